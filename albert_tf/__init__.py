@@ -1,0 +1,1 @@
+"""Everything between tensors and trained weights."""

@@ -1,0 +1,1 @@
+"""Everything between weights and answers."""

@@ -1,0 +1,59 @@
+"""Files that are either whole or not there, and folders met at the door."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfrecords.errors import UserError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Yields a temporary name beside `path`; renames it to `path` on success, removes it on any exception.
+
+    The temporary name keeps the suffix of `path`, since some writers choose the format by it.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Raises UserError when the file is missing or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"'{path}' is not JSON: {error}") from error
+
+
+def make_output_dir(path: str | os.PathLike) -> Path:
+    """Creates the folder and proves that files can be written there, before any long work."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to output folder '{path}': {error.strerror}; choose another") from error
+    return path
+
+
+def sha256(path: str | os.PathLike) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,39 @@
+"""How every command of the three packages starts and ends."""
+
+import sys
+from collections.abc import Callable
+
+from absl import app, flags
+
+from tfrecords.errors import UserError
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Parses absl flags, runs `main`, and leaves with a status the shell can trust.
+
+    UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Anything else is our bug and
+    keeps its traceback.
+    """
+
+    def checked(arguments: list[str]) -> None:
+        if len(arguments) > 1:
+            sys.exit(f"error: unexpected argument '{arguments[1]}'; flags are written --name=value")
+        main()
+
+    try:
+        app.run(checked, flags_parser=_parse)
+    except UserError as error:
+        # `from None` and one line: a traceback would bury the sentence that tells how to mend it.
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parse(arguments: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        print(f"error: {error}\nTry --help for the flags.", file=sys.stderr)
+        sys.exit(2)
