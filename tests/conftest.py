@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 # Set before any test imports Keras or TensorFlow.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 @pytest.fixture(scope="session")

@@ -2,5 +2,6 @@
 
 import os
 
-# TensorFlow prints a screenful about CPU flags and absent GPUs at import; whoever wants it sets the variable.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow's C++ side prints a screenful about CPU flags and absent GPUs at import, some of it as errors; what really
+# fails raises in Python. Whoever wants the screenful sets the variable.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

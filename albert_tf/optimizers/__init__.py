@@ -1,0 +1,30 @@
+"""The optimizers and the learning-rate curve that ALBERT was trained with."""
+
+from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
+from albert_tf.optimizers.lamb import Lamb
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
+
+__all__ = ["AdamWeightDecay", "Lamb", "WarmupPolynomialDecay", "create_optimizer", "scale_learning_rate"]
+
+
+def create_optimizer(
+    name: str, learning_rate: float, num_train_steps: int, num_warmup_steps: int, poly_power: float = 1.0, **kwargs
+) -> AdamWeightDecay:
+    """The optimizer of google-research/albert's `optimization.create_optimizer`: warm-up, decay, clipping at norm 1.
+
+    Args:
+        name: "lamb" or "adamw".
+        learning_rate: the peak of the curve.
+        num_train_steps: step at which the rate has decayed to zero.
+        num_warmup_steps: steps of linear warm-up from zero.
+        poly_power: power of the decay; 1 is a straight line.
+        **kwargs: passed to the optimizer, e.g. `weight_decay_rate`, `gradient_accumulation_steps`.
+
+    Raises:
+        ValueError: for an unknown name or an impossible curve.
+    """
+    optimizers = {"lamb": Lamb, "adamw": AdamWeightDecay}
+    if name not in optimizers:
+        raise ValueError(f"unknown optimizer '{name}'; choose one of {', '.join(optimizers)}")
+    schedule = WarmupPolynomialDecay(learning_rate, num_train_steps, num_warmup_steps, poly_power)
+    return optimizers[name](learning_rate=schedule, **{"global_clipnorm": 1.0, **kwargs})

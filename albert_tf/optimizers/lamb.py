@@ -1,0 +1,50 @@
+"""LAMB as ALBERT uses it."""
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Lamb(AdamWeightDecay):
+    """The AdamWeightDecay update, scaled per variable by the trust ratio |w| / |update|.
+
+    The decay term is inside the ratio, the ratio is not clamped, and the variables excluded from weight decay are not
+    adapted either unless told otherwise. A shared block is one variable: one summed gradient, one ratio.
+    Source: google-research/albert:lamb_optimizer.py:30-143. `keras.optimizers.Lamb` corrects the bias of the moments,
+    decays outside the ratio and adapts every variable.
+
+    Args:
+        exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
+            as `exclude_from_weight_decay`.
+        **kwargs: of `AdamWeightDecay`.
+    """
+
+    def __init__(
+        self,
+        learning_rate=1.76e-3,
+        exclude_from_layer_adaptation: Sequence[str] | None = None,
+        name: str = "lamb",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        excluded = exclude_from_layer_adaptation
+        self.exclude_from_layer_adaptation = list(self.exclude_from_weight_decay if excluded is None else excluded)
+
+    def build(self, variables) -> None:
+        super().build(variables)
+        self._adapted = [not matches_any(variable.path, self.exclude_from_layer_adaptation) for variable in variables]
+
+    def adapt(self, update, variable, index: int):
+        if not self._adapted[index]:
+            return update
+        weight_norm, update_norm = ops.norm(variable), ops.norm(update)
+        defined = ops.logical_and(weight_norm > 0, update_norm > 0)
+        # The inner `where` keeps 0/0 out of the graph.
+        return update * ops.where(defined, weight_norm / ops.where(defined, update_norm, 1.0), 1.0)
+
+    def get_config(self) -> dict:
+        return super().get_config() | {"exclude_from_layer_adaptation": self.exclude_from_layer_adaptation}

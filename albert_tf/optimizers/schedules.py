@@ -1,0 +1,53 @@
+"""The learning-rate curve of BERT and ALBERT, and the rule for other batch sizes."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up from zero, then `peak * (1 - step / num_train_steps) ** poly_power`.
+
+    The decay counts from step 0, not from the end of the warm-up, so the rate right after warm-up is a little below
+    `peak`, as in google-research/albert:optimization.py:37-64.
+
+    Args:
+        peak: the rate that warm-up runs towards.
+        num_train_steps: step from which on the rate is zero.
+        num_warmup_steps: steps of warm-up; 0 for none.
+        poly_power: power of the decay.
+
+    Raises:
+        ValueError: when the warm-up does not fit into the training.
+    """
+
+    def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, poly_power: float = 1.0):
+        if not 0 <= num_warmup_steps < num_train_steps:
+            raise ValueError(f"num_warmup_steps={num_warmup_steps} must be in [0, num_train_steps={num_train_steps})")
+        self.peak = peak
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.poly_power = poly_power
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
+        decayed = self.peak * ops.power(remaining, self.poly_power)
+        if self.num_warmup_steps == 0:
+            return decayed
+        return ops.where(step < self.num_warmup_steps, self.peak * step / self.num_warmup_steps, decayed)
+
+    def get_config(self) -> dict:
+        return {
+            "peak": self.peak,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "poly_power": self.poly_power,
+        }
+
+
+def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
+    """The square-root rule the authors advise for other batch sizes than theirs (google-research/albert issue 111)."""
+    return learning_rate * math.sqrt(batch_size / reference_batch_size)

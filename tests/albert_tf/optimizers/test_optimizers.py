@@ -1,0 +1,98 @@
+"""The update rules, against numpy written from the paper's formulas, and the curve at its corners."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.optimizers import AdamWeightDecay, Lamb, WarmupPolynomialDecay, create_optimizer, scale_learning_rate
+
+
+def numpy_steps(weights, gradients, rate, decay, adapt):
+    m = v = np.zeros_like(weights)
+    for gradient in gradients:
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        update = m / (np.sqrt(v) + 1e-6) + decay * weights
+        ratio = np.linalg.norm(weights) / np.linalg.norm(update) if adapt and np.linalg.norm(weights) > 0 else 1.0
+        weights = weights - rate * ratio * update
+    return weights
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
+@pytest.mark.parametrize(("name", "excluded"), [("kernel", False), ("bias", True), ("layer_norm", True)])
+def test_update_equals_the_formula(optimizer_class, name, excluded):
+    generator = np.random.default_rng(0)
+    start = generator.normal(size=(5, 3)).astype("float32")
+    gradients = generator.normal(size=(4, 5, 3)).astype("float32")
+    variable = keras.Variable(start, name=name)
+    optimizer = optimizer_class(learning_rate=0.01, weight_decay_rate=0.1)
+    for gradient in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+    adapt = optimizer_class is Lamb and not excluded
+    expected = numpy_steps(start, gradients, 0.01, 0.0 if excluded else 0.1, adapt)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_lamb_moves_a_zero_variable_and_survives_a_zero_gradient():
+    variable = keras.Variable(np.zeros(4, "float32"), name="kernel")
+    optimizer = Lamb(learning_rate=0.1)
+    optimizer.apply([keras.ops.zeros(4)], [variable])
+    assert np.all(keras.ops.convert_to_numpy(variable) == 0)
+    optimizer.apply([keras.ops.ones(4)], [variable])
+    moved = keras.ops.convert_to_numpy(variable)
+    assert np.all(np.isfinite(moved)) and np.all(moved < 0)
+
+
+def test_lamb_adapts_excluded_variables_when_told_to():
+    start = np.full(4, 2.0, "float32")
+    variable = keras.Variable(start, name="bias")
+    optimizer = Lamb(learning_rate=0.01, exclude_from_layer_adaptation=())
+    optimizer.apply([keras.ops.ones(4)], [variable])
+    # Unit trust ratio would move each weight by about rate * 0.1 / sqrt(0.001); adapted, the step has norm rate * |w|.
+    moved = np.linalg.norm(keras.ops.convert_to_numpy(variable) - start)
+    np.testing.assert_allclose(moved, 0.01 * np.linalg.norm(start), rtol=1e-4)
+
+
+def test_gradient_accumulation_equals_the_mean_gradient():
+    gradients = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
+    accumulating, plain = keras.Variable(np.ones(3, "float32"), name="a"), keras.Variable(np.ones(3, "float32"), name="b")
+    first, second = Lamb(learning_rate=0.1, gradient_accumulation_steps=2), Lamb(learning_rate=0.1)
+    for gradient in gradients:
+        first.apply([keras.ops.convert_to_tensor(gradient)], [accumulating])
+    for pair in gradients.reshape(2, 2, 3):
+        second.apply([keras.ops.convert_to_tensor(pair.mean(axis=0))], [plain])
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(accumulating), keras.ops.convert_to_numpy(plain), rtol=1e-5, atol=1e-7
+    )
+
+
+def test_schedule_at_its_corners():
+    schedule = WarmupPolynomialDecay(1.0, num_train_steps=100, num_warmup_steps=10)
+    values = {step: float(schedule(step)) for step in (0, 5, 9, 10, 50, 100, 200)}
+    expected = {0: 0.0, 5: 0.5, 9: 0.9, 10: 0.9, 50: 0.5, 100: 0.0, 200: 0.0}
+    assert values == pytest.approx(expected, abs=1e-6)
+    assert float(WarmupPolynomialDecay(2.0, 10, 0, poly_power=2.0)(5)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("warmup", [-1, 10, 11])
+def test_schedule_refuses_a_warmup_outside_the_training(warmup):
+    with pytest.raises(ValueError, match=f"num_warmup_steps={warmup}"):
+        WarmupPolynomialDecay(1.0, num_train_steps=10, num_warmup_steps=warmup)
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_optimizer_survives_serialisation(name):
+    optimizer = create_optimizer(name, 0.1, 100, 10, weight_decay_rate=0.2, exclude_from_weight_decay=["x"])
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is type(optimizer)
+    assert copy.get_config() == optimizer.get_config()
+    assert copy.weight_decay_rate == 0.2 and copy.global_clipnorm == 1.0
+
+
+def test_unknown_optimizer_is_named():
+    with pytest.raises(ValueError, match="unknown optimizer 'lamp'"):
+        create_optimizer("lamp", 0.1, 100, 10)
+
+
+def test_square_root_scaling():
+    assert scale_learning_rate(0.00176, 1024) == pytest.approx(0.00088)
