@@ -1,0 +1,116 @@
+"""A server that does no work: what a benchmark of it shows is the generator, gRPC and the machine.
+
+    python -m serving.benchmark.stand_in --port=8500
+
+It speaks PredictionService and ModelService for one model named `default`, and gives every request the same answer.
+Tests put their own behaviour in its place.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent import futures
+
+import grpc
+import numpy as np
+from absl import flags
+
+from serving import protos
+from serving.client.tensors import fill_tensor
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+
+_PORT = flags.DEFINE_integer("port", 8500, "Port to listen on, on 127.0.0.1 alone.")
+_INPUTS = flags.DEFINE_enum("inputs", "ids", ["ids", "text"], "What the model claims to take.")
+_THREADS = flags.DEFINE_integer("threads", 4, "Requests answered at once.")
+
+# Input name -> (DataType, rank); the batch first.
+IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
+TEXT = {"text": (7, 1)}
+
+Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
+
+
+def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75)) -> bytes:
+    """A serialised PredictResponse of one row."""
+    response = protos.PredictResponse()
+    response.model_spec.name = "default"
+    response.model_spec.version.value = 1
+    fill_tensor(response.outputs["probabilities"], np.array([probabilities], dtype=np.float32))
+    return response.SerializeToString()
+
+
+def _describe(inputs: dict[str, tuple[int, int]]) -> bytes:
+    definitions = protos.SignatureDefMap()
+    signature = definitions.signature_def["serving_default"]
+    signature.method_name = "tensorflow/serving/predict"
+    for specs, infos in ((inputs, signature.inputs), ({"probabilities": (1, 2)}, signature.outputs)):
+        for name, (dtype, rank) in specs.items():
+            infos[name].dtype = dtype
+            for _ in range(rank):
+                infos[name].tensor_shape.dim.add(size=-1)
+    response = protos.GetModelMetadataResponse()
+    response.model_spec.name = "default"
+    response.model_spec.version.value = 1
+    response.metadata["signature_def"].value = definitions.SerializeToString()
+    return response.SerializeToString()
+
+
+def _status() -> bytes:
+    response = protos.GetModelStatusResponse()
+    response.model_version_status.add(version=1, state=30)
+    return response.SerializeToString()
+
+
+class StandIn(grpc.GenericRpcHandler):
+    """`with StandIn() as server: server.target`. `predict` takes and gives serialised messages."""
+
+    def __init__(
+        self,
+        predict: Behaviour | None = None,
+        inputs: dict[str, tuple[int, int]] = IDS,
+        port: int = 0,
+        threads: int = 4,
+        credentials: grpc.ServerCredentials | None = None,
+    ):
+        answer, metadata, status = constant_answer(), _describe(inputs), _status()
+        self._methods = {
+            protos.PREDICT: predict or (lambda request, context: answer),
+            protos.GET_MODEL_METADATA: lambda request, context: metadata,
+            protos.GET_MODEL_STATUS: lambda request, context: status,
+        }
+        # Two servers on one port would share its requests without a word.
+        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
+        self._server = grpc.server(futures.ThreadPoolExecutor(threads), handlers=[self], options=options)
+        try:
+            if credentials:
+                port = self._server.add_secure_port(f"127.0.0.1:{port}", credentials)
+            else:
+                port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        except RuntimeError as error:
+            raise UserError(f"cannot listen on 127.0.0.1:{port}; choose another --port") from error
+        self.target = f"127.0.0.1:{port}"
+
+    def service(self, handler_call_details):
+        method = self._methods.get(handler_call_details.method)
+        return method and grpc.unary_unary_rpc_method_handler(method)
+
+    def __enter__(self) -> "StandIn":
+        self._server.start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._server.stop(grace=None).wait()
+
+
+def main() -> None:
+    with StandIn(inputs=IDS if _INPUTS.value == "ids" else TEXT, port=_PORT.value, threads=_THREADS.value) as server:
+        print(f"answering at {server.target}; Ctrl-C stops", flush=True)
+        threading.Event().wait()
+
+
+def run() -> None:
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,102 @@
+"""How to reach a server: one description, a blocking or an asyncio channel from it."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from tfrecords.errors import UserError
+
+# gRPC itself makes no more than this many attempts, whatever the policy says.
+MAX_ATTEMPTS = 5
+COMPRESSION = {
+    None: grpc.Compression.NoCompression,
+    "gzip": grpc.Compression.Gzip,
+    "deflate": grpc.Compression.Deflate,
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where the server is and how to talk to it.
+
+    target: HOST:PORT, or unix:/path of --grpc_socket_path.
+    tls: whether the port speaks TLS. root_certificates: PEM file to trust instead of the system's.
+    client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
+    server_name: the name in the server's certificate, when it is not the host in `target`.
+    compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
+    attempts: tries a call, 1 to 5, the later ones after an exponential, jittered back-off that starts at
+    `first_backoff_s`; only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else passes by waiting.
+    """
+
+    target: str
+    tls: bool = False
+    root_certificates: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    server_name: str | None = None
+    compression: str | None = None
+    attempts: int = 4
+    first_backoff_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"(unix:.+|.+:\d+)", self.target):
+            raise UserError(
+                f"target '{self.target}' is not HOST:PORT; TensorFlow Serving's gRPC port is 8500 by default"
+            )
+        if self.compression not in COMPRESSION:
+            raise UserError(f"compression '{self.compression}' is unknown; choose gzip or deflate, or none")
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise UserError(f"attempts is {self.attempts}; gRPC makes 1 to {MAX_ATTEMPTS}")
+        if (self.client_certificate is None) != (self.client_key is None):
+            raise UserError("a client certificate and its key go together; give both or neither")
+
+    def open(self) -> grpc.Channel:
+        return self._open(grpc.insecure_channel, grpc.secure_channel)
+
+    def open_async(self) -> grpc.aio.Channel:
+        return self._open(grpc.aio.insecure_channel, grpc.aio.secure_channel)
+
+    def _open(self, insecure, secure):
+        compression = COMPRESSION[self.compression]
+        if self.tls or self.root_certificates or self.client_certificate:
+            return secure(self.target, self._credentials(), options=self._options(), compression=compression)
+        return insecure(self.target, options=self._options(), compression=compression)
+
+    def _credentials(self) -> grpc.ChannelCredentials:
+        paths = (self.root_certificates, self.client_key, self.client_certificate)
+        try:
+            return grpc.ssl_channel_credentials(*[path and Path(path).read_bytes() for path in paths])
+        except OSError as error:
+            raise UserError(f"cannot read certificate file '{error.filename}': {error.strerror}") from error
+
+    def _options(self) -> list[tuple[str, int | str]]:
+        options = [
+            # gRPC's default refuses answers over 4 MB: hidden states of one long batch.
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            # A retry soon after the server is back should find it: do not wait a second between connection attempts.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+            # Proxies of the environment are for the web.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if self.server_name:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        if self.attempts > 1:
+            options.append(("grpc.service_config", json.dumps(self._service_config())))
+        return [*options, ("grpc.enable_retries", int(self.attempts > 1))]
+
+    def _service_config(self) -> dict:
+        policy = {
+            "maxAttempts": self.attempts,
+            "initialBackoff": f"{self.first_backoff_s:.3f}s",
+            "maxBackoff": f"{10 * self.first_backoff_s:.3f}s",
+            "backoffMultiplier": 2,
+            "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
+        }
+        return {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}

@@ -1,0 +1,172 @@
+"""The blocking client."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import grpc
+import numpy as np
+
+from serving import protos
+from serving.client import messages
+from serving.client.channel import Connection
+from serving.client.errors import ServingError
+from serving.client.messages import Arrays
+from serving.client.signatures import Signature, VersionStatus, read_metadata, read_status
+from tfrecords.errors import UserError
+
+
+class ClientBase:
+    """What the blocking and the asyncio client share: which model, and messages in and out."""
+
+    def __init__(
+        self,
+        target: str | Connection,
+        model: str,
+        *,
+        version: int | None = None,
+        label: str | None = None,
+        signature: str = "serving_default",
+        timeout_s: float = 30.0,
+    ):
+        """`target`: HOST:PORT, or a Connection for TLS, compression and retries.
+
+        `timeout_s`: seconds one call may take, retries included.
+        """
+        self.connection = target if isinstance(target, Connection) else Connection(target)
+        self.model, self.version, self.label = model, version, label
+        self.signature_name, self.timeout_s = signature, timeout_s
+        self._signature: Signature | None = None
+
+    def _stubs(self, channel) -> None:
+        def stub(method: str, request_type: type, response_type: type):
+            return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
+
+        self._predict = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
+        self._metadata = stub(
+            protos.GET_MODEL_METADATA, protos.GetModelMetadataRequest, protos.GetModelMetadataResponse
+        )
+        self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
+
+    def _predict_request(self, inputs: Mapping[str, object], outputs: Sequence[str]) -> protos.PredictRequest:
+        return messages.predict_request(
+            inputs, self.model, self.version, self.label, self.signature_name, outputs
+        )  # fmt: skip
+
+    def _metadata_request(self) -> protos.GetModelMetadataRequest:
+        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
+        return request
+
+    def _status_request(self) -> protos.GetModelStatusRequest:
+        request = protos.GetModelStatusRequest()
+        # Without a version the server lists them all; labels it ignores here.
+        messages.fill_model_spec(request.model_spec, self.model, self.version)
+        return request
+
+    def _choose_signature(self, signatures: dict[str, Signature]) -> Signature:
+        if self.signature_name not in signatures:
+            raise UserError(
+                f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
+            )
+        self._signature = signatures[self.signature_name]
+        return self._signature
+
+    @staticmethod
+    def _split_ids(signature: Signature, rows, segments, batch_size, length_buckets) -> tuple[list[np.ndarray], list]:
+        """Row numbers and inputs of each call."""
+        numbers = list(messages.batches([len(row) for row in rows], batch_size))
+        calls = []
+        for batch in numbers:
+            batch_segments = None if segments is None else [segments[i] for i in batch]
+            calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
+        return numbers, calls
+
+    @staticmethod
+    def _split_text(signature: Signature, texts, batch_size) -> tuple[list[np.ndarray], list]:
+        numbers = list(messages.batches([len(text) for text in texts], batch_size))
+        return numbers, [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
+
+
+class Client(ClientBase):
+    """Calls one model of a TensorFlow Serving server over gRPC; one connection, kept open, safe to share by threads.
+
+    Every method raises ServingError (a UserError) with the status, the server's message and what to change.
+
+        with Client("127.0.0.1:8500", "sst2") as client:
+            client.predict_text(["a fine film"])["probabilities"]
+    """
+
+    def __init__(self, target: str | Connection, model: str, **settings):
+        super().__init__(target, model, **settings)
+        self._channel = self.connection.open()
+        self._stubs(self._channel)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _call(self, stub: Callable, request, timeout_s: float | None):
+        try:
+            return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+        except grpc.RpcError as error:
+            raise ServingError.of(error, self.connection.target) from None
+
+    def predict(
+        self, inputs: Mapping[str, object], *, outputs: Sequence[str] = (), timeout_s: float | None = None
+    ) -> Arrays:
+        """The answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars; str is sent as UTF-8).
+
+        `outputs`: names wanted, empty for all: the server computes and sends no others.
+        """
+        return messages.read_prediction(self._call(self._predict, self._predict_request(inputs, outputs), timeout_s))
+
+    def signature(self) -> Signature:
+        """What the model takes and gives; asked once, then remembered."""
+        return self._signature or self._choose_signature(self.metadata())
+
+    def metadata(self) -> dict[str, Signature]:
+        """Every signature of the model, by name."""
+        return read_metadata(self._call(self._metadata, self._metadata_request(), None))[1]
+
+    def served_version(self) -> int:
+        """The version that answers this client now."""
+        return read_metadata(self._call(self._metadata, self._metadata_request(), None))[0]
+
+    def status(self) -> list[VersionStatus]:
+        """The model's versions, newest first; those that ended or failed stay listed."""
+        return read_status(self._call(self._status, self._status_request(), None))
+
+    def predict_ids(
+        self,
+        rows: Sequence[Sequence[int]],
+        segments: Sequence[Sequence[int]] | None = None,
+        *,
+        batch_size: int | None = None,
+        length_buckets: Sequence[int] = (),
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> Arrays:
+        """Answers for token-id rows of any lengths, padded here; lengths, mask and segments as the model asks.
+
+        `batch_size`: rows a call; None sends one call. Rows of like length travel together and come back in order.
+        """
+        numbers, calls = self._split_ids(self.signature(), rows, segments, batch_size, length_buckets)
+        parts = [self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
+        return messages.join_batches(parts, numbers)
+
+    def predict_text(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> Arrays:
+        """Answers for texts, in order; `batch_size` as in predict_ids."""
+        numbers, calls = self._split_text(self.signature(), texts, batch_size)
+        parts = [self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
+        return messages.join_batches(parts, numbers)

@@ -1,0 +1,65 @@
+"""What to change when a call fails: each known failure of TensorFlow Serving with its mend."""
+
+import re
+
+import grpc
+
+from tfrecords.errors import UserError
+
+# (status, pattern in the server's message, what to change); the first that fits speaks.
+_HINTS = [
+    ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
+     "more requests in flight than server threads: send fewer at once, or raise --grpc_max_threads on the server"),
+    ("RESOURCE_EXHAUSTED", "message larger than max",
+     "a message is over the limit of the side that refused it: send smaller batches or raise its max message length"),
+    ("RESOURCE_EXHAUSTED", "timeout exceeded while waiting in batching queue",
+     "the server's batching queue is too slow for this deadline: raise the timeout, or the server's num_batch_threads"),
+    ("UNAVAILABLE", "batch scheduling queue",
+     "the server's batching queue is full: send fewer at once, or raise max_enqueued_batches or "
+     "num_batch_threads in its batching parameters"),
+    ("UNAVAILABLE", "http1|Trying to connect an http1.x server|HTTP/1",
+     "this port speaks HTTP/1: it is the REST port; the gRPC port is 8500 by default"),
+    ("UNAVAILABLE", "SSL|TLS|handshake|CERTIFICATE|certificate",
+     "TLS failed: does the port speak TLS, do root_certificates vouch for the server, is server_name right?"),
+    ("UNAVAILABLE", "Socket closed|Connection reset|recvmsg|GOAWAY|End of TCP stream",
+     "the server closed the connection: it is stopping or restarting, or the port wants TLS"),
+    ("UNAVAILABLE", "", "is the server running, and is this its gRPC port (8500 by default)?"),
+    ("NOT_FOUND", "Servable not found|Could not find",
+     "the server has no such model or version: check the name, and --model_name or the model config of the server"),
+    ("FAILED_PRECONDITION", "Serving signature key",
+     "ask for a signature the model has: `python -m serving.client --target=... --model=...` lists them"),
+    ("FAILED_PRECONDITION", "padding is turned off",
+     "requests of different lengths met in one batch: set pad_variable_length_inputs in the server's batching "
+     "parameters, or pad to fixed lengths (length_buckets)"),
+    ("INVALID_ARGUMENT", "larger than maximum input batch size",
+     "the batch is over the server's max_batch_size: send smaller batches (batch_size=...)"),
+    ("INVALID_ARGUMENT", "Unrecognized servable version label", "the server's model config assigns no such label"),
+    ("INVALID_ARGUMENT", "input size does not match signature|Signature input alias",
+     "the inputs are not the signature's: `python -m serving.client --target=... --model=...` lists what it takes"),
+    ("INTERNAL", "XLA compilation disabled",
+     "the model was exported with jit_compile: start the server with --xla_cpu_compilation_enabled=true"),
+    ("DEADLINE_EXCEEDED", "", "the answer took longer than the timeout: raise it, send smaller batches, or look at the "
+     "server's load"),
+    ("UNIMPLEMENTED", "", "the server at this port does not offer the service: is it a TensorFlow Serving gRPC port?"),
+]  # fmt: skip
+
+
+class ServingError(UserError):
+    """A call failed. `code`: grpc.StatusCode; `details`: the server's message; `hint`: what to change, or ''."""
+
+    def __init__(self, code: grpc.StatusCode, details: str, hint: str, target: str):
+        self.code, self.details, self.hint = code, details, hint
+        one_line = " ".join(details.split())
+        super().__init__(f"{target}: {code.name}: {one_line}" + (f" -- {hint}" if hint else ""))
+
+    @classmethod
+    def of(cls, error: grpc.RpcError, target: str) -> "ServingError":
+        details = error.details() or ""
+        return cls(error.code(), details, hint_for(error.code(), details), target)
+
+
+def hint_for(code: grpc.StatusCode, details: str) -> str:
+    for status, pattern, hint in _HINTS:
+        if code.name == status and re.search(pattern, details):
+            return hint
+    return ""

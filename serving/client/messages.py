@@ -1,0 +1,156 @@
+"""From what a caller holds to a PredictRequest, and from a PredictResponse back: no network in here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from serving.client.signatures import Signature
+from serving.client.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor
+from serving.protos import PredictRequest, PredictResponse
+from tfrecords.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+# What exporters call the same things; the first name is this project's.
+_LENGTHS = ("lengths",)
+_MASKS = ("input_mask", "attention_mask", "input_word_mask")
+_SEGMENTS = ("segment_ids", "token_type_ids", "input_type_ids")
+_IDS = ("input_ids", "input_word_ids")
+
+
+def fill_model_spec(spec, model: str, version: int | None = None, label: str | None = None) -> None:
+    if version is not None and label is not None:
+        raise UserError(f"both version {version} and label '{label}' are given; choose one")
+    spec.name = model
+    if version is not None:
+        spec.version.value = version
+    if label is not None:
+        spec.version_label = label
+
+
+def predict_request(
+    inputs: Mapping[str, object],
+    model: str,
+    version: int | None = None,
+    label: str | None = None,
+    signature: str = "serving_default",
+    outputs: Sequence[str] = (),
+) -> PredictRequest:
+    """`inputs`: arrays, lists or scalars by input name. `outputs`: the names wanted; empty means all."""
+    request = PredictRequest()
+    fill_model_spec(request.model_spec, model, version, label)
+    request.model_spec.signature_name = signature
+    request.output_filter.extend(outputs)
+    for name, value in inputs.items():
+        fill_tensor(request.inputs[name], value)
+    return request
+
+
+def read_prediction(response: PredictResponse) -> Arrays:
+    return {name: read_tensor(response.outputs[name]) for name in sorted(response.outputs)}
+
+
+def _find(signature: Signature, names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in signature.inputs), None)
+
+
+def ids_input(signature: Signature) -> str | None:
+    """The name of the token-id input, or None when the model does not take ids."""
+    return _find(signature, _IDS)
+
+
+def text_input(signature: Signature) -> str | None:
+    """The name of the one string input, or None when the model does not take text."""
+    names = list(signature.inputs)
+    return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
+
+
+def ids_inputs(
+    signature: Signature,
+    rows: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]] | None = None,
+    length_buckets: Sequence[int] = (),
+    pad_id: int = 0,
+) -> Arrays:
+    """Token-id rows of any lengths as the arrays `signature` takes, padded to the longest row.
+
+    Gives [batch, length] ids, and as the signature asks: `lengths` [batch], a 0/1 mask, segment ids (zeros unless
+    given). `length_buckets`: pad to the smallest of these that holds the longest row, so that a batching server meets
+    few shapes. Raises UserError when the model takes other inputs, or rows do not fit its fixed length.
+    """
+    name = ids_input(signature)
+    if name is None:
+        raise UserError(f"the model does not take token ids; it takes {signature}")
+    lengths = np.array([len(row) for row in rows])
+    width = _width(signature, name, lengths, length_buckets)
+    by_role = {
+        name: lambda: _pad(rows, width, pad_id),
+        _find(signature, _LENGTHS): lambda: lengths,
+        _find(signature, _MASKS): lambda: np.arange(width) < lengths[:, None],
+        _find(signature, _SEGMENTS): lambda: _pad(segments or [[0] * n for n in lengths], width, 0),
+    }
+    unknown = sorted(set(signature.inputs) - set(by_role))
+    if unknown:
+        raise UserError(f"do not know what to feed input '{unknown[0]}'; call predict() with {signature}")
+    return {name: by_role[name]().astype(numpy_type(spec.dtype)) for name, spec in signature.inputs.items()}
+
+
+def _width(signature: Signature, name: str, lengths: np.ndarray, buckets: Sequence[int]) -> int:
+    longest = int(lengths.max(initial=1))
+    shape = signature.inputs[name].shape
+    fixed = shape[1] if shape and len(shape) == 2 else -1
+    if fixed > 0:
+        if longest > fixed:
+            raise UserError(f"a row of {longest} tokens does not fit the model's fixed length of {fixed}; cut it")
+        return fixed
+    fitting = [bucket for bucket in buckets if bucket >= longest]
+    if buckets and not fitting:
+        raise UserError(f"a row of {longest} tokens is over the largest length bucket, {max(buckets)}; cut it")
+    return min(fitting, default=longest)
+
+
+def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
+    padded = np.full((len(rows), width), value, dtype=np.int64)
+    for padded_row, row in zip(padded, rows, strict=True):
+        padded_row[: len(row)] = row
+    return padded
+
+
+def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
+    name = text_input(signature)
+    if name is None:
+        raise UserError(f"the model does not take text; it takes {signature}")
+    return {name: np.array([text.encode() for text in texts], dtype=object)}
+
+
+def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarray]:
+    """Row numbers in batches of at most `batch_size` (None: one batch), rows of like length together, to pad little."""
+    if not len(lengths):
+        raise UserError("there are no rows to send")
+    batch_size = len(lengths) if batch_size is None else batch_size
+    if batch_size < 1:
+        raise UserError(f"batch_size is {batch_size}; it must be at least 1")
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
+
+
+def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
+    """Answers of `batches` as one, in the caller's order; shorter answers are filled with zeros (b'' for strings).
+
+    Raises UserError when an output has not one row for each input row.
+    """
+    order = np.concatenate(rows)
+    joined = {}
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        for array, numbers in zip(arrays, rows, strict=True):
+            if array.ndim == 0 or len(array) != len(numbers):
+                raise UserError(
+                    f"output '{name}' of shape {array.shape} has not one row for each of {len(numbers)} rows"
+                )
+        shape = (len(order), *np.max([array.shape[1:] for array in arrays], axis=0, initial=0).astype(int))
+        dtype = arrays[0].dtype
+        joined[name] = np.full(shape, b"" if dtype.hasobject else 0, dtype=dtype)
+        for array, numbers in zip(arrays, rows, strict=True):
+            joined[name][(numbers, *(slice(size) for size in array.shape[1:]))] = array
+    return joined
