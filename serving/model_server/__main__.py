@@ -1,0 +1,78 @@
+"""`python -m serving.model_server`: flags in, exit status out."""
+
+import logging
+import signal
+import sys
+import threading
+
+from serving.model_server import flags
+
+_FAILED = 255
+_VERSION = "TensorFlow ModelServer contract: 2.20.0"
+
+
+def main(arguments: list[str]) -> int:
+    """Serves until SIGTERM or SIGINT. Returns the exit status: 0, or 255 when it could not start."""
+    try:
+        options, unknown = flags.parse(arguments)
+    except flags.BadFlag as error:
+        print(f"{error}\n{flags.usage()}")
+        return _FAILED
+    if options.help:
+        print(flags.usage())
+        return 0
+    if options.version:
+        print(_version())
+        return 0
+    if unknown:
+        print(f"unknown argument: {unknown[0]}\n{flags.usage()}", flush=True)
+    # TensorFlow writes its own log to stderr, so ours goes there too.
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    return _serve(options)
+
+
+def _serve(options: flags.Options) -> int:
+    # The import takes seconds; --help and bad flags answer before it.
+    from serving.model_server.server import ModelServer
+    from serving.model_server.status import ServingError
+
+    stopped = threading.Event()
+    server = None
+
+    def stop(number, frame):
+        stopped.set()
+        if server is not None:
+            server.interrupt()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        server = ModelServer(options)
+        if stopped.is_set():
+            server.interrupt()
+        server.start()
+    except ServingError as error:
+        message = f"Failed to start server. Error: {error}"
+        print(message, flush=True)
+        logging.getLogger(__name__).error(message)
+        if server is not None:
+            server.stop(grace=0)
+        return _FAILED
+    stopped.wait()
+    server.stop()
+    return 0
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    return f"{_VERSION}\nTensorFlow Library: {importlib.metadata.version('tensorflow')}"
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,123 @@
+"""What the gRPC and the REST side both call: models by name, version or label, and changes of the configuration."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow_serving.apis import model_pb2
+
+from serving.model_server import configuration
+from serving.model_server.configuration import ModelConfig, ModelServerConfig
+from serving.model_server.flags import Options
+from serving.model_server.manager import Manager
+from serving.model_server.saved_model import SavedModel
+from serving.model_server.servable import Servable
+from serving.model_server.source import StoragePathSource
+from serving.model_server.status import UNKNOWN, ServingError, invalid_argument
+
+_LOG = logging.getLogger(__name__)
+
+
+class ServerCore:
+    """The models in service."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self.interrupted = threading.Event()
+        self._session_config = _session_config(options)
+        self._manager = Manager(
+            self._load,
+            max_load_retries=max(0, options.max_num_load_retries),
+            retry_interval=options.load_retry_interval_micros / 1e6,
+            load_threads=max(1, options.num_load_threads),
+            unload_threads=max(1, options.num_unload_threads),
+            initial_load_threads=options.grpc_max_threads or 1,
+        )
+        self._source = StoragePathSource(self._manager.aspire, options.file_system_poll_wait_seconds)
+        self._models: dict[str, ModelConfig] = {}
+        self._labels: dict[str, dict[str, int]] = {}
+        self._reloading = threading.Lock()
+
+    def start(self) -> None:
+        """Loads the configured models and waits until each is available. Raises ServingError."""
+        self._apply(configuration.server_config(self.options), first=True)
+        self._manager.end_initial_load()
+
+    def reload(self, config: ModelServerConfig) -> None:
+        """Makes `config` the whole configuration. Raises ServingError when it is bad or a model does not load."""
+        self._apply(config, first=False)
+
+    @contextlib.contextmanager
+    def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
+        """The servable a request asks for, kept alive until the context ends. Raises ServingError."""
+        name, number = self._resolved(spec)
+        with self._manager.use(name, number) as version:
+            yield version.servable
+
+    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+        return self._manager.states(name)
+
+    def close(self) -> None:
+        """Unloads every model once its last request has ended."""
+        self._source.close()
+        self._manager.close()
+
+    def _apply(self, config: ModelServerConfig, first: bool) -> None:
+        with self._reloading:
+            models = configuration.checked_models(config, self._models)
+            if first:
+                # Before anything is loaded: the real server, too, refuses labels at start without the flag.
+                self._labels = self._checked_labels(models)
+            self._models = models
+            self._source.configure(models)
+            failed = self._manager.wait_until_available(models, self.interrupted)
+            if failed:
+                errors = ", ".join(f"{{{version} due to error: {version.error}}}" for version in failed)
+                noun = "servable(s)" if first else "model(s)"
+                raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
+            if not first:
+                self._labels = self._checked_labels(models)
+
+    def _checked_labels(self, models: dict[str, ModelConfig]) -> dict[str, dict[str, int]]:
+        available = {name: self._manager.available(name) for name in models}
+        allow_new = self.options.allow_version_labels_for_unavailable_models
+        return configuration.checked_labels(models, self._labels, available, allow_new)
+
+    def _resolved(self, spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
+        if not spec.name:
+            raise invalid_argument("ModelSpec has no name specified.")
+        choice = spec.WhichOneof("version_choice")
+        if choice == "version":
+            return spec.name, spec.version.value
+        if choice == "version_label":
+            version = self._labels.get(spec.name, {}).get(spec.version_label)
+            if version is None:
+                raise invalid_argument(f"Unrecognized servable version label: {spec.version_label}")
+            return spec.name, version
+        return spec.name, None
+
+    def _load(self, name: str, version: int, path: str) -> Servable:
+        _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
+        model = SavedModel(path, self.options.saved_model_tags.split(","), self._session_config)
+        return Servable(name, version, model.signatures, model)
+
+
+def _session_config(options: Options) -> config_pb2.ConfigProto:
+    config = config_pb2.ConfigProto()
+    if options.tensorflow_session_config_file:
+        configuration.read_text_proto(options.tensorflow_session_config_file, config)
+    both = options.tensorflow_session_parallelism
+    config.intra_op_parallelism_threads = (
+        options.tensorflow_intra_op_parallelism or both or config.intra_op_parallelism_threads
+    )
+    config.inter_op_parallelism_threads = (
+        options.tensorflow_inter_op_parallelism or both or config.inter_op_parallelism_threads
+    )
+    if options.per_process_gpu_memory_fraction:
+        config.gpu_options.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
+    if options.mixed_precision == "bfloat16":
+        rewriter = config.graph_options.rewrite_options
+        rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
+    return config

@@ -1,0 +1,116 @@
+"""The gRPC side: bytes in, bytes out, one thread a request."""
+
+import functools
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from serving.model_server.core import ServerCore
+from serving.model_server.services import METHODS, Method
+from serving.model_server.status import (
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    ServingError,
+    as_serving_error,
+    truncated,
+)
+
+_LOG = logging.getLogger(__name__)
+_UNLIMITED = -1
+_NO_DEADLINE = 10 * 365 * 86400.0
+# Threads above the limit, so that a request too many is refused at once instead of waiting for a thread.
+_REFUSING_THREADS = 4
+
+
+class GrpcServer:
+    """A running gRPC server in front of `core`."""
+
+    def __init__(self, core: ServerCore, credentials: grpc.ServerCredentials | None = None):
+        """credentials: TLS for the TCP port and the socket; None = plain. Raises ServingError when it cannot listen."""
+        options = core.options
+        self._core = core
+        self._slots = threading.BoundedSemaphore(options.grpc_max_threads)
+        self._pool = ThreadPoolExecutor(options.grpc_max_threads + _REFUSING_THREADS, "grpc")
+        self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
+        for service in sorted({method.service for method in METHODS}):
+            handlers = {m.name: self._handler(m) for m in METHODS if m.service == service}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        addresses = [f"{options.bind_address}:{options.port}"] if options.port else []
+        if options.grpc_socket_path:
+            addresses.append(f"unix:{options.grpc_socket_path}")
+        for address in addresses:
+            self._listen(address, credentials)
+        self._server.start()
+
+    def stop(self, grace: float | None = None) -> None:
+        """Refuses new requests, waits up to `grace` seconds (None = as long as it takes) for those that run."""
+        self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()
+        self._pool.shutdown(wait=True)
+
+    def _listen(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
+        try:
+            if credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            bound = 0
+        if not bound and not address.startswith("unix:"):
+            raise ServingError(
+                grpc.StatusCode.UNAVAILABLE, f"Cannot listen on {address}: the port is in use or may not be opened"
+            )
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
+
+    def _handle(self, method: Method, payload: bytes, context: grpc.ServicerContext) -> bytes:
+        if not self._slots.acquire(blocking=False):
+            context.abort(RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
+        try:
+            return self._answer(method, payload, context)
+        finally:
+            self._slots.release()
+
+    def _answer(self, method: Method, payload: bytes, context: grpc.ServicerContext) -> bytes:
+        begin = time.perf_counter()
+        request, error = None, None
+        try:
+            request = method.request_type.FromString(payload)
+            response = method.call(self._core, request, _timeout(context))
+            answer = response.SerializeToString()
+        except DecodeError:
+            error = ServingError(INTERNAL, "Failed to parse the request message")
+        except Exception as failure:
+            error = as_serving_error(failure)
+            if error.code == INTERNAL:
+                _LOG.exception("%s failed", method.name)
+        if error is not None:
+            context.abort(error.code, truncated(error.message))
+        return answer
+
+
+def _timeout(context: grpc.ServicerContext) -> float | None:
+    remaining = context.time_remaining()
+    return None if remaining is None or remaining > _NO_DEADLINE else remaining
+
+
+def _channel_arguments(text: str) -> list[tuple[str, Any]]:
+    """ "k=v,k=v" on top of the server's own; a value is a number if it reads as one."""
+    arguments: dict[str, Any] = {
+        "grpc.max_receive_message_length": _UNLIMITED,
+        "grpc.max_send_message_length": _UNLIMITED,
+        # Two servers sharing a port would each get some of the requests; better an error at start.
+        "grpc.so_reuseport": 0,
+    }
+    for pair in filter(None, text.split(",")):
+        key, _, value = pair.partition("=")
+        try:
+            arguments[key] = int(value)
+        except ValueError:
+            arguments[key] = value
+    return list(arguments.items())

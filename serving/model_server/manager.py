@@ -1,0 +1,227 @@
+"""The life of every model version: wanted, loading, available, unloading, ended.
+
+A new version is available before an old one is taken away, and a version is closed only after its last request.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from tensorflow_serving.apis import get_model_status_pb2
+
+from serving.model_server.status import ServingError, as_serving_error, not_found
+
+_LOG = logging.getLogger(__name__)
+_STATES = get_model_status_pb2.ModelVersionStatus
+START, LOADING, AVAILABLE = _STATES.START, _STATES.LOADING, _STATES.AVAILABLE
+UNLOADING, END = _STATES.UNLOADING, _STATES.END
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Version:
+    """One version of one model. Its fields are read and written under the manager's lock."""
+
+    def __init__(self, name: str, number: int, path: str):
+        self.name, self.number, self.path = name, number, path
+        self.state = START
+        self.error: ServingError | None = None
+        self.aspired = True
+        self.servable: Closable | None = None
+        self.references = 0
+
+    def __str__(self) -> str:
+        return f"{{name: {self.name} version: {self.number}}}"
+
+
+class Manager:
+    """Loads and unloads versions so that what is wanted becomes available without a gap."""
+
+    def __init__(
+        self,
+        load: Callable[[str, int, str], Closable],
+        max_load_retries: int = 5,
+        retry_interval: float = 60.0,
+        load_threads: int = 1,
+        unload_threads: int = 1,
+        initial_load_threads: int = 4,
+    ):
+        """load(name, version, path) -> a servable; retry_interval in seconds."""
+        self._load = load
+        self._max_load_retries = max_load_retries
+        self._retry_interval = retry_interval
+        self._changed = threading.Condition()
+        self._versions: dict[str, dict[int, Version]] = {}
+        self._aspired: dict[str, dict[int, str]] = {}
+        self._closing = False
+        self._initial_pool = ThreadPoolExecutor(initial_load_threads, "initial-load")
+        self._load_pool = ThreadPoolExecutor(load_threads, "load")
+        self._unload_pool = ThreadPoolExecutor(unload_threads, "unload")
+
+    def aspire(self, name: str, versions: Mapping[int, str]) -> None:
+        """Says which versions (number -> folder) of `name` are wanted from now on."""
+        with self._changed:
+            self._aspired[name] = dict(versions)
+            self._update(name)
+
+    @contextlib.contextmanager
+    def use(self, name: str, number: int | None = None) -> Iterator[Version]:
+        """Holds an available version, the latest unless `number` is given: it is not closed before this ends.
+
+        Raises ServingError NOT_FOUND.
+        """
+        with self._changed:
+            version = self._find_available(name, number)
+            version.references += 1
+        try:
+            yield version
+        finally:
+            with self._changed:
+                version.references -= 1
+                if version.references == 0 and version.state == UNLOADING:
+                    self._changed.notify_all()
+
+    def available(self, name: str) -> list[int]:
+        with self._changed:
+            return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
+
+    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+        """(version, state, error) of every version ever wanted, the newest first."""
+        with self._changed:
+            versions = self._versions.get(name, {}).values()
+            return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
+
+    def wait_until_available(self, names: Iterable[str], interrupted: threading.Event | None = None) -> list[Version]:
+        """Waits until each model has an available version, or none of those wanted can become one.
+
+        Returns the versions that failed of the models that have none, empty when all are well; returns early,
+        with an empty list, when `interrupted` is set.
+        """
+        failed: dict[str, list[Version]] = {}
+        with self._changed:
+            for name in names:
+                while not self._closing and not (interrupted and interrupted.is_set()):
+                    versions = [v for v in self._versions.get(name, {}).values() if v.aspired]
+                    if any(version.state == AVAILABLE for version in versions):
+                        break
+                    if versions and all(version.state == END for version in versions):
+                        failed[name] = versions
+                        break
+                    self._changed.wait(0.2)
+        return [version for versions in failed.values() for version in versions]
+
+    def end_initial_load(self) -> None:
+        """From here on loads take the small pool, so that a swap leaves the processors to requests."""
+        with self._changed:
+            initial, self._initial_pool = self._initial_pool, None
+        if initial is not None:
+            initial.shutdown(wait=False)
+
+    def close(self) -> None:
+        """Unloads everything, waiting for requests that still hold a version."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for pool in (self._initial_pool, self._load_pool):
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+        with self._changed:
+            for name in self._versions:
+                self._aspired[name] = {}
+                self._update(name)
+        self._unload_pool.shutdown(wait=True)
+
+    def _find_available(self, name: str, number: int | None) -> Version:
+        versions = self._versions.get(name, {})
+        if number is not None:
+            version = versions.get(number)
+            if version is None or version.state != AVAILABLE:
+                raise not_found(f"Servable not found for request: Specific({name}, {number})")
+            return version
+        available = [version for version in versions.values() if version.state == AVAILABLE]
+        if not available:
+            raise not_found(f"Servable not found for request: Latest({name})")
+        return max(available, key=lambda version: version.number)
+
+    def _update(self, name: str) -> None:
+        """Starts every load and unload that the present state allows. The lock is held."""
+        versions = self._versions.setdefault(name, {})
+        wanted = self._aspired.get(name, {})
+        for version in list(versions.values()):
+            aspired = version.number in wanted
+            if aspired and not version.aspired and version.state == END:
+                del versions[version.number]
+            version.aspired = aspired
+            if version.state == START and not aspired:
+                version.state = END
+        for number in sorted(wanted, reverse=True):
+            self._start_load(versions, name, number, wanted[number])
+        for version in _unloadable(versions.values()):
+            version.state = UNLOADING
+            self._unload_pool.submit(self._run_unload, version)
+        self._changed.notify_all()
+
+    def _start_load(self, versions: dict[int, Version], name: str, number: int, path: str) -> None:
+        present = versions.get(number)
+        # A version that failed stays failed for as long as it is wanted.
+        if self._closing or (present and (present.state != END or present.error)):
+            return
+        versions[number] = Version(name, number, path)
+        pool = self._initial_pool or self._load_pool
+        pool.submit(self._run_load, versions[number])
+
+    def _run_load(self, version: Version) -> None:
+        with self._changed:
+            if version.state != START:
+                return
+            version.state = LOADING
+            self._changed.notify_all()
+        servable, error = None, None
+        for attempt in range(self._max_load_retries + 1):
+            if attempt and not self._still_wanted_after_pause(version):
+                break
+            try:
+                servable, error = self._load(version.name, version.number, version.path), None
+                break
+            except Exception as failure:
+                error = as_serving_error(failure)
+                _LOG.error("Loading servable: %s failed: %s", version, error)
+        with self._changed:
+            version.servable, version.error = servable, error
+            version.state = END if servable is None else AVAILABLE
+            if servable is not None:
+                _LOG.info("Successfully loaded servable version %s", version)
+            self._update(version.name)
+
+    def _still_wanted_after_pause(self, version: Version) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or not version.aspired, self._retry_interval)
+            return version.aspired and not self._closing
+
+    def _run_unload(self, version: Version) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: version.references == 0)
+        try:
+            version.servable.close()
+        except Exception:
+            _LOG.exception("Unloading servable: %s failed", version)
+        with self._changed:
+            version.servable = None
+            version.state = END
+            _LOG.info("Done unloading servable version %s", version)
+            self._update(version.name)
+
+
+def _unloadable(versions: Iterable[Version]) -> list[Version]:
+    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy: all unwanted ones once a
+    wanted one is available or none is wanted; else all unwanted ones but the highest."""
+    versions = list(versions)
+    unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)
+    if any(v.aspired and v.state == AVAILABLE for v in versions) or not any(v.aspired for v in versions):
+        return unwanted
+    return unwanted[:-1]

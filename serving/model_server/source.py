@@ -1,0 +1,101 @@
+"""Which versions of a model stand on disk, and which of them the model's policy wants."""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tensorflow_serving.config import model_server_config_pb2
+
+_LOG = logging.getLogger(__name__)
+_INT64_MAX = 2**63 - 1
+
+Aspire = Callable[[str, Mapping[int, str]], None]
+
+
+def list_versions(base_path: str) -> dict[int, str]:
+    """Version number -> folder, for every child of `base_path` whose name is a decimal int64 ("00000123" is 123).
+
+    Raises OSError when `base_path` cannot be listed.
+    """
+    versions: dict[int, str] = {}
+    for child in sorted(Path(base_path).iterdir()):
+        if not re.fullmatch(r"\d+", child.name, re.ASCII) or int(child.name) > _INT64_MAX:
+            continue
+        if int(child.name) in versions:
+            _LOG.warning("Duplicate version directories under %s: %s wins", base_path, child.name)
+        versions[int(child.name)] = str(child)
+    return versions
+
+
+def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, str]:
+    """The versions that `model`'s policy wants: the latest one unless it says otherwise. Raises OSError."""
+    versions = list_versions(model.base_path)
+    policy = model.model_version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "specific":
+        for missing in sorted(set(policy.specific.versions) - set(versions)):
+            _LOG.warning(
+                "Version %d of servable %s, which was requested as specific, was not found", missing, model.name
+            )
+        wanted = set(policy.specific.versions) & set(versions)
+    elif choice == "all":
+        wanted = set(versions)
+    else:
+        count = (policy.latest.num_versions or 1) if choice == "latest" else 1
+        wanted = set(sorted(versions)[-count:])
+    if not wanted:
+        _LOG.warning(
+            "No versions of servable %s found under base path %s. "
+            "Did you forget to name your leaf directory as a number (eg. '/1/')?",
+            model.name,
+            model.base_path,
+        )
+    return {number: versions[number] for number in wanted}
+
+
+class StoragePathSource:
+    """Polls the base path of every configured model and tells `aspire` what it found."""
+
+    def __init__(self, aspire: Aspire, poll_wait_seconds: float):
+        """poll_wait_seconds: pause between polls; 0 polls when the configuration changes, negative never."""
+        self._aspire = aspire
+        self._wait = poll_wait_seconds
+        self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._poll_for_ever, name="file-system-poll", daemon=True)
+        if poll_wait_seconds > 0:
+            self._thread.start()
+
+    def configure(self, models: Mapping[str, model_server_config_pb2.ModelConfig]) -> None:
+        """Replaces the models watched; those left out are no longer wanted at all."""
+        with self._lock:
+            removed = set(self._models) - set(models)
+            self._models = dict(models)
+            for name in removed:
+                self._aspire(name, {})
+            if self._wait >= 0:
+                self._poll_all()
+
+    def close(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _poll_for_ever(self) -> None:
+        while not self._stopped.wait(self._wait):
+            with self._lock:
+                self._poll_all()
+
+    def _poll_all(self) -> None:
+        for name, model in self._models.items():
+            try:
+                versions = aspired_versions(model)
+            except OSError as error:
+                # What is loaded goes on serving: a share that is away for a moment must not unload a model.
+                _LOG.error("FileSystemStoragePathSource: could not find base path %s for servable %s: %s",
+                           model.base_path, name, error.strerror)  # fmt: skip
+                continue
+            self._aspire(name, versions)

@@ -1,0 +1,139 @@
+"""TensorProto to NumPy and back, without a Python object per element wherever the wire format allows."""
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
+
+from serving.model_server.status import invalid_argument
+
+# Field numbers of tensorflow/core/framework/tensor.proto whose packed wire form is the array's own bytes.
+_PACKED_AS_BYTES = {
+    types_pb2.DT_FLOAT: (5, np.dtype(np.float32)),
+    types_pb2.DT_DOUBLE: (6, np.dtype(np.float64)),
+    types_pb2.DT_COMPLEX64: (9, np.dtype(np.complex64)),
+    types_pb2.DT_BOOL: (11, np.dtype(np.bool_)),
+    types_pb2.DT_COMPLEX128: (12, np.dtype(np.complex128)),
+}
+_LIST_FIELDS = {
+    types_pb2.DT_FLOAT: "float_val",
+    types_pb2.DT_DOUBLE: "double_val",
+    types_pb2.DT_INT32: "int_val",
+    types_pb2.DT_UINT8: "int_val",
+    types_pb2.DT_INT16: "int_val",
+    types_pb2.DT_INT8: "int_val",
+    types_pb2.DT_UINT16: "int_val",
+    types_pb2.DT_INT64: "int64_val",
+    types_pb2.DT_BOOL: "bool_val",
+    types_pb2.DT_UINT32: "uint32_val",
+    types_pb2.DT_UINT64: "uint64_val",
+}
+_HALF_TYPES = {types_pb2.DT_HALF: np.dtype(np.float16), types_pb2.DT_BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
+_COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX128: "dcomplex_val"}
+# A message cannot exceed this, so only a shape that lies about a repeated value can ask for more.
+_MAX_TENSOR_BYTES = 2**31
+_LENGTH_DELIMITED = 2
+
+
+def to_numpy(proto: tensor_pb2.TensorProto) -> np.ndarray:
+    """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
+
+    Returns an array of the proto's shape; strings are an object array of bytes. Raises ValueError when the proto is no
+    tensor (unknown dtype, negative dimension, content of the wrong size).
+    """
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > 254:
+        raise ValueError("shape is not fully defined")
+    count = 1
+    for size in shape:
+        count *= size
+    if proto.dtype == types_pb2.DT_STRING:
+        return _filled(_strings(proto.string_val), count, np.dtype(object)).reshape(shape)
+    dtype = np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype)
+    if dtype == object or count * dtype.itemsize > _MAX_TENSOR_BYTES:
+        raise ValueError(f"cannot hold a tensor of dtype {proto.dtype} and shape {shape}")
+    if proto.tensor_content:
+        if len(proto.tensor_content) != count * dtype.itemsize:
+            raise ValueError("tensor_content has the wrong size")
+        return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
+    return _filled(_listed_values(proto, dtype), count, dtype).reshape(shape)
+
+
+def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray:
+    if proto.dtype in _HALF_TYPES:
+        return np.array(proto.half_val, np.int64).astype(np.uint16).view(dtype)
+    if proto.dtype in _COMPLEX_FIELDS:
+        parts = np.array(getattr(proto, _COMPLEX_FIELDS[proto.dtype]), dtype.type(0).real.dtype)
+        return parts[: len(parts) // 2 * 2].view(dtype)
+    if proto.dtype not in _LIST_FIELDS:
+        return tf.make_ndarray(proto).reshape(-1)
+    values = getattr(proto, _LIST_FIELDS[proto.dtype])
+    wide = np.int64 if dtype.kind in "iu" and dtype.itemsize < 4 else dtype
+    return np.array(values, wide).astype(dtype, copy=False)
+
+
+def _strings(values) -> np.ndarray:
+    result = np.empty(len(values), object)
+    result[:] = list(values)
+    return result
+
+
+def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
+    if len(values) == count:
+        return values
+    if len(values) > count:
+        return values[:count]
+    if dtype == object and count > _MAX_TENSOR_BYTES // 8:
+        raise ValueError("more strings than memory can hold")
+    result = np.full(count, values[-1] if len(values) else (b"" if dtype == object else 0), dtype)
+    result[: len(values)] = values
+    return result
+
+
+def parse_tensor(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
+    """`to_numpy` with the error a client of Predict sees."""
+    try:
+        return to_numpy(proto)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise invalid_argument(f"tensor parsing error: {name}") from error
+
+
+def fill_proto(proto: tensor_pb2.TensorProto, value: np.ndarray, as_content: bool = False) -> None:
+    """Writes `value` into an empty proto, as repeated *_val fields or (as_content) as raw bytes; strings always as
+    string_val."""
+    value = np.asarray(value)
+    if value.dtype.kind in "OSU":
+        proto.dtype = types_pb2.DT_STRING
+        _fill_shape(proto.tensor_shape, value.shape)
+        proto.string_val.extend(value.reshape(-1).tolist())
+        return
+    proto.dtype = tf.as_dtype(value.dtype).as_datatype_enum
+    _fill_shape(proto.tensor_shape, value.shape)
+    if as_content:
+        proto.tensor_content = value.tobytes()
+    elif proto.dtype in _PACKED_AS_BYTES:
+        number, dtype = _PACKED_AS_BYTES[proto.dtype]
+        # Parsing a packed field is one copy; extending a repeated field is a Python float per element.
+        data = np.ascontiguousarray(value, dtype).data.cast("B") if value.size else b""
+        proto.MergeFromString(b"".join((_varint(number << 3 | _LENGTH_DELIMITED), _varint(len(data)), data)))
+    elif proto.dtype in _HALF_TYPES:
+        proto.half_val.extend(np.ascontiguousarray(value).view(np.uint16).reshape(-1).tolist())
+    elif proto.dtype in _LIST_FIELDS:
+        getattr(proto, _LIST_FIELDS[proto.dtype]).extend(value.reshape(-1).tolist())
+    else:
+        proto.CopyFrom(tf.make_tensor_proto(value))
+
+
+def _fill_shape(proto: tensor_shape_pb2.TensorShapeProto, shape: tuple[int, ...]) -> None:
+    proto.SetInParent()
+    for size in shape:
+        proto.dim.add(size=size)
+
+
+def _varint(value: int) -> bytes:
+    result = bytearray()
+    while value > 0x7F:
+        result.append(value & 0x7F | 0x80)
+        value >>= 7
+    result.append(value)
+    return bytes(result)
