@@ -1,0 +1,42 @@
+"""Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
+
+import dataclasses
+
+from albert_tf.training import evaluation
+from albert_tf.training.model_folder import load_model_folder
+from tfrecords import files
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationSettings:
+    model: str = setting(help="folder that run_pretraining wrote, or a .keras file")
+    train_data: str = setting(help="file pattern of training records, for the most frequent answers")
+    eval_data: str = setting(help="file pattern of held-out records")
+    batch_size: int = setting(64, help="examples a batch")
+    output: str = setting("", help="JSON file for the figures")
+
+
+def main() -> None:
+    settings = read_flags(EvaluationSettings)
+    model, _ = load_model_folder(settings.model)
+    figures = {
+        "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size),
+        "baseline": evaluation.trivial_baselines(settings.train_data, settings.eval_data, settings.batch_size),
+    }
+    for name in ("masked_lm_accuracy", "sentence_order_accuracy"):
+        if name in figures["model"]:
+            print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {figures['baseline'][name]:7.2%}")
+    print(f"{'loss':25} {figures['model']['loss']:7.4f}")
+    if settings.output:
+        files.write_json(settings.output, figures)
+
+
+def run() -> None:
+    define_flags(EvaluationSettings)
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

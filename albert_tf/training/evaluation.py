@@ -1,0 +1,41 @@
+"""Held-out accuracy beside what a model that learned nothing would reach."""
+
+import keras
+import numpy as np
+
+from tfrecords.reader import read_examples
+
+
+def trivial_baselines(train_data: str, eval_data: str, batch_size: int = 64, max_train_batches: int = 1000) -> dict:
+    """Accuracy on `eval_data` of always giving the most frequent answer of `train_data`.
+
+    Args:
+        train_data, eval_data: file patterns of pre-training records.
+        max_train_batches: batches read to find the most frequent answers.
+
+    Returns:
+        masked_lm_accuracy (most frequent masked token) and sentence_order_accuracy (majority label), each in [0, 1].
+    """
+    train_tokens, train_labels = _answers(train_data, batch_size, max_train_batches)
+    eval_tokens, eval_labels = _answers(eval_data, batch_size)
+    return {
+        "masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax())),
+        "sentence_order_accuracy": float(np.mean(eval_labels == np.bincount(train_labels).argmax())),
+    }
+
+
+def _answers(data: str, batch_size: int, max_batches: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """All masked token ids and all pair labels of one pass, as two flat arrays."""
+    tokens, labels = [], []
+    dataset = read_examples(data, batch_size, training=False)
+    for batch in dataset.take(-1 if max_batches is None else max_batches).as_numpy_iterator():
+        tokens.append(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0])
+        labels.append(batch["next_sentence_labels"].ravel())
+    return np.concatenate(tokens), np.concatenate(labels)
+
+
+def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64) -> dict[str, float]:
+    """Loss and accuracies of a pre-trainer over one pass of `eval_data`."""
+    if not model.compiled:
+        model.compile(jit_compile=False)
+    return model.evaluate(read_examples(eval_data, batch_size, training=False), return_dict=True, verbose=0)

@@ -1,0 +1,137 @@
+"""Pre-training from TFRecords to a model folder, resumable at the last checkpoint."""
+
+import dataclasses
+from pathlib import Path
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.optimizers import create_optimizer
+from albert_tf.training import callbacks, model_folder
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.reader import read_examples, read_manifest
+from tfrecords.settings import setting
+from tfrecords.tokenizer import load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingSettings:
+    """All that determines a run. Steps count optimizer updates; batch sizes count examples.
+
+    Defaults are the paper's, from google-research/albert:run_pretraining.py:68-94.
+    """
+
+    config: str = setting(help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
+    train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
+    output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")
+    eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
+    optimizer: str = setting("lamb", help="lamb or adamw")
+    learning_rate: float = setting(0.00176, help="peak of the learning-rate curve")
+    poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero")
+    weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
+    train_batch_size: int = setting(4096, help="examples a step")
+    eval_batch_size: int = setting(64, help="examples a batch of the evaluation")
+    num_train_steps: int = setting(125_000, help="steps in all; the rate has decayed to zero there")
+    num_warmup_steps: int = setting(3_125, help="steps of linear warm-up")
+    save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation")
+    dtype_policy: str = setting("float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16")
+    jit_compile: bool = setting(False, help="compile the step with XLA")
+    seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
+
+
+def pretrain(settings: PretrainingSettings) -> Path:
+    """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
+
+    Raises:
+        UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
+    """
+    manifest = read_manifest(settings.train_data)
+    output_dir = files.make_output_dir(settings.output_dir)
+    _claim(output_dir, settings)
+    keras.utils.set_random_seed(settings.seed)
+    last = output_dir / "last.keras"
+    model = model_folder.load_model(last, compile=True) if last.is_file() else _new_model(settings, manifest)
+    step = int(model.optimizer.iterations)
+    if step >= settings.num_train_steps:
+        print(f"{output_dir} is trained already ({step} steps)")
+        return output_dir
+    action = "Resuming" if step else "Starting"
+    print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
+    load_tokenizer(Path(settings.train_data).parent).save(output_dir)
+    model.encoder.config.to_json(output_dir / "config.json")
+    _fit(model, settings, manifest, output_dir, step)
+    return output_dir
+
+
+def _claim(output_dir: Path, settings: PretrainingSettings) -> None:
+    """Writes the settings into a new run folder; refuses a folder whose run had others."""
+    wanted = dataclasses.asdict(settings)
+    path = output_dir / "run.json"
+    if path.is_file():
+        found = files.read_json(path)
+        different = [key for key in wanted if key not in ("output_dir",) and found.get(key) != wanted[key]]
+        if different:
+            pairs = ", ".join(f"{key}={found.get(key)!r} (now {wanted[key]!r})" for key in different)
+            raise UserError(f"'{output_dir}' holds a run with {pairs}; use the same flags or another --output_dir")
+    files.write_json(path, wanted)
+
+
+def _new_model(settings: PretrainingSettings, manifest: dict) -> AlbertPretrainer:
+    config = AlbertConfig.load(settings.config).replace(vocab_size=manifest["vocab_size"])
+    if manifest["max_seq_length"] > config.max_position_embeddings:
+        raise UserError(
+            f"the records are {manifest['max_seq_length']} tokens long, the model takes at most "
+            f"max_position_embeddings={config.max_position_embeddings}; raise it in --config or rebuild the records"
+        )
+    encoder = AlbertEncoder(config, dtype=settings.dtype_policy)
+    pair_task = None if manifest["pair_task"] == "none" else manifest["pair_task"]
+    model = AlbertPretrainer(encoder, pair_task=pair_task, dtype=settings.dtype_policy)
+    optimizer = create_optimizer(
+        settings.optimizer,
+        settings.learning_rate,
+        settings.num_train_steps,
+        settings.num_warmup_steps,
+        settings.poly_power,
+        weight_decay_rate=settings.weight_decay_rate,
+    )
+    model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
+    return model
+
+
+def _fit(model: AlbertPretrainer, settings: PretrainingSettings, manifest: dict, output_dir: Path, step: int) -> None:
+    held_out = None
+    if settings.eval_data:
+        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False)
+    history = callbacks.History(output_dir / "history.csv", first_step=step)
+    watchers = [
+        callbacks.StopOnNonFiniteLoss(),
+        history,
+        callbacks.Checkpoints(output_dir, history),
+        callbacks.Progress(settings.num_train_steps, step, settings.train_batch_size * manifest["max_seq_length"]),
+        keras.callbacks.TensorBoard(output_dir / "tensorboard", update_freq=20, write_graph=False),
+    ]
+    interval = min(settings.save_checkpoints_steps, settings.num_train_steps)
+    whole = settings.num_train_steps // interval
+    # The epochs of one `fit` have one length, so what is left over after whole intervals is a second, shorter `fit`.
+    for first, last, steps in ((0, whole, interval), (whole, whole + 1, settings.num_train_steps - whole * interval)):
+        if steps and step < last * interval:
+            first = max(first, step // interval)
+            dataset = read_examples(
+                settings.train_data,
+                settings.train_batch_size,
+                training=True,
+                seed=settings.seed,
+                skip_batches=first * interval,
+            )
+            model.fit(
+                dataset,
+                initial_epoch=first,
+                epochs=last,
+                steps_per_epoch=steps,
+                validation_data=held_out,
+                callbacks=watchers,
+                verbose=0,
+            )

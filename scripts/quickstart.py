@@ -1,0 +1,153 @@
+"""The whole road on one small model, each stage by the command that a user would give: see quickstart.sh."""
+
+import argparse
+import glob
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.server import free_port, running_server, server_command
+from scripts.stages import Road, shell_line
+from scripts.summary import print_summary
+from tfrecords.errors import UserError
+from tfrecords.files import make_output_dir
+
+MODELS = ("ids", "text")
+LENGTHS = "16,32,64,128"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="quickstart.sh", description=__doc__)
+    parser.add_argument(
+        "--corpus", default="", help="your text: a .txt or .jsonl file (each also .gz), a folder or a glob"
+    )
+    parser.add_argument("--output_dir", type=Path, default=Path("quickstart"), help="where everything goes")
+    parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
+    parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
+    arguments = parser.parse_args()
+    if arguments.steps < 10:
+        parser.error(f"--steps={arguments.steps} teaches nothing; give 10 or more")
+    return arguments
+
+
+def run_stages(arguments: argparse.Namespace, road: Road) -> None:
+    """Everything up to the SavedModels."""
+    work, python = arguments.output_dir, [sys.executable, "-m"]
+    corpus = _corpus(arguments, road)
+    road.stage(
+        "1. Train a SentencePiece vocabulary",
+        work / "tokenizer",
+        [*python, "tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
+        + ["--vocab_size=4000"],
+    )
+    road.stage(
+        "2. Write training and held-out examples: sentence order and masked n-grams",
+        work / "data",
+        [*python, "tfrecords.create_pretraining_data", f"--input={corpus}", f"--output_dir={work}/data"]
+        + [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--pair_task=sop"]
+        + [
+            "--max_seq_length=64",
+            "--max_predictions_per_seq=10",
+            "--dupe_factor=4",
+            "--held_out_fraction=0.1",
+            "--seed=1",
+        ],
+    )
+    train, held_out = f"--train_data={work}/data/train-*.tfrecord*", f"--eval_data={work}/data/eval-*.tfrecord*"
+    road.stage(
+        "3. Pre-train a small ALBERT",
+        work / "run",
+        [*python, "albert_tf.run_pretraining", "--config=scripts/quickstart_config.json", train, held_out]
+        + [f"--output_dir={work}/run", "--optimizer=adamw", "--learning_rate=0.002", "--train_batch_size=64"]
+        + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
+        + [f"--save_checkpoints_steps={max(arguments.steps // 5, 1)}"],
+        resumes=True,
+    )
+    road.stage(
+        "4. Evaluate on the held-out documents",
+        work / "evaluation.json",
+        [
+            *python,
+            "albert_tf.run_evaluation",
+            f"--model={work}/run",
+            train,
+            held_out,
+            f"--output={work}/evaluation.json",
+        ],
+    )
+    for inputs in MODELS:
+        road.stage(
+            f"5. Export a SavedModel with {inputs} inputs",
+            work / "models" / inputs,
+            [
+                *python,
+                "serving.export",
+                f"--model={work}/run",
+                f"--output_dir={work}/models/{inputs}",
+                f"--inputs={inputs}",
+            ],
+        )
+
+
+def _corpus(arguments: argparse.Namespace, road: Road) -> str:
+    """The file pattern of the corpus; what lies behind it becomes part of every stamp."""
+    work = arguments.output_dir
+    if not arguments.corpus:
+        corpus = work / "corpus.txt"
+        road.mix(sys.version)
+        road.stage(
+            "0. Write Python's help topics as a corpus",
+            corpus,
+            [sys.executable, "scripts/python_topics.py", str(corpus)],
+        )
+        return str(corpus)
+    pattern = str(Path(arguments.corpus) / "*") if Path(arguments.corpus).is_dir() else arguments.corpus
+    files = sorted(path for path in glob.glob(pattern) if Path(path).is_file())
+    if not files:
+        raise UserError(f"--corpus={arguments.corpus} matches no file; give a .txt or .jsonl file, a folder or a glob")
+    road.mix(*(f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}" for path in files))
+    return pattern
+
+
+def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:
+    work = arguments.output_dir
+    models = {name: (work / "models" / name).resolve() for name in MODELS}
+    benchmarks = {
+        name: [f"--model={name}", f"--lengths={LENGTHS}", f"--output_dir={work}/benchmark/{name}"] for name in MODELS
+    }
+    server = server_command(models, work, arguments.port or 8500)
+    road.commands.append(("6. Serve both models", shell_line(server)))
+    for name, flags in benchmarks.items():
+        command = [sys.executable, "-m", "serving.benchmark", f"--target=127.0.0.1:{arguments.port or 8500}", *flags]
+        road.commands.append((f"7. Benchmark the {name} model", shell_line(command)))
+
+    def run() -> None:
+        with running_server(models, work, arguments.port or free_port()) as target:
+            for flags in benchmarks.values():
+                command = [sys.executable, "-m", "serving.benchmark", f"--target={target}", *flags]
+                print(f"$ {shell_line(command)}", flush=True)
+                subprocess.run(command, check=True)
+
+    road.step("6. and 7. Serve both models and measure them over gRPC", work / "benchmark", str(benchmarks), run)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    make_output_dir(arguments.output_dir)
+    road = Road(arguments.output_dir)
+    road.mix(Path("requirements.txt").read_text(), Path("scripts/quickstart_config.json").read_text())
+    run_stages(arguments, road)
+    serve_and_measure(arguments, road)
+    print_summary(arguments.output_dir, road)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except subprocess.CalledProcessError as error:
+        # The stage has said what is wrong; its status is ours.
+        sys.exit(error.returncode if error.returncode > 0 else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,76 @@
+"""A model server for the time of a `with` block: the real one if it is on the PATH, else the embedded one."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from serving.client import Client, ServingError
+from tfrecords.errors import UserError
+from tfrecords.files import replacing
+
+START_TIMEOUT_S = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str]:
+    """The command that serves `models` (name to base path); writes its model config file into `folder`."""
+    config = folder / "models.config"
+    entries = [
+        f'  config {{ name: "{name}" base_path: "{path}" model_platform: "tensorflow" }}'
+        for name, path in models.items()
+    ]
+    with replacing(config) as temporary:
+        temporary.write_text("\n".join(["model_config_list {", *entries, "}", ""]))
+    real = shutil.which("tensorflow_model_server")
+    program = [real] if real else [sys.executable, "-m", "serving.model_server"]
+    return [*program, f"--port={port}", f"--model_config_file={config}"]
+
+
+@contextlib.contextmanager
+def running_server(models: dict[str, Path], folder: Path, port: int) -> Iterator[str]:
+    """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens."""
+    log = folder / "server.log"
+    with open(log, "w") as output:
+        process = subprocess.Popen(server_command(models, folder, port), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        target = f"127.0.0.1:{port}"
+        _wait(process, target, models, log)
+        print(f"serving {', '.join(models)} on {target} (process {process.pid}, log {log})", flush=True)
+        yield target
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen, target: str, models: dict[str, Path], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    waiting = set(models)
+    while waiting:
+        if process.poll() is not None or time.monotonic() > deadline:
+            last = (log.read_text().strip().splitlines() or ["it printed nothing"])[-1]
+            state = f"ended with status {process.returncode}" if process.returncode is not None else "does not answer"
+            raise UserError(f"the model server {state}; its last words in {log}: {last}")
+        time.sleep(0.2)
+        waiting = {name for name in waiting if not _answers(target, name)}
+
+
+def _answers(target: str, name: str) -> bool:
+    with Client(target, name, timeout_s=5) as client:
+        try:
+            return any(version.state == "AVAILABLE" for version in client.status())
+        except ServingError:
+            return False

@@ -1,0 +1,46 @@
+"""One table at the end of the road: what was learned, how large it is, how fast it answers."""
+
+import json
+from pathlib import Path
+
+from scripts.stages import Road
+
+
+def print_summary(work: Path, road: Road) -> None:
+    print("\n" + "=" * 78)
+    _print_accuracy(json.loads((work / "evaluation.json").read_text()))
+    _print_sizes(work)
+    for name in ("ids", "text"):
+        _print_latency(name, json.loads((work / "benchmark" / name / "report.json").read_text()))
+    print("\nWhere things lie")
+    for title, path in (
+        ("TensorBoard logs", f"{work}/run/tensorboard   (.venv/bin/tensorboard --logdir {work}/run/tensorboard)"),
+        ("SavedModels", f"{work}/models/ids and {work}/models/text"),
+        ("latency plots", f"{work}/benchmark/ids/latency.png and {work}/benchmark/text/latency.png"),
+    ):
+        print(f"  {title:18}{path}")
+    print("\nEach stage alone")
+    for title, command in road.commands:
+        print(f"  # {title}\n  {command}")
+
+
+def _print_accuracy(figures: dict) -> None:
+    print(f"{'Held-out documents':34}{'this model':>12}{'trivial baseline':>22}")
+    for key, label, baseline in (
+        ("masked_lm_accuracy", "masked-LM accuracy", "most frequent token"),
+        ("sentence_order_accuracy", "sentence-order accuracy", "majority label"),
+    ):
+        model, trivial = figures["model"][key], figures["baseline"][key]
+        print(f"  {label:32}{model:>12.1%}{trivial:>22.1%}  ({baseline})")
+
+
+def _print_sizes(work: Path) -> None:
+    print("\nSizes")
+    for label, path in (
+        ("examples", work / "data"),
+        ("checkpoint (model.keras)", work / "run" / "model.keras"),
+        ("SavedModel, ids", work / "models" / "ids"),
+        ("SavedModel, text", work / "models" / "text"),
+    ):
+        paths = path.rglob("*") if path.is_dir() else [path]
+        print(f"  {label:32}{sum(p.stat().st_size for p in paths if p.is_file()) / 1e6:>9.2f} MB")
