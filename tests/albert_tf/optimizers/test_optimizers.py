@@ -55,7 +55,10 @@ def test_lamb_adapts_excluded_variables_when_told_to():
 
 def test_gradient_accumulation_equals_the_mean_gradient():
     gradients = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
-    accumulating, plain = keras.Variable(np.ones(3, "float32"), name="a"), keras.Variable(np.ones(3, "float32"), name="b")
+    accumulating, plain = (
+        keras.Variable(np.ones(3, "float32"), name="a"),
+        keras.Variable(np.ones(3, "float32"), name="b"),
+    )
     first, second = Lamb(learning_rate=0.1, gradient_accumulation_steps=2), Lamb(learning_rate=0.1)
     for gradient in gradients:
         first.apply([keras.ops.convert_to_tensor(gradient)], [accumulating])

@@ -1,0 +1,178 @@
+"""One frozen description of an encoder: ALBERT, BERT, and everything between them."""
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
+from tfrecords.errors import UserError
+from tfrecords.files import read_json, write_json
+
+ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear")
+SHARING = ("all", "attention", "ffn", "none")
+FACTORIZATION = ("all", "word")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlbertConfig:
+    """Sizes and switches of one encoder; the names are those of the published `albert_config.json`.
+
+    Sizes count elements; dropout fields are probabilities. `hidden_act` "gelu" is ALBERT's tanh approximation
+    (google-research/albert modeling.py:299), "gelu_erf" the exact one that HuggingFace calls "gelu".
+
+    Attributes:
+        sharing: which half of a block is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
+        num_hidden_groups: the depth is cut into so many groups; what is shared is shared inside a group.
+        inner_group_num: blocks in a row, each with its own weights, that make one depth step.
+        factorization: "all" normalises the summed embeddings at `embedding_size` and projects them with a bias
+            (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
+            others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
+
+    Raises:
+        UserError: a value is impossible; the message names it.
+    """
+
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_hidden_groups: int = 1
+    inner_group_num: int = 1
+    sharing: str = "all"
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    factorization: str = "all"
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check_type(field, getattr(self, field.name))
+        _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
+        _check_choice("sharing", self.sharing, SHARING)
+        _check_choice("factorization", self.factorization, FACTORIZATION)
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise UserError(
+                f"num_hidden_groups {self.num_hidden_groups} is over num_hidden_layers {self.num_hidden_layers};"
+                " some groups would never run"
+            )
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_steps(self) -> int:
+        """Blocks executed one after another: layers times inner groups."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether embeddings pass through a matrix to reach `hidden_size`."""
+        return self.embedding_size != self.hidden_size
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """The published configuration called `name`, such as "albert_base_v2" or "bert_base_uncased"."""
+        name = OTHER_NAMES.get(name, name)
+        if name not in NAMED:
+            raise UserError(f"no configuration is called '{name}'{_nearest(name, NAMED)}; known: {', '.join(NAMED)}")
+        return cls(**NAMED[name])
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's.
+
+        Raises:
+            UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        from_huggingface = "model_type" in values or "transformers_version" in values
+        for key, value in values.items():
+            if key in names:
+                continue
+            if key in MUST_EQUAL:
+                if value not in MUST_EQUAL[key]:
+                    raise UserError(f"{key} {value!r} is another architecture; supported: {MUST_EQUAL[key]}")
+            elif key not in IGNORED_KEYS and not (from_huggingface and key.startswith("_")):
+                raise UserError(f"unknown configuration key '{key}'{_nearest(key, names)}")
+        known = {key: value for key, value in values.items() if key in names}
+        if values.get("model_type") == "bert" or not known.keys() & {"embedding_size", "num_hidden_groups", "sharing"}:
+            known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
+        elif "num_hidden_groups" not in known and "ln_type" in values:
+            known["factorization"] = "word"
+        if from_huggingface and "hidden_act" in known:
+            known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+        return cls(**known)
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike) -> Self:
+        """Reads a configuration file; see `from_dict`. Errors name the file."""
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise UserError(f"'{path}' holds no JSON object")
+        try:
+            return cls.from_dict(values)
+        except UserError as error:
+            raise UserError(f"'{path}': {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self, path: str | os.PathLike | None = None) -> str:
+        """The JSON text that `from_json` reads; also written to `path` where one is given."""
+        if path is not None:
+            write_json(Path(path), self.to_dict())
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked like a new one."""
+        unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
+        for key in sorted(unknown):
+            raise UserError(f"unknown configuration key '{key}'{_nearest(key, self.to_dict())}")
+        return dataclasses.replace(self, **changes)
+
+
+_HUGGINGFACE_ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "swish": "silu",
+}
+
+
+def _check_type(field: dataclasses.Field, value: Any) -> None:
+    if field.type is str:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"{field.name} must be a number, not {value!r}")
+    if field.type is int and (value != int(value) or value < 1):
+        raise UserError(f"{field.name} must be a whole number of at least 1, not {value}")
+    if field.name.endswith("_prob") and not 0 <= value < 1:
+        raise UserError(f"{field.name} must be a probability below 1, not {value}")
+    if field.type is float and (value < 0 or value != value):
+        raise UserError(f"{field.name} must not be negative, not {value}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
+
+
+def _nearest(name: str, names) -> str:
+    close = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,1 @@
+"""Layers, in the order in which data passes them."""

@@ -1,0 +1,76 @@
+"""Self-attention with its residual and layer norm: the first half of a block."""
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dense import dense
+from albert_tf.layers.explicit_dropout import dropout, site_seed
+from albert_tf.layers.layer_norm import LayerNorm
+
+# Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
+MASKED_SCORE = -10000.0
+
+
+def attention_bias(input_mask, sequence_ids, dtype):
+    """What is added to every attention score.
+
+    Args:
+        input_mask: int32 [batch, sequence], 0 for padding; or None.
+        sequence_ids: int32 [batch, sequence], the number of the packed sequence a token belongs to; or None.
+        dtype: of the result.
+
+    Returns:
+        [batch, 1, 1, sequence], or [batch, 1, sequence, sequence] for packed rows, or None where all may attend.
+    """
+    allowed = None
+    if input_mask is not None:
+        allowed = ops.cast(input_mask, "bool")[:, None, None, :]
+    if sequence_ids is not None:
+        same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
+        allowed = same if allowed is None else ops.logical_and(same, allowed)
+    if allowed is None:
+        return None
+    return ops.cast(ops.logical_not(allowed), dtype) * ops.cast(MASKED_SCORE, dtype)
+
+
+class SelfAttention(keras.layers.Layer):
+    """layer_norm(hidden + output(attend(query, key, value))), post-norm as modeling.py:934-980.
+
+    query, key, value and output are Dense layers with kernels [hidden_size, hidden_size].
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.query, self.key, self.value, self.output_dense = (
+            dense(config, config.hidden_size, dtype=self.dtype_policy, name=name)
+            for name in ("query", "key", "value", "output")
+        )
+        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+
+    def build(self, input_shape=None):
+        for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
+            layer.build((None, self.config.hidden_size))
+
+    def call(self, hidden, bias, length, seed=None):
+        """hidden: [batch * sequence, hidden_size]; bias: see `attention_bias`; length: tokens a row.
+
+        Returns:
+            The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
+        """
+        config = self.config
+        query, key, value = (self._heads(layer(hidden), length) for layer in (self.query, self.key, self.value))
+        scores = ops.matmul(query * (config.head_size**-0.5), ops.transpose(key, (0, 1, 3, 2)))
+        if bias is not None:
+            scores = scores + bias
+        probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
+        dropped = dropout(probabilities, config.attention_probs_dropout_prob, site_seed(seed, 0))
+        context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
+        context = self.output_dense(ops.reshape(context, (-1, config.hidden_size)))
+        context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
+        return self.layer_norm(hidden + context), probabilities
+
+    def _heads(self, flat, length):
+        split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.config.head_size))
+        return ops.transpose(split, (0, 2, 1, 3))

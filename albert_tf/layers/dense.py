@@ -1,0 +1,31 @@
+"""The dense layer and the activations that all sub-layers share."""
+
+import keras
+
+from albert_tf.config import AlbertConfig
+
+
+def gelu_tanh(inputs):
+    return keras.ops.gelu(inputs, approximate=True)
+
+
+def gelu_erf(inputs):
+    return keras.ops.gelu(inputs, approximate=False)
+
+
+_ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
+
+
+def activation(name: str):
+    """The function behind a configuration's `hidden_act`."""
+    return _ACTIVATIONS.get(name) or keras.activations.get(name)
+
+
+def initializer(config: AlbertConfig):
+    """Truncated normal, as modeling.py:create_initializer of google-research/albert."""
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def dense(config: AlbertConfig, units: int, **kwargs) -> keras.layers.Dense:
+    """Dense with ALBERT's kernel initialisation; kernel [inputs, units], bias [units]."""
+    return keras.layers.Dense(units, kernel_initializer=initializer(config), **kwargs)

@@ -1,0 +1,164 @@
+"""The encoder: embeddings, blocks applied by a plan over depth, pooler."""
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.attention import SelfAttention, attention_bias
+from albert_tf.layers.dense import dense
+from albert_tf.layers.depth import plan, segments
+from albert_tf.layers.embeddings import Embeddings
+from albert_tf.layers.explicit_dropout import site_seed
+from albert_tf.layers.feed_forward import FeedForward
+from albert_tf.layers.transformer_block import TransformerBlock
+from albert_tf.layers.walk import WALKS, recompute, repeat
+from tfrecords.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertEncoder(keras.Model):
+    """Token ids to contextual vectors.
+
+    Args:
+        config: an AlbertConfig.
+        walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph
+            loop of each run of equal layers, so the graph does not grow with depth; "recompute" keeps only each
+            block's input for the backward pass.
+        seed: of the dropout masks; drawn at random where None.
+
+    Raises:
+        UserError: an unknown walk.
+    """
+
+    def __init__(self, config: AlbertConfig, walk: str = "unrolled", seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        if isinstance(config, dict):
+            config = AlbertConfig.from_dict(config)
+        if walk not in WALKS:
+            raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
+        self.config, self.walk, self.seed = config, walk, seed
+        self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
+        steps = plan(config)
+        self.attentions = [
+            SelfAttention(config, dtype=self.dtype_policy, name=f"attention_{i}")
+            for i in range(1 + max(step.attention for step in steps))
+        ]
+        self.feed_forwards = [
+            FeedForward(config, dtype=self.dtype_policy, name=f"feed_forward_{i}")
+            for i in range(1 + max(step.feed_forward for step in steps))
+        ]
+        self.blocks = {
+            f"{step.attention}_{step.feed_forward}": TransformerBlock(
+                self.attentions[step.attention], self.feed_forwards[step.feed_forward], dtype=self.dtype_policy
+            )
+            for step in steps
+        }
+        self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
+        self.seed_generator = None
+        if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.build()
+
+    def build(self, input_shape=None):
+        # Variables exist from the start: weights can be loaded, and counted, before any call.
+        for layer in (self.embeddings, *self.attentions, *self.feed_forwards):
+            layer.build(None)
+        self.pooler.build((None, self.config.hidden_size))
+
+    def call(self, features, training=False, output_hidden_states=None, output_attentions=False):
+        """Encodes a batch.
+
+        Args:
+            features: dict of int32 tensors, names beyond these being ignored:
+                input_ids [batch, sequence];
+                input_mask [batch, sequence], 1 for tokens and 0 for padding (default: all 1);
+                segment_ids [batch, sequence] (default: all 0);
+                sequence_ids [batch, sequence], which of several sequences packed into a row a token belongs to:
+                tokens of different numbers do not attend to each other, and positions restart (default: one);
+                position_ids [batch, sequence] (default: 0, 1, ... within each sequence);
+                cls_positions [batch, n], where the packed sequences start, for the pooler (default: position 0).
+            training: whether dropout applies.
+            output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never.
+            output_attentions: whether to return the attention probabilities; a loop is then unrolled.
+
+        Returns:
+            dict of
+                embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
+                sequence_output [batch, sequence, hidden_size];
+                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with cls_positions;
+                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
+                attentions: list of [batch, heads, sequence, sequence], one per block, on request.
+        """
+        if not isinstance(features, dict):
+            features = {"input_ids": features}
+        input_ids = features["input_ids"]
+        seed = self.seed_generator.next() if training and self.seed_generator is not None else None
+        sequence_ids = features.get("sequence_ids")
+        embedding_output, hidden = self.embeddings(
+            input_ids, features.get("segment_ids"), _positions(features.get("position_ids"), sequence_ids), seed=seed
+        )
+        length = ops.shape(input_ids)[1]
+        bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
+        flat = ops.reshape(hidden, (-1, self.config.hidden_size))
+        if self.walk == "loop" and not (output_hidden_states or output_attentions):
+            states, attentions = [self._loop(flat, bias, length, seed)], []
+        else:
+            states, attentions = self._list(flat, bias, length, seed)
+        states = [ops.reshape(state, (-1, length, self.config.hidden_size)) for state in states]
+        outputs = {
+            "embedding_output": embedding_output,
+            "sequence_output": states[-1],
+            "pooled_output": self.pooler(_first_tokens(states[-1], features.get("cls_positions"))),
+        }
+        if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
+            outputs["hidden_states"] = states
+        if output_attentions:
+            outputs["attentions"] = attentions
+        return outputs
+
+    def block(self, step) -> TransformerBlock:
+        return self.blocks[f"{step.attention}_{step.feed_forward}"]
+
+    def _list(self, hidden, bias, length, seed):
+        states, attentions = [hidden], []
+        for index, step in enumerate(plan(self.config)):
+
+            def apply(hidden, block=self.block(step), index=index):
+                return block(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
+
+            hidden, probabilities = (recompute(apply) if self.walk == "recompute" else apply)(hidden)
+            states.append(hidden)
+            attentions.append(probabilities)
+        return states, attentions
+
+    def _loop(self, hidden, bias, length, seed):
+        done = 0
+        for segment in segments(self.config):
+
+            def layer(i, hidden, segment=segment, done=done):
+                for offset, step in enumerate(segment.steps):
+                    index = done + i * len(segment.steps) + offset
+                    hidden, _ = self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
+                return hidden
+
+            hidden = repeat(layer, segment.repeats, hidden)
+            done += segment.repeats * len(segment.steps)
+        return hidden
+
+    def get_config(self):
+        base = super().get_config()
+        return {**base, "config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
+
+
+def _positions(position_ids, sequence_ids):
+    """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
+    if position_ids is not None or sequence_ids is None:
+        return position_ids
+    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
+    return ops.sum(ops.tril(same, k=-1), axis=-1)
+
+
+def _first_tokens(sequence_output, cls_positions):
+    if cls_positions is None:
+        return sequence_output[:, 0]
+    return ops.take_along_axis(sequence_output, ops.cast(cls_positions, "int32")[:, :, None], axis=1)

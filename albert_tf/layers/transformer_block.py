@@ -1,0 +1,19 @@
+"""One depth step: attention, then feed-forward. Blocks may have either half in common."""
+
+import keras
+
+from albert_tf.layers.attention import SelfAttention
+from albert_tf.layers.feed_forward import FeedForward
+
+
+class TransformerBlock(keras.layers.Layer):
+    def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.built = True
+
+    def call(self, hidden, bias, length, seed=None):
+        """Arguments and results as `SelfAttention.call`."""
+        hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed)
+        return self.feed_forward(hidden, seed=seed), probabilities

@@ -1,0 +1,108 @@
+"""Pre-training: masked words and, optionally, a sentence-pair task."""
+
+import keras
+from keras import ops
+
+from albert_tf.layers.dense import dense
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import MaskedLMHead, gather_positions
+from tfrecords.errors import UserError
+
+PAIR_TASKS = ("sop", "nsp", None)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertPretrainer(keras.Model):
+    """Masked language model, with sentence-order ("sop") or next-sentence ("nsp") prediction or neither.
+
+    It brings its own loss and metrics: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
+
+    Raises:
+        UserError: an unknown pair task.
+    """
+
+    def __init__(self, encoder: AlbertEncoder, pair_task: str | None = "sop", **kwargs):
+        kwargs.setdefault("dtype", encoder.dtype_policy)
+        super().__init__(**kwargs)
+        if pair_task == "none":
+            pair_task = None
+        if pair_task not in PAIR_TASKS:
+            raise UserError(f"pair_task '{pair_task}' is none of sop, nsp, none")
+        self.encoder, self.pair_task = encoder, pair_task
+        config = encoder.config
+        self.masked_lm_head = MaskedLMHead(config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head")
+        self.pair_head = None
+        names = ["masked_lm_loss", "masked_lm_accuracy"]
+        if pair_task is not None:
+            self.pair_head = dense(config, 2, dtype=self.dtype_policy, name="pair_head")
+            prefix = "sentence_order" if pair_task == "sop" else "next_sentence"
+            names += [f"{prefix}_loss", f"{prefix}_accuracy"]
+        self._means = [keras.metrics.Mean(name=name) for name in names]
+        self.build()
+
+    def build(self, input_shape=None):
+        self.masked_lm_head.build(None)
+        if self.pair_head is not None:
+            self.pair_head.build((None, self.encoder.config.hidden_size))
+
+    def call(self, features, training=False):
+        """features: as AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every position).
+
+        Returns:
+            dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
+            [batch, 2].
+        """
+        outputs = self.encoder(features, training=training)
+        vectors = outputs["sequence_output"]
+        if "masked_lm_positions" in features:
+            vectors = gather_positions(vectors, features["masked_lm_positions"])
+        logits = {"masked_lm_logits": self.masked_lm_head(vectors)}
+        if self.pair_head is not None:
+            logits["pair_logits"] = ops.cast(self.pair_head(outputs["pooled_output"]), "float32")
+        return logits
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361)."""
+        nll, weights = _word_losses(x, y_pred)
+        loss = ops.sum(nll * weights) / (ops.sum(weights) + 1e-5)
+        if self.pair_head is not None:
+            loss = loss + ops.mean(_cross_entropy(x["next_sentence_labels"], y_pred["pair_logits"]))
+        return loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Means over all predicted words and all pairs seen since the last reset, whatever the batches' sizes."""
+        nll, weights = _word_losses(x, y_pred)
+        self._means[0].update_state(nll, weights)
+        self._means[1].update_state(_correct(x["masked_lm_ids"], y_pred["masked_lm_logits"]), weights)
+        if self.pair_head is not None:
+            labels = x["next_sentence_labels"]
+            self._means[2].update_state(_cross_entropy(labels, y_pred["pair_logits"]))
+            self._means[3].update_state(_correct(ops.reshape(labels, (-1,)), y_pred["pair_logits"]))
+        results = self.get_metrics_result()
+        # Not the mean of the batches' losses: that would depend on how words fall into batches.
+        results["loss"] = sum(results[mean.name] for mean in self._means[::2])
+        return results
+
+    def get_config(self):
+        encoder = keras.saving.serialize_keras_object(self.encoder)
+        return {**super().get_config(), "encoder": encoder, "pair_task": self.pair_task}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
+
+
+def _cross_entropy(labels, logits):
+    """int [batch, 1] or [batch] and float32 [batch, classes] to nats [batch]."""
+    return ops.sparse_categorical_crossentropy(ops.reshape(labels, (-1,)), logits, from_logits=True)
+
+
+def _word_losses(features, predictions):
+    nll = ops.sparse_categorical_crossentropy(
+        features["masked_lm_ids"], predictions["masked_lm_logits"], from_logits=True
+    )
+    return nll, ops.cast(features["masked_lm_weights"], "float32")
+
+
+def _correct(labels, logits):
+    return ops.cast(ops.equal(ops.cast(labels, "int32"), ops.cast(ops.argmax(logits, axis=-1), "int32")), "float32")

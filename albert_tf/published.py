@@ -1,0 +1,113 @@
+"""What the published configuration files hold: sizes by name, and keys that do not change the encoder."""
+
+_BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+_LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+# The published xlarge files say 16 heads, though the paper's rule of hidden_size / 64 would give 32.
+_XLARGE = dict(hidden_size=2048, num_hidden_layers=24, num_attention_heads=16, intermediate_size=8192)
+_XXLARGE = dict(hidden_size=4096, num_hidden_layers=12, num_attention_heads=64, intermediate_size=16384)
+_TINY = dict(hidden_size=312, num_hidden_layers=4, num_attention_heads=12, intermediate_size=1248)
+_SMALL = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+_DROPOUT = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+_CHINESE = dict(vocab_size=21128)
+_BERT = _DROPOUT | dict(sharing="none")
+
+NAMED = {
+    # README of google-research/albert: version 2 trains without dropout, version 1 with it except for xxlarge.
+    "albert_base_v1": _BASE | _DROPOUT,
+    "albert_large_v1": _LARGE | _DROPOUT,
+    "albert_xlarge_v1": _XLARGE | _DROPOUT,
+    "albert_xxlarge_v1": _XXLARGE,
+    "albert_base_v2": _BASE,
+    "albert_large_v2": _LARGE,
+    "albert_xlarge_v2": _XLARGE,
+    "albert_xxlarge_v2": _XXLARGE,
+    # google-research/albert issue 154: the Chinese models use ReLU.
+    "albert_base_zh": _BASE | _CHINESE | dict(hidden_act="relu"),
+    "albert_large_zh": _LARGE | _CHINESE | dict(hidden_act="relu"),
+    "albert_xlarge_zh": _XLARGE | _CHINESE | dict(hidden_act="relu"),
+    "albert_xxlarge_zh": _XXLARGE | _CHINESE | dict(hidden_act="relu"),
+    # brightmart/albert_zh: its own code (`factorization` "word"), and google-research's code trained by it.
+    "albert_tiny_zh": _TINY | _CHINESE | dict(factorization="word"),
+    "albert_small_zh": _SMALL | _CHINESE | dict(factorization="word"),
+    "albert_tiny_zh_google": _TINY | _CHINESE,
+    "albert_small_zh_google": _SMALL | _CHINESE,
+    "bert_base_uncased": _BASE | _BERT | dict(vocab_size=30522, embedding_size=768),
+    "bert_large_uncased": _LARGE | _BERT | dict(vocab_size=30522, embedding_size=1024),
+    "bert_base_cased": _BASE | _BERT | dict(vocab_size=28996, embedding_size=768),
+    "bert_large_cased": _LARGE | _BERT | dict(vocab_size=28996, embedding_size=1024),
+}
+
+OTHER_NAMES = {
+    "albert_base": "albert_base_v2",
+    "albert_large": "albert_large_v2",
+    "albert_xlarge": "albert_xlarge_v2",
+    "albert_xxlarge": "albert_xxlarge_v2",
+    "albert_tiny": "albert_tiny_zh_google",
+    "albert_small": "albert_small_zh_google",
+    "bert_base": "bert_base_uncased",
+    "bert_large": "bert_large_uncased",
+}
+
+# Keys that published files carry and whose one supported value leaves the encoder as it is.
+MUST_EQUAL = {
+    "down_scale_factor": (1, 1.0),
+    "num_memory_blocks": (0,),
+    "net_structure_type": (0,),
+    "gap_size": (0,),
+    "layers_to_keep": ([],),
+    "ln_type": ("postln",),
+    "model_type": ("albert", "bert"),
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "cross_attention_hidden_size": (None,),
+    "tie_word_embeddings": (True,),
+    "pruned_heads": ({},),
+    "chunk_size_feed_forward": (0,),
+}
+
+# Tokenizer ids, labels, generation and bookkeeping: nothing here changes a number that the encoder computes.
+IGNORED_KEYS = frozenset(
+    [
+        "architectures",
+        "auto_map",
+        "bos_token_id",
+        "classifier_dropout",
+        "classifier_dropout_prob",
+        "cls_token_id",
+        "decoder_start_token_id",
+        "directionality",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "is_composition",
+        "label2id",
+        "language",
+        "name",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "pad_token_id",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+        "prefix",
+        "problem_type",
+        "return_dict",
+        "sep_token_id",
+        "task_specific_params",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_bfloat16",
+        "use_cache",
+        "use_return_dict",
+    ]
+)
