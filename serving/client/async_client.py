@@ -42,9 +42,7 @@ class AsyncClient(ClientBase):
     async def predict(
         self, inputs: Mapping[str, object], *, outputs: Sequence[str] = (), timeout_s: float | None = None
     ) -> Arrays:
-        return messages.read_prediction(
-            await self._call(self._predict, self._predict_request(inputs, outputs), timeout_s)
-        )
+        return messages.read_prediction(await self._call(self._predict, self.request(inputs, outputs), timeout_s))
 
     async def signature(self) -> Signature:
         return self._signature or self._choose_signature(await self.metadata())

@@ -54,17 +54,21 @@ class Connection:
         if (self.client_certificate is None) != (self.client_key is None):
             raise UserError("a client certificate and its key go together; give both or neither")
 
-    def open(self) -> grpc.Channel:
-        return self._open(grpc.insecure_channel, grpc.secure_channel)
+    def open(self, own_connection: bool = False) -> grpc.Channel:
+        """`own_connection`: do not share the TCP connection of this process's other channels to the target."""
+        # Channels share connections by a pool of the process, unless told to keep one of their own.
+        options = [("grpc.use_local_subchannel_pool", int(own_connection))]
+        return self._open(grpc.insecure_channel, grpc.secure_channel, options)
 
     def open_async(self) -> grpc.aio.Channel:
-        return self._open(grpc.aio.insecure_channel, grpc.aio.secure_channel)
+        return self._open(grpc.aio.insecure_channel, grpc.aio.secure_channel, [])
 
-    def _open(self, insecure, secure):
+    def _open(self, insecure, secure, options):
+        options = self._options() + options
         compression = COMPRESSION[self.compression]
         if self.tls or self.root_certificates or self.client_certificate:
-            return secure(self.target, self._credentials(), options=self._options(), compression=compression)
-        return insecure(self.target, options=self._options(), compression=compression)
+            return secure(self.target, self._credentials(), options=options, compression=compression)
+        return insecure(self.target, options=options, compression=compression)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         paths = (self.root_certificates, self.client_key, self.client_certificate)

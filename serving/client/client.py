@@ -46,7 +46,8 @@ class ClientBase:
         )
         self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
 
-    def _predict_request(self, inputs: Mapping[str, object], outputs: Sequence[str]) -> protos.PredictRequest:
+    def request(self, inputs: Mapping[str, object], outputs: Sequence[str] = ()) -> protos.PredictRequest:
+        """The message that predict() would send."""
         return messages.predict_request(
             inputs, self.model, self.version, self.label, self.signature_name, outputs
         )  # fmt: skip
@@ -109,6 +110,10 @@ class Client(ClientBase):
     def close(self) -> None:
         self._channel.close()
 
+    def raw_stub(self, method: str) -> Callable:
+        """A call that takes and gives serialised messages, on this client's connection; raises grpc.RpcError."""
+        return self._channel.unary_unary(method)
+
     def _call(self, stub: Callable, request, timeout_s: float | None):
         try:
             return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
@@ -122,7 +127,7 @@ class Client(ClientBase):
 
         `outputs`: names wanted, empty for all: the server computes and sends no others.
         """
-        return messages.read_prediction(self._call(self._predict, self._predict_request(inputs, outputs), timeout_s))
+        return messages.read_prediction(self._call(self._predict, self.request(inputs, outputs), timeout_s))
 
     def signature(self) -> Signature:
         """What the model takes and gives; asked once, then remembered."""

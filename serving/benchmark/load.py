@@ -1,0 +1,186 @@
+"""Sends requests and writes down when: closed loop (N clients) and open loop (requests due at given times).
+
+Requests are bytes, serialised before the clock starts, and answers stay bytes: what is timed is gRPC and the server.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+
+from serving import protos
+from serving.client.channel import Connection
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process has to send. `start`: on time.perf_counter's clock, which processes of a machine share."""
+
+    requests: Sequence[bytes]
+    references: Sequence[bytes | None]
+    timeout_s: float
+    start: float
+    seconds: float
+    # Closed loop: that many clients. Open loop: `due`, seconds after `start`.
+    clients: int = 0
+    due: np.ndarray | None = None
+    # A closed loop goes on past `seconds` until it has this many answers, `longest_seconds` at most.
+    least_requests: int = 0
+    longest_seconds: float = 0.0
+    # Which requests of the workload this process sends: every `item_step`-th one.
+    first_item: int = 0
+    item_step: int = 1
+
+
+@dataclass
+class Samples:
+    """One entry a request, in the order they were due. Times are seconds after the start.
+
+    item: which request of the workload; code: gRPC status number, 0 is OK; differing: (item, answer) -> how often an
+    OK answer was not, byte for byte, the reference.
+    """
+
+    due: np.ndarray
+    sent: np.ndarray
+    done: np.ndarray
+    code: np.ndarray
+    item: np.ndarray
+    differing: Counter = field(default_factory=Counter)
+    messages: dict[int, str] = field(default_factory=dict)
+
+    def sorted(self) -> "Samples":
+        order = np.argsort(self.due, kind="stable")
+        arrays = [array[order] for array in (self.due, self.sent, self.done, self.code, self.item)]
+        return Samples(*arrays, self.differing, self.messages)
+
+
+def join(parts: Sequence[Samples]) -> Samples:
+    names = ("due", "sent", "done", "code", "item")
+    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
+    joined = Samples(*arrays)
+    for part in parts:
+        joined.differing.update(part.differing)
+        joined.messages.update(part.messages)
+    return joined.sorted()
+
+
+class Driver:
+    """Open connections to one server, reused from run to run."""
+
+    def __init__(self, connection: Connection, connections: int = 1):
+        self._channels = [connection.open(own_connection=True) for _ in range(connections)]
+        self._stubs = [channel.unary_unary(protos.PREDICT) for channel in self._channels]
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def run(self, share: Share) -> Samples:
+        return self._closed(share) if share.due is None else self._open(share)
+
+    def _closed(self, share: Share) -> Samples:
+        records: list[list[tuple]] = [[] for _ in range(share.clients)]
+        checkers = [_Checker(share.references) for _ in range(share.clients)]
+        threads = [
+            threading.Thread(
+                target=_closed_client,
+                args=(self._stubs[i % len(self._stubs)], share, i, records, checkers[i]),
+                daemon=True,
+            )
+            for i in range(share.clients)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows = [row for record in records for row in record]
+        sent, done, code, item = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+        samples = Samples(sent, sent, done, code.astype(np.uint8), item.astype(np.int64))
+        for checker in checkers:
+            checker.add_to(samples)
+        return samples.sorted()
+
+    def _open(self, share: Share) -> Samples:
+        size, requests, items = len(share.due), share.requests, len(share.requests)
+        sent, done, code = np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.uint8)
+        item = (np.arange(size) * share.item_step + share.first_item) % items
+        checker = _Checker(share.references)
+        all_done = threading.Semaphore(0)
+        clock, start, timeout = time.perf_counter, share.start, share.timeout_s
+
+        def when_done(index: int) -> Callable:
+            def note(call) -> None:
+                done[index] = clock() - start
+                code[index] = checker.finished(call, int(item[index]))
+                all_done.release()
+
+            return note
+
+        for index, due in enumerate(share.due.tolist()):
+            wait = start + due - clock()
+            if wait > 0:
+                time.sleep(wait)
+            sent[index] = clock() - start
+            stub = self._stubs[index % len(self._stubs)]
+            stub.future(requests[item[index]], timeout=timeout).add_done_callback(when_done(index))
+        for _ in range(size):
+            all_done.acquire()
+        samples = Samples(share.due, sent, done, code, item)
+        checker.add_to(samples)
+        return samples
+
+
+def _closed_client(stub, share: Share, client: int, records: list[list[tuple]], checker: "_Checker") -> None:
+    clock, start, items = time.perf_counter, share.start, len(share.requests)
+    record = records[client]
+    time.sleep(max(share.start - clock(), 0))
+    item = (share.first_item + client) % items
+    while True:
+        sent = clock() - start
+        if sent >= share.seconds:
+            answered = sum(map(len, records))
+            if answered >= share.least_requests or sent >= share.longest_seconds:
+                return
+        try:
+            answer = stub(share.requests[item], timeout=share.timeout_s)
+            done, code = clock() - start, 0
+            checker.answered(answer, item)
+        except grpc.RpcError as error:
+            done, code = clock() - start, checker.failed(error)
+        record.append((sent, done, code, item))
+        item = (item + share.item_step) % items
+
+
+class _Checker:
+    """Notes status codes, and answers that are not the reference, for a closer look after the clock has stopped."""
+
+    def __init__(self, references: Sequence[bytes | None]):
+        self._references = references
+        self._differing: Counter = Counter()
+        self._messages: dict[int, str] = {}
+
+    def answered(self, answer: bytes, item: int) -> None:
+        reference = self._references[item]
+        if reference is not None and answer != reference:
+            self._differing[item, answer] += 1
+
+    def failed(self, call) -> int:
+        """The number of the status `call` ended with."""
+        code = (call.code() or grpc.StatusCode.UNKNOWN).value[0]
+        self._messages.setdefault(code, call.details() or "")
+        return code
+
+    def finished(self, call, item: int) -> int:
+        """The status number of a finished future, its answer noted."""
+        if call.code() is not grpc.StatusCode.OK:
+            return self.failed(call)
+        self.answered(call.result(), item)
+        return 0
+
+    def add_to(self, samples: Samples) -> None:
+        samples.differing.update(self._differing)
+        samples.messages.update(self._messages)

@@ -1,0 +1,127 @@
+"""From latencies to figures one may quote: percentiles with enough samples behind them, intervals, a verdict.
+
+All latencies are float64 milliseconds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+# A percentile is quoted when at least this many samples lie beyond it: p50 takes 20, p99 1,000, p99.9 10,000.
+SAMPLES_BEYOND = 10
+# 1 microsecond to 1 hour, three significant digits.
+_HIGHEST_MICROSECONDS = 3_600_000_000
+_SIGNIFICANT_DIGITS = 3
+_REPLICATES = 1000
+# Windows of a steady server differ by less than this from their median (p50 of each).
+STABLE_WITHIN = 0.10
+
+
+def percentile_name(percent: float) -> str:
+    return f"p{percent:g}"
+
+
+def samples_needed(percent: float) -> int:
+    return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
+
+
+def percentile(ordered: np.ndarray, percent: float) -> float:
+    """The nearest-rank percentile of ascending values: a value that was measured, never one between two."""
+    return float(ordered[max(math.ceil(round(len(ordered) * percent / 100, 9)), 1) - 1])
+
+
+def summarise(latencies: np.ndarray) -> dict[str, float | None]:
+    """min, mean, max and PERCENTILES by name, ms; None for a percentile that too few samples stand behind."""
+    ordered = np.sort(latencies)
+    if not len(ordered):
+        return dict.fromkeys(["min", "mean", *map(percentile_name, PERCENTILES), "max"])
+    summary = {"min": float(ordered[0]), "mean": float(ordered.mean())}
+    for percent in PERCENTILES:
+        enough = len(ordered) >= samples_needed(percent)
+        summary[percentile_name(percent)] = percentile(ordered, percent) if enough else None
+    return {**summary, "max": float(ordered[-1])}
+
+
+def histogram(latencies: np.ndarray) -> HdrHistogram:
+    """An HDR histogram in microseconds, readable by every HdrHistogram tool."""
+    counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
+    values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
+    for value, count in zip(values.tolist(), times.tolist(), strict=True):
+        counts.record_value(int(value), count)
+    return counts
+
+
+def encode_histogram(latencies: np.ndarray) -> str:
+    """HdrHistogram's own compressed base64 form."""
+    return histogram(latencies).encode().decode("ascii")
+
+
+def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
+    """(milliseconds, counts) of the values an encoded histogram holds, ascending."""
+    items = [
+        (item.value_iterated_to, item.count_added_in_this_iter_step)
+        for item in HdrHistogram.decode(encoded).get_recorded_iterator()
+    ]
+    values, counts = np.array(items, dtype=np.float64).reshape(-1, 2).T
+    return values / 1000, counts.astype(np.int64)
+
+
+def bootstrap_percentiles(
+    windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
+) -> np.ndarray:
+    """Percentiles [1000, percents] of resampled runs; each window is (values, counts), as decode_histogram gives.
+
+    Windows are drawn first, then samples within each: requests that follow one another are alike, and what differs
+    from window to window is the larger part of what would differ from run to run.
+    """
+    random = np.random.default_rng(seed)
+    values = np.unique(np.concatenate([value for value, _ in windows]))
+    totals = np.zeros((len(windows), len(values)))
+    for row, (value, count) in zip(totals, windows, strict=True):
+        row[np.searchsorted(values, value)] = count
+    sizes = totals.sum(axis=1).astype(np.int64)
+    picks = random.multinomial(len(windows), np.full(len(windows), 1 / len(windows)), size=_REPLICATES)
+    results = np.empty((_REPLICATES, len(percents)))
+    for replicate, times in enumerate(picks):
+        drawn = np.zeros(len(values))
+        for window in np.flatnonzero(times):
+            drawn += random.multinomial(sizes[window] * times[window], totals[window] / sizes[window])
+        cumulative = np.cumsum(drawn)
+        ranks = np.maximum(np.ceil(cumulative[-1] * np.asarray(percents) / 100), 1)
+        results[replicate] = values[np.searchsorted(cumulative, ranks)]
+    return results
+
+
+def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
+    """95 % bootstrap interval of each percentile that may be quoted, ms."""
+    filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
+    total = sum(map(len, windows))
+    quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
+    result: dict[str, list[float] | None] = {percentile_name(percent): None for percent in PERCENTILES}
+    if quotable:
+        low, high = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0)
+        result.update({percentile_name(p): [float(a), float(b)] for p, a, b in zip(quotable, low, high, strict=True)})
+    return result
+
+
+@dataclass(frozen=True)
+class Stability:
+    """`stable`: None when there are too few samples to tell."""
+
+    stable: bool | None
+    reason: str
+
+
+def stability(windows: Sequence[np.ndarray]) -> Stability:
+    """Whether the p50 of every window lies within STABLE_WITHIN of their median."""
+    if len(windows) < 3 or min(map(len, windows)) < samples_needed(50.0):
+        return Stability(None, f"fewer than 3 windows of {samples_needed(50.0)} answers: too few to tell")
+    medians = np.array([np.median(window) for window in windows])
+    middle = float(np.median(medians))
+    worst = float(np.max(np.abs(medians - middle)) / middle)
+    drift = f"the windows' p50 lie within {worst:.0%} of {middle:.3g} ms"
+    return Stability(worst <= STABLE_WITHIN, drift)

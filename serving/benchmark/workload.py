@@ -1,0 +1,110 @@
+"""What is sent: distinct requests of one shape, or of mixed lengths from a text, serialised before the clock starts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.client import messages
+from serving.client.client import Client
+from tfrecords.corpus import read_documents
+from tfrecords.errors import UserError
+
+# Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
+DISTINCT = 32
+DISTINCT_MIXED = 256
+# Ids of random rows: above the special tokens of the usual vocabularies, below the size of small ones.
+_LOWEST_ID, _HIGHEST_ID = 110, 1000
+# ALBERT's ids; a tokenizer, where given, brings its own.
+_CLS_ID, _SEP_ID = 2, 3
+_FILLER = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`requests`: serialised PredictRequests, sent in turn; `inputs`: the same as arrays, for in-process calls.
+
+    length: tokens a row, or words a text (`unit` says which); None when lengths are mixed. batch: rows a request.
+    """
+
+    length: int | None
+    batch: int
+    unit: str
+    requests: list[bytes]
+    inputs: list[messages.Arrays]
+
+    @property
+    def name(self) -> str:
+        return f"{'mixed' if self.length is None else self.length} {self.unit} x {self.batch}"
+
+
+class WorkloadMaker:
+    """Makes workloads for the model behind `client`: random rows, or rows of the text in `text_file`."""
+
+    def __init__(self, client: Client, seed: int = 0, text_file: str | None = None, tokenizer: str | None = None):
+        self._client, self._seed = client, seed
+        self._signature = client.signature()
+        self._takes_text = messages.text_input(self._signature) is not None
+        if not self._takes_text and messages.ids_input(self._signature) is None:
+            raise UserError(f"the benchmark sends text or token ids; model '{client.model}' takes {self._signature}")
+        if text_file and not self._takes_text and not tokenizer:
+            raise UserError("--text_file for a model that takes token ids needs --tokenizer=FOLDER_OR_FILE too")
+        self.unit = "words" if self._takes_text else "tokens"
+        self._texts = [sentence for document in read_documents(text_file) for sentence in document] if text_file else []
+        self._tokenizer = None
+        if tokenizer and not self._takes_text:
+            # Imported here: a tokenizer may bring TensorFlow with it.
+            from tfrecords.tokenizer import load_tokenizer
+
+            self._tokenizer = load_tokenizer(tokenizer)
+
+    def of_length(self, length: int, batch: int = 1) -> Workload:
+        """Every row `length` tokens, [CLS] and [SEP] counted, or `length` words long."""
+        random = np.random.default_rng((self._seed, length, batch))
+        stream = self._stream()
+        rows = []
+        for _ in range(DISTINCT * batch):
+            wanted = length if self._takes_text else max(length - 2, 0)
+            start = int(random.integers(max(len(stream) - wanted, 0) + 1))
+            row = stream[start : start + wanted] if stream else self._random_row(random, wanted)
+            rows.append(self._finish(row if len(row) == wanted else (row * (wanted // len(row) + 1))[:wanted]))
+        return self._workload(length, batch, [row[:length] if not self._takes_text else row for row in rows])
+
+    def mixed(self, batch: int = 1, max_length: int = 512) -> Workload:
+        """Rows of the text file as they are, cut to `max_length`, in an order drawn from the seed."""
+        if not self._texts:
+            raise UserError("mixed lengths come from a text: give --text_file")
+        random = np.random.default_rng((self._seed, batch))
+        chosen = [self._texts[i] for i in random.integers(len(self._texts), size=DISTINCT_MIXED * batch)]
+        cut = max_length if self._takes_text else max_length - 2
+        return self._workload(None, batch, [self._finish(self._units(text)[:cut]) for text in chosen])
+
+    def _stream(self) -> list:
+        return [unit for text in self._texts for unit in self._units(text)]
+
+    def _units(self, text: str) -> list:
+        return text.split() if self._takes_text else list(self._tokenizer.encode(text))
+
+    def _random_row(self, random: np.random.Generator, size: int) -> list:
+        if self._takes_text:
+            words = _FILLER.split()
+            return [words[i] for i in random.integers(len(words), size=size)]
+        return random.integers(_LOWEST_ID, _HIGHEST_ID, size=size).tolist()
+
+    def _finish(self, row: list) -> str | list[int]:
+        if self._takes_text:
+            return " ".join(row)
+        first, last = (self._tokenizer.cls_id, self._tokenizer.sep_id) if self._tokenizer else (_CLS_ID, _SEP_ID)
+        return [first, *row, last]
+
+    def _workload(self, length: int | None, batch: int, rows: Sequence) -> Workload:
+        requests, inputs = [], []
+        for start in range(0, len(rows), batch):
+            inputs.append(self._arrays(rows[start : start + batch]))
+            requests.append(self._client.request(inputs[-1]).SerializeToString())
+        return Workload(length, batch, self.unit, requests, inputs)
+
+    def _arrays(self, rows: Sequence) -> messages.Arrays:
+        if self._takes_text:
+            return messages.text_inputs(self._signature, rows)
+        return messages.ids_inputs(self._signature, rows)
