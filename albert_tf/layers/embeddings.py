@@ -31,7 +31,9 @@ class Embeddings(keras.layers.Layer):
             ("token_type_embeddings", config.type_vocab_size, self.width),
             ("position_embeddings", config.max_position_embeddings, self.width),
         ):
-            setattr(self, name, self.add_weight(name=name, shape=(rows, width), initializer=initializer(config)))
+            # Not autocast: rows are cast after the lookup, not the table before it.
+            table = self.add_weight(name=name, shape=(rows, width), initializer=initializer(config), autocast=False)
+            setattr(self, name, table)
         self.layer_norm.build((None, self.width))
         if self.projection is not None:
             self.projection.build((None, config.embedding_size))
@@ -43,7 +45,7 @@ class Embeddings(keras.layers.Layer):
             The normalised sum [batch, sequence, embedding_size] (hidden_size where only words are factorised), and
             the encoder's input [batch, sequence, hidden_size].
         """
-        words = ops.take(self.word_embeddings, input_ids, axis=0)
+        words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
         word_only = self.config.factorization == "word"
         if word_only and self.projection is not None:
             words = self.projection(words)
@@ -52,10 +54,9 @@ class Embeddings(keras.layers.Layer):
         else:
             positions = ops.take(self.position_embeddings, position_ids, axis=0)
         if segment_ids is None:
-            segments = self.token_type_embeddings[0]
-        else:
-            segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)
-        normalised = self.layer_norm(words + ops.cast(segments, words.dtype) + ops.cast(positions, words.dtype))
+            segment_ids = ops.zeros_like(input_ids)
+        segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)
+        normalised = self.layer_norm(words + ops.cast(segments + positions, words.dtype))
         dropped = dropout(normalised, self.config.hidden_dropout_prob, seed)
         if word_only or self.projection is None:
             return normalised, dropped

@@ -123,8 +123,8 @@ class AlbertEncoder(keras.Model):
         states, attentions = [hidden], []
         for index, step in enumerate(plan(self.config)):
 
-            def apply(hidden, block=self.block(step), index=index):
-                return block(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
+            def apply(hidden, step=step, index=index):
+                return self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
 
             hidden, probabilities = (recompute(apply) if self.walk == "recompute" else apply)(hidden)
             states.append(hidden)
