@@ -54,7 +54,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
 
     def update_step(self, gradient, variable, learning_rate) -> None:
-        gradient = ops.cast(gradient, variable.dtype)
+        # An embedding's gradient arrives as indexed slices on the TensorFlow backend; slices of one row add up here.
+        gradient = ops.cast(ops.convert_to_tensor(gradient), variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
         self.assign(momentum, self.beta_1 * momentum + (1.0 - self.beta_1) * gradient)

@@ -8,10 +8,13 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from zero, then `peak * (1 - step / num_train_steps) ** poly_power`.
+    """Linear warm-up, then `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
 
-    The decay counts from step 0, not from the end of the warm-up, so the rate right after warm-up is a little below
-    `peak`, as in google-research/albert:optimization.py:37-64.
+    The decay counts from the start, not from the end of the warm-up, so the rate right after warm-up is a little
+    below `peak` (google-research/albert:optimization.py:37-64). That graph reads its step counter after it was
+    increased: its first update already has the rate `peak / num_warmup_steps`, not zero (seen in its losses).
+
+    Called with the number of updates made before, as Keras does.
 
     Args:
         peak: the rate that warm-up runs towards.
@@ -32,7 +35,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.poly_power = poly_power
 
     def __call__(self, step):
-        step = ops.cast(step, "float32")
+        step = ops.cast(step, "float32") + 1.0
         remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
         decayed = self.peak * ops.power(remaining, self.poly_power)
         if self.num_warmup_steps == 0:
