@@ -42,7 +42,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Probe:
-    """First contact with a workload. `references`: an answer to each request; `first_ms`: the very first call's time."""
+    """First contact with a workload. `references`: an answer to each request; times of the first and second call."""
 
     references: list[bytes]
     first_ms: float

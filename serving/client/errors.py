@@ -17,9 +17,9 @@ _HINTS = [
     ("UNAVAILABLE", "batch scheduling queue",
      "the server's batching queue is full: send fewer at once, or raise max_enqueued_batches or "
      "num_batch_threads in its batching parameters"),
-    ("UNAVAILABLE", "http1|Trying to connect an http1.x server|HTTP/1",
-     "this port speaks HTTP/1: it is the REST port; the gRPC port is 8500 by default"),
-    ("UNAVAILABLE", "SSL|TLS|handshake|CERTIFICATE|certificate",
+    ("UNAVAILABLE", r"http1\.x|Expected SETTINGS frame",
+     "this port does not speak HTTP/2: perhaps it is the REST port; the gRPC port is 8500 by default"),
+    ("UNAVAILABLE", "SSL|TLS|handshake|[Vv]erification|CERTIFICATE|certificate",
      "TLS failed: does the port speak TLS, do root_certificates vouch for the server, is server_name right?"),
     ("UNAVAILABLE", "Socket closed|Connection reset|recvmsg|GOAWAY|End of TCP stream",
      "the server closed the connection: it is stopping or restarting, or the port wants TLS"),

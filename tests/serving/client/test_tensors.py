@@ -1,0 +1,115 @@
+"""numpy arrays through TensorProto and back, against TensorFlow's own conversions."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from serving.client import tensors
+from serving.protos import TensorProto
+from tfrecords.errors import UserError
+
+TYPES = [np.dtype(numpy_type) for numpy_type in tensors._NUMPY_TYPES.values()]
+any_array = st.sampled_from(TYPES).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0)))
+
+
+@pytest.fixture(scope="module")
+def tf():
+    return pytest.importorskip("tensorflow")
+
+
+def filled(value) -> TensorProto:
+    tensor = TensorProto()
+    tensors.fill_tensor(tensor, value)
+    return tensor
+
+
+def wheel_tensor(tensor: TensorProto):
+    from tensorflow.core.framework import tensor_pb2
+
+    return tensor_pb2.TensorProto.FromString(tensor.SerializeToString())
+
+
+@settings(max_examples=60, deadline=None)
+@given(array=any_array)
+def test_what_is_written_is_read(array):
+    read = tensors.read_tensor(filled(array))
+    assert read.dtype == array.dtype and read.shape == array.shape
+    np.testing.assert_array_equal(read, array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(array=any_array)
+def test_tensorflow_reads_what_we_write(tf, array):
+    np.testing.assert_array_equal(tf.make_ndarray(wheel_tensor(filled(array))), array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(array=any_array)
+def test_value_fields_as_a_server_answers(tf, array):
+    """A server fills float_val and its kin, not tensor_content."""
+    from tensorflow.core.framework import tensor_pb2
+
+    theirs = tensor_pb2.TensorProto(dtype=filled(array).dtype)
+    for size in array.shape:
+        theirs.tensor_shape.dim.add(size=size)
+    values = array.ravel()
+    if array.dtype == np.float16:
+        values = values.view(np.uint16)
+    elif array.dtype.kind == "c":
+        values = values.view(np.float32 if array.dtype == np.complex64 else np.float64)
+    getattr(theirs, tensors._VALUE_FIELDS[theirs.dtype]).extend(values.tolist())
+    ours = TensorProto.FromString(theirs.SerializeToString())
+    np.testing.assert_array_equal(tensors.read_tensor(ours), array)
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_bfloat16_reads_as_float32(tf, content):
+    values = np.array([1.0, -2.5, 3.140625], dtype=np.float32)
+    proto = tf.make_tensor_proto(tf.cast(values, tf.bfloat16).numpy())
+    if not content:
+        bits = np.frombuffer(proto.tensor_content, np.uint16) if proto.tensor_content else np.array(proto.half_val)
+        proto.ClearField("tensor_content")
+        proto.ClearField("half_val")
+        proto.half_val.extend(bits.tolist())
+    read = tensors.read_tensor(TensorProto.FromString(proto.SerializeToString()))
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, values)
+
+
+def test_strings_are_utf8_bytes_of_any_shape_and_keep_zero_bytes():
+    read = tensors.read_tensor(filled([["é", b"a\0"], ["", "z"]]))
+    assert read.shape == (2, 2)
+    assert read.ravel().tolist() == ["é".encode(), b"a\0", b"", b"z"]
+
+
+def test_python_numbers_become_float32_and_int64():
+    assert tensors.read_tensor(filled([0.5, 1.5])).dtype == np.float32
+    assert tensors.read_tensor(filled([1, 2])).dtype == np.int64
+    assert tensors.read_tensor(filled(True)).shape == ()
+
+
+def test_short_value_fields_repeat_their_last_value(tf):
+    tensor = TensorProto(dtype=1, float_val=[1.0, 2.0])
+    tensor.tensor_shape.dim.add(size=2)
+    tensor.tensor_shape.dim.add(size=3)
+    np.testing.assert_array_equal(tensors.read_tensor(tensor), [[1, 2, 2], [2, 2, 2]])
+    np.testing.assert_array_equal(tensors.read_tensor(tensor), tf.make_ndarray(wheel_tensor(tensor)))
+
+
+def test_big_endian_arrays_are_sent_right():
+    np.testing.assert_array_equal(tensors.read_tensor(filled(np.array([1, 256], dtype=">i4"))), [1, 256])
+
+
+def test_variables_references_are_their_base_type():
+    assert tensors.type_name(101) == "float32"
+    assert tensors.numpy_type(103) == np.int32
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [([[1, 2], [3]], "ragged"), (np.array(["2020"], dtype="M8[Y]"), "datetime64"), ([None], "None")]
+)
+def test_what_no_tensor_holds_is_refused(value, words):
+    with pytest.raises(UserError, match=words):
+        filled(value)
