@@ -31,6 +31,7 @@ class AlbertConfig:
         factorization: "all" normalises the summed embeddings at `embedding_size` and projects them with a bias
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
+        always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -53,6 +54,7 @@ class AlbertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     factorization: str = "all"
+    always_project: bool = False
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -82,7 +84,7 @@ class AlbertConfig:
     @property
     def is_projected(self) -> bool:
         """Whether embeddings pass through a matrix to reach `hidden_size`."""
-        return self.embedding_size != self.hidden_size
+        return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
     def named(cls, name: str) -> Self:
@@ -112,8 +114,10 @@ class AlbertConfig:
         known = {key: value for key, value in values.items() if key in names}
         if values.get("model_type") == "bert" or not known.keys() & {"embedding_size", "num_hidden_groups", "sharing"}:
             known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
-        elif "num_hidden_groups" not in known and "ln_type" in values:
+        elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
             known["factorization"] = "word"
+        if values.get("model_type") == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
+            known.setdefault("always_project", True)
         if from_huggingface and "hidden_act" in known:
             known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
         return cls(**known)
@@ -156,7 +160,9 @@ _HUGGINGFACE_ACTIVATIONS = {
 
 
 def _check_type(field: dataclasses.Field, value: Any) -> None:
-    if field.type is str:
+    if field.type in (str, bool):
+        if not isinstance(value, field.type):
+            raise UserError(f"{field.name} must be a {field.type.__name__}, not {value!r}")
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{field.name} must be a number, not {value!r}")

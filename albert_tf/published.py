@@ -24,8 +24,8 @@ NAMED = {
     # google-research/albert issue 154: the Chinese models use ReLU.
     "albert_base_zh": _BASE | _CHINESE | dict(hidden_act="relu"),
     "albert_large_zh": _LARGE | _CHINESE | dict(hidden_act="relu"),
-    "albert_xlarge_zh": _XLARGE | _CHINESE | dict(hidden_act="relu"),
-    "albert_xxlarge_zh": _XXLARGE | _CHINESE | dict(hidden_act="relu"),
+    "albert_xlarge_zh": _XLARGE | _CHINESE | dict(hidden_act="relu", initializer_range=0.014),
+    "albert_xxlarge_zh": _XXLARGE | _CHINESE | dict(hidden_act="relu", num_attention_heads=16, initializer_range=0.01),
     # brightmart/albert_zh: its own code (`factorization` "word"), and google-research's code trained by it.
     "albert_tiny_zh": _TINY | _CHINESE | dict(factorization="word"),
     "albert_small_zh": _SMALL | _CHINESE | dict(factorization="word"),

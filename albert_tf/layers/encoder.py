@@ -24,13 +24,14 @@ class AlbertEncoder(keras.Model):
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph
             loop of each run of equal layers, so the graph does not grow with depth; "recompute" keeps only each
             block's input for the backward pass.
+        pooler: whether there is a pooler; models that look at every token have no use for one.
         seed: of the dropout masks; drawn at random where None.
 
     Raises:
         UserError: an unknown walk.
     """
 
-    def __init__(self, config: AlbertConfig, walk: str = "unrolled", seed: int | None = None, **kwargs):
+    def __init__(self, config: AlbertConfig, walk: str = "unrolled", pooler: bool = True, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
         if isinstance(config, dict):
             config = AlbertConfig.from_dict(config)
@@ -53,7 +54,9 @@ class AlbertEncoder(keras.Model):
             )
             for step in steps
         }
-        self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
+        self.pooler = None
+        if pooler:
+            self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator(seed)
@@ -63,7 +66,8 @@ class AlbertEncoder(keras.Model):
         # Variables exist from the start: weights can be loaded, and counted, before any call.
         for layer in (self.embeddings, *self.attentions, *self.feed_forwards):
             layer.build(None)
-        self.pooler.build((None, self.config.hidden_size))
+        if self.pooler is not None:
+            self.pooler.build((None, self.config.hidden_size))
 
     def call(self, features, training=False, output_hidden_states=None, output_attentions=False):
         """Encodes a batch.
@@ -85,7 +89,8 @@ class AlbertEncoder(keras.Model):
             dict of
                 embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
                 sequence_output [batch, sequence, hidden_size];
-                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with cls_positions;
+                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with cls_positions; where there is a
+                pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request.
         """
@@ -108,8 +113,9 @@ class AlbertEncoder(keras.Model):
         outputs = {
             "embedding_output": embedding_output,
             "sequence_output": states[-1],
-            "pooled_output": self.pooler(_first_tokens(states[-1], features.get("cls_positions"))),
         }
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(_first_tokens(states[-1], features.get("cls_positions")))
         if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
             outputs["hidden_states"] = states
         if output_attentions:
@@ -147,7 +153,8 @@ class AlbertEncoder(keras.Model):
 
     def get_config(self):
         base = super().get_config()
-        return {**base, "config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
+        own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
+        return {**base, **own, "pooler": self.pooler is not None}
 
 
 def _positions(position_ids, sequence_ids):

@@ -49,3 +49,48 @@ class MaskedLMHead(keras.layers.Layer):
         table = ops.cast(embeddings.word_embeddings, words.dtype)
         logits = ops.cast(ops.matmul(words, ops.transpose(table)), "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*leading, self.config.vocab_size))
+
+
+class JointSpanHead(keras.layers.Layer):
+    """Start; end given a start; and whether there is an answer (squad_utils.py:1428-1575 of google-research/albert)."""
+
+    def __init__(self, config: AlbertConfig, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        own = {"dtype": self.dtype_policy}
+        self.start = dense(config, 1, name="start", **own)
+        self.end_hidden = dense(config, config.hidden_size, activation="tanh", name="end_hidden", **own)
+        self.end_norm = LayerNorm(config.layer_norm_eps, name="end_norm", **own)
+        self.end = dense(config, 1, name="end", **own)
+        self.answer_hidden = dense(config, config.hidden_size, activation="tanh", name="answer_hidden", **own)
+        self.dropout = keras.layers.Dropout(dropout, name="dropout", **own)
+        self.answer = dense(config, 1, use_bias=False, name="answer", **own)
+
+    def build(self, input_shape=None):
+        width = self.config.hidden_size
+        for layer in (self.start, self.end_norm, self.end, self.answer):
+            layer.build((None, width))
+        for layer in (self.end_hidden, self.answer_hidden):
+            layer.build((None, 2 * width))
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
+        return {name: getattr(self, name) for name in names}
+
+    def start_logits(self, hidden):
+        """[batch, sequence, hidden_size] to [batch, sequence]."""
+        return self.start(hidden)[..., 0]
+
+    def end_logits(self, hidden, starts):
+        """hidden and int32 starts [batch, n] to float32 [batch, n, sequence]: each end's logit given each start."""
+        count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
+        given = gather_positions(hidden, starts)[:, :, None]
+        pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
+        ends = self.end(self.end_norm(self.end_hidden(ops.concatenate(pairs, axis=-1))))
+        return ops.cast(ends[..., 0], "float32")
+
+    def answerable_logits(self, hidden, start_probabilities, training):
+        """hidden and probabilities [batch, sequence] to float32 [batch]; above 0 says that there is no answer."""
+        expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
+        answer = self.answer_hidden(ops.concatenate([expected, hidden[:, 0]], axis=-1))
+        return ops.cast(self.answer(self.dropout(answer, training=training))[:, 0], "float32")

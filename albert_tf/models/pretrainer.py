@@ -6,13 +6,14 @@ from keras import ops
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
+from albert_tf.models.encoder_model import EncoderModel
 from tfrecords.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertPretrainer(keras.Model):
+class AlbertPretrainer(EncoderModel):
     """Masked language model, with sentence-order ("sop") or next-sentence ("nsp") prediction or neither.
 
     It brings its own loss and metrics: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
@@ -22,13 +23,14 @@ class AlbertPretrainer(keras.Model):
     """
 
     def __init__(self, encoder: AlbertEncoder, pair_task: str | None = "sop", **kwargs):
-        kwargs.setdefault("dtype", encoder.dtype_policy)
-        super().__init__(**kwargs)
+        super().__init__(encoder, **kwargs)
         if pair_task == "none":
             pair_task = None
         if pair_task not in PAIR_TASKS:
             raise UserError(f"pair_task '{pair_task}' is none of sop, nsp, none")
-        self.encoder, self.pair_task = encoder, pair_task
+        if pair_task is not None and encoder.pooler is None:
+            raise UserError(f"pair_task '{pair_task}' needs an encoder with a pooler")
+        self.pair_task = pair_task
         config = encoder.config
         self.masked_lm_head = MaskedLMHead(config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head")
         self.pair_head = None
@@ -44,6 +46,10 @@ class AlbertPretrainer(keras.Model):
         self.masked_lm_head.build(None)
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
+
+    def head_layers(self):
+        layers = {"masked_lm": self.masked_lm_head}
+        return layers if self.pair_head is None else layers | {"pair": self.pair_head}
 
     def call(self, features, training=False):
         """features: as AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every position).
@@ -84,12 +90,7 @@ class AlbertPretrainer(keras.Model):
         return results
 
     def get_config(self):
-        encoder = keras.saving.serialize_keras_object(self.encoder)
-        return {**super().get_config(), "encoder": encoder, "pair_task": self.pair_task}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
+        return {**super().get_config(), "pair_task": self.pair_task}
 
 
 def _cross_entropy(labels, logits):

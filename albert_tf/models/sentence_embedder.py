@@ -1,0 +1,45 @@
+"""A text as one vector."""
+
+import keras
+from keras import ops
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.encoder_model import EncoderModel
+from tfrecords.errors import UserError
+
+POOLINGS = ("mean", "cls")
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertSentenceEmbedder(EncoderModel):
+    """Features as AlbertEncoder to float32 [batch, hidden_size].
+
+    Args:
+        pooling: "mean" over the tokens that are no padding, or the "cls" token's last hidden state.
+        normalize: whether vectors have length 1, so that a dot product is their cosine.
+
+    Raises:
+        UserError: an unknown pooling.
+    """
+
+    def __init__(self, encoder: AlbertEncoder, pooling: str = "mean", normalize: bool = True, **kwargs):
+        super().__init__(encoder, **kwargs)
+        if pooling not in POOLINGS:
+            raise UserError(f"pooling '{pooling}' is none of {', '.join(POOLINGS)}")
+        self.pooling, self.normalize = pooling, normalize
+        self.built = True
+
+    def call(self, features, training=False):
+        hidden = ops.cast(self.encoder(features, training=training)["sequence_output"], "float32")
+        if self.pooling == "cls":
+            vectors = hidden[:, 0]
+        else:
+            mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
+            weights = ops.cast(mask, "float32")[:, :, None]
+            vectors = ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        if not self.normalize:
+            return vectors
+        return vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+    def get_config(self):
+        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}

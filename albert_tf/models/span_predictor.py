@@ -1,0 +1,142 @@
+"""Answers as spans of a passage: SQuAD 1.1 with two logits a token, SQuAD 2 with a joint head."""
+
+import keras
+from keras import ops
+
+from albert_tf.layers.dense import dense
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import JointSpanHead
+from albert_tf.models.encoder_model import EncoderModel
+from albert_tf.models.span_search import top_spans
+
+IMPOSSIBLE = -1e30
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertSpanPredictor(EncoderModel):
+    """Start, end and, with `joint`, answerability of an answer in a passage.
+
+    The joint head scores an end given its start, and answers "is there an answer" from the expected start
+    (google-research/albert squad_utils.py:1428-1575, after XLNet). Loss and metrics are the model's own:
+    `compile(optimizer=...)`, then `fit` on a dataset of feature dicts that hold the labels.
+
+    Args:
+        joint: the head of SQuAD 2; otherwise one dense layer with two outputs.
+        start_top, end_top: how many starts, and ends, the search considers.
+        max_answer_length: of the spans found, in tokens.
+        dropout: before the answerability logit.
+    """
+
+    def __init__(
+        self,
+        encoder: AlbertEncoder,
+        joint: bool = False,
+        start_top: int = 5,
+        end_top: int = 5,
+        max_answer_length: int = 30,
+        dropout: float = 0.1,
+        **kwargs,
+    ):
+        super().__init__(encoder, **kwargs)
+        self.joint, self.start_top, self.end_top = joint, start_top, end_top
+        self.max_answer_length, self.dropout = max_answer_length, dropout
+        if joint:
+            self.head = JointSpanHead(encoder.config, dropout, dtype=self.dtype_policy, name="head")
+        else:
+            self.head = dense(encoder.config, 2, dtype=self.dtype_policy, name="head")
+        names = ["start_accuracy", "end_accuracy"] + (["answerable_accuracy"] if joint else [])
+        self._means = [keras.metrics.Mean(name=name) for name in names]
+        self.build()
+
+    def build(self, input_shape=None):
+        self.head.build((None, self.encoder.config.hidden_size))
+
+    def head_layers(self):
+        return self.head.parts() if self.joint else {"qa_outputs": self.head}
+
+    def call(self, features, training=False):
+        """Scores every position, and the best spans.
+
+        Args:
+            features: as AlbertEncoder, and
+                p_mask [batch, sequence], 1 where an answer may not be (default: padding and segment 0, but for
+                position 0);
+                start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
+                is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
+
+        Returns:
+            dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
+            the labelled start and only where there is one; answerable_logits [batch] with `joint`, above 0 where an
+            answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them.
+        """
+        hidden = self.encoder(features, training=training)["sequence_output"]
+        mask = ops.cast(_p_mask(features), "float32")
+
+        def log_probs(logits):
+            return ops.log_softmax(ops.cast(logits, "float32") * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
+
+        if not self.joint:
+            logits = self.head(hidden)
+            outputs = {"start_log_probs": log_probs(logits[..., 0]), "end_log_probs": log_probs(logits[..., 1])}
+            return outputs if training else outputs | {"spans": self._search(outputs)}
+        return self._joint(features, hidden, log_probs, training)
+
+    def _search(self, outputs):
+        start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
+        count = self.start_top * self.end_top
+        return top_spans(start_top, start_index, outputs["end_log_probs"][:, None], count, self.max_answer_length)
+
+    def _joint(self, features, hidden, log_probs, training):
+        outputs = {"start_log_probs": log_probs(self.head.start_logits(hidden))}
+        if "start_positions" in features:
+            given = ops.reshape(ops.cast(features["start_positions"], "int32"), (-1, 1))
+            outputs["end_log_probs"] = log_probs(self.head.end_logits(hidden, given)[:, 0])
+        expected = ops.cast(ops.exp(outputs["start_log_probs"]), hidden.dtype)
+        outputs["answerable_logits"] = self.head.answerable_logits(hidden, expected, training=training)
+        if not training:
+            start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
+            ends = self.head.end_logits(hidden, start_index)
+            mask = ops.cast(_p_mask(features), "float32")[:, None]
+            ends = ops.log_softmax(ends * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
+            count = self.start_top * self.end_top
+            outputs["spans"] = top_spans(start_top, start_index, ends, count, self.max_answer_length)
+        return outputs
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """(start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
+        loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
+        if self.joint:
+            labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
+            logits = y_pred["answerable_logits"]
+            loss = loss + 0.5 * ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True))
+        return loss
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        for mean, end in zip(self._means, ("start", "end")):
+            guess = ops.argmax(y_pred[f"{end}_log_probs"], axis=-1)
+            mean.update_state(_equal(guess, x[f"{end}_positions"]))
+        if self.joint:
+            self._means[2].update_state(_equal(y_pred["answerable_logits"] > 0, x["is_impossible"]))
+        return self.get_metrics_result()
+
+    def get_config(self):
+        names = ("joint", "start_top", "end_top", "max_answer_length", "dropout")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _p_mask(features):
+    if "p_mask" in features:
+        return features["p_mask"]
+    ids = features["input_ids"]
+    blocked = ops.equal(features.get("segment_ids", ops.ones_like(ids)), 0)
+    blocked = ops.logical_and(blocked, ops.arange(ops.shape(ids)[1]) > 0)
+    return ops.logical_or(blocked, ops.equal(features.get("input_mask", ops.ones_like(ids)), 0))
+
+
+def _nll(features, predictions, end):
+    labels = ops.reshape(ops.cast(features[f"{end}_positions"], "int32"), (-1, 1))
+    return -ops.mean(ops.take_along_axis(predictions[f"{end}_log_probs"], labels, axis=1))
+
+
+def _equal(guesses, labels):
+    return ops.cast(ops.equal(ops.cast(guesses, "int32"), ops.cast(ops.reshape(labels, (-1,)), "int32")), "float32")

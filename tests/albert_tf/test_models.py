@@ -1,0 +1,108 @@
+"""Every model trains, predicts, saves, loads and is rebuilt from its configuration, to the same numbers."""
+
+import keras
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import AlbertConfig, AlbertEncoder
+from tfrecords.errors import UserError
+
+BATCH, LENGTH, CHOICES, PREDICTIONS = 4, 10, 3, 2
+
+
+def small(**changes):
+    sizes = dict(vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=2)
+    return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes)
+
+
+def features(rng, *shape):
+    ids = rng.integers(5, 50, shape).astype("int32")
+    mask = (np.arange(shape[-1]) < rng.integers(6, shape[-1] + 1, shape[:-1] + (1,))).astype("int32")
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(shape[-1]) > 3).astype("int32") * mask}
+
+
+def make(name, encoder):
+    """A model, its features, its labels (None where features hold them) and what to compile it with."""
+    rng = np.random.default_rng(0)
+    x, logits = features(rng, BATCH, LENGTH), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if name == "pretrainer":
+        x["masked_lm_positions"] = rng.integers(0, 6, (BATCH, PREDICTIONS)).astype("int32")
+        x["masked_lm_ids"] = rng.integers(5, 50, (BATCH, PREDICTIONS)).astype("int32")
+        x["masked_lm_weights"] = np.ones((BATCH, PREDICTIONS), "float32")
+        x["next_sentence_labels"] = rng.integers(0, 2, (BATCH, 1)).astype("int32")
+        return albert_tf.AlbertPretrainer(encoder), x, None, {}
+    if name in ("span", "joint span"):
+        x["start_positions"], x["end_positions"] = np.full(BATCH, 4, "int32"), np.full(BATCH, 5, "int32")
+        x["is_impossible"] = np.array([0, 0, 1, 0], "int32")
+        return albert_tf.AlbertSpanPredictor(encoder, joint=name == "joint span", start_top=2, end_top=2), x, None, {}
+    if name == "classifier":
+        return albert_tf.AlbertClassifier(encoder, num_classes=3), x, np.array([0, 1, 2, 0]), {"loss": logits}
+    if name == "regressor":
+        return albert_tf.AlbertRegressor(encoder), x, rng.normal(size=BATCH).astype("float32"), {"loss": "mse"}
+    if name == "multiple choice":
+        x = features(rng, BATCH, CHOICES, LENGTH)
+        return albert_tf.AlbertMultipleChoice(encoder), x, np.array([0, 1, 2, 0]), {"loss": logits}
+    if name == "token classifier":
+        model = albert_tf.AlbertTokenClassifier(encoder, num_classes=4)
+        return model, x, rng.integers(0, 4, (BATCH, LENGTH)), {"loss": logits}
+    model = albert_tf.AlbertSentenceEmbedder(encoder, pooling=name)
+    return model, x, rng.normal(size=(BATCH, 16)).astype("float32"), {"loss": "mse"}
+
+
+NAMES = ["pretrainer", "classifier", "regressor", "multiple choice", "token classifier", "span", "joint span"]
+NAMES += ["mean", "cls"]
+
+
+def flat(outputs):
+    return [np.asarray(leaf, "float32") for leaf in keras.tree.flatten(outputs)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_trains_and_round_trips(name, tmp_path):
+    model, x, y, compiled = make(name, AlbertEncoder(small(hidden_dropout_prob=0.1), seed=1))
+    model.compile(optimizer=keras.optimizers.Adam(1e-2), **compiled)
+    history = model.fit(x, y, epochs=8, batch_size=BATCH, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    assert model.evaluate(x, y, verbose=0, return_dict=True)["loss"] > 0
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.encoder.config == model.encoder.config
+    expected = flat(model.predict(x, verbose=0))
+    for ours, theirs in zip(flat(loaded.predict(x, verbose=0)), expected):
+        np.testing.assert_array_equal(ours, theirs)
+    rebuilt = type(model).from_config(model.get_config())
+    assert [w.shape for w in rebuilt.weights] == [w.shape for w in model.weights]
+    assert rebuilt.get_config() == model.get_config()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
+def test_half_precision_stays_finite_and_close(name, policy):
+    exact, x, _, _ = make(name, AlbertEncoder(small()))
+    half, _, _, _ = make(name, AlbertEncoder(small(), dtype=policy))
+    half.set_weights(exact.get_weights())
+    for ours, theirs in zip(flat(half(x)), flat(exact(x))):
+        assert np.isfinite(ours).all()
+        if theirs.min() > -100 and "span" not in name:
+            np.testing.assert_allclose(ours, theirs, atol=0.1)
+
+
+def test_summary_is_readable(capsys):
+    model, x, _, _ = make("classifier", AlbertEncoder(small()))
+    model.summary()
+    printed = capsys.readouterr().out
+    assert "AlbertEncoder" in printed and "head" in printed and f"{model.count_params():,}" in printed
+
+
+def test_unknown_choices_are_named():
+    encoder = AlbertEncoder(small())
+    with pytest.raises(UserError, match="pair_task 'order'"):
+        albert_tf.AlbertPretrainer(encoder, pair_task="order")
+    with pytest.raises(UserError, match="needs an encoder with a pooler"):
+        albert_tf.AlbertPretrainer(AlbertEncoder(small(), pooler=False))
+    with pytest.raises(UserError, match="pooling 'max'"):
+        albert_tf.AlbertSentenceEmbedder(encoder, pooling="max")
+    with pytest.raises(UserError, match="walk 'spiral'"):
+        AlbertEncoder(small(), walk="spiral")
