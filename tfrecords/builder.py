@@ -1,0 +1,177 @@
+"""The whole build: streams chunks of the corpus to workers, shows progress, assembles the folder."""
+
+import dataclasses
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from tfrecords import corpus, files, runners
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+from tfrecords.manifest import MANIFEST, SPLITS
+from tfrecords.writer import BuildConfig, ChunkBuilder, part_path
+
+_PARTS, _RUN = ".parts", "run.json"
+_FORMAT_VERSION = 1
+
+
+def build(
+    patterns: str,
+    output_dir: str | os.PathLike,
+    tokenizer: Tokenizer,
+    config: BuildConfig,
+    workers: int,
+    overwrite: bool,
+) -> dict[str, Any]:
+    """Builds the records of a corpus and returns the manifest. A complete folder of the same build is left as it is;
+    one that was interrupted is resumed.
+
+    Raises UserError for bad input, for a folder that holds another build (unless `overwrite`), and for a corpus that
+    gives no example in a split that should have some.
+    """
+    paths = corpus.find_files(patterns)
+    folder = files.make_output_dir(output_dir)
+    description = _describe(paths, tokenizer, config)
+    standing = _standing_description(folder)
+    if standing is not None and standing != description:
+        _refuse_or_clear(folder, standing, description, overwrite)
+    if (folder / MANIFEST).exists():
+        manifest = files.read_json(folder / MANIFEST)
+        print(f"'{folder}' is complete already: {_counts(manifest)}")
+        return manifest
+    parts = folder / _PARTS
+    parts.mkdir(exist_ok=True)
+    files.write_json(parts / _RUN, description)
+    start = time.monotonic()
+    reports = _build_parts(paths, parts, tokenizer, config, workers)
+    tokenizer.save(folder)
+    manifest = _assemble(folder, parts, description, reports, config)
+    text_bytes = sum(report["text_bytes"] for report in reports)
+    seconds = time.monotonic() - start
+    print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
+    return manifest
+
+
+def _describe(paths: list[Path], tokenizer: Tokenizer, config: BuildConfig) -> dict[str, Any]:
+    """The part of the manifest that is known before the work: equal descriptions, equal bytes."""
+    settings = dataclasses.asdict(config)
+    return {
+        "format_version": _FORMAT_VERSION,
+        **settings.pop("examples"),
+        **settings,
+        "vocab_size": tokenizer.vocab_size,
+        "tokenizer_sha256": tokenizer.sha256,
+        "pad_id": tokenizer.pad_id,
+        "cls_id": tokenizer.cls_id,
+        "sep_id": tokenizer.sep_id,
+        "mask_id": tokenizer.mask_id,
+        "special_ids": tokenizer.special_ids.tolist(),
+        "inputs": [
+            {"name": path.name, "bytes": path.stat().st_size, "modified": path.stat().st_mtime_ns} for path in paths
+        ],
+    }
+
+
+def _standing_description(folder: Path) -> dict[str, Any] | None:
+    """The description of what is in the folder already, finished or not."""
+    if (folder / MANIFEST).exists():
+        manifest = files.read_json(folder / MANIFEST)
+        return {key: value for key, value in manifest.items() if key != "splits"}
+    if (folder / _PARTS / _RUN).exists():
+        return files.read_json(folder / _PARTS / _RUN)
+    return None
+
+
+def _refuse_or_clear(folder: Path, standing: dict, wanted: dict, overwrite: bool) -> None:
+    if not overwrite:
+        name = next(key for key in wanted if standing.get(key) != wanted[key])
+        change = f"{name} {standing.get(name)!r}, now {wanted[name]!r}" if name != "inputs" else "another corpus"
+        raise UserError(f"'{folder}' holds records built with {change}; give another --output_dir, or --overwrite")
+    # The manifest first: without it nobody trusts the rest.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder / _PARTS, ignore_errors=True)
+    for split in SPLITS:
+        for path in folder.glob(f"{split}-*-of-*.tfrecord*"):
+            path.unlink()
+
+
+def _build_parts(
+    paths: list[Path], parts: Path, tokenizer: Tokenizer, config: BuildConfig, workers: int
+) -> list[dict[str, Any]]:
+    """Builds every chunk that has no part yet; returns all reports in the order of the corpus."""
+    reports: dict[int, dict[str, Any]] = {}
+
+    def unfinished(bar: tqdm) -> Iterator[tuple[int, corpus.Chunk]]:
+        for number, chunk in enumerate(corpus.read_chunks(paths, config.chunk_bytes)):
+            sizes[number] = chunk.size_on_disk
+            if part_path(parts, number, "done.json").exists():
+                reports[number] = files.read_json(part_path(parts, number, "done.json"))
+                bar.update(chunk.size_on_disk)
+            else:
+                yield number, chunk
+
+    sizes: dict[int, int] = {}
+    builder = ChunkBuilder(config, tokenizer, parts)
+    total = sum(path.stat().st_size for path in paths)
+    with tqdm(total=total, desc="building", unit="B", unit_scale=True, file=sys.stderr) as bar:
+        start = time.monotonic()
+        text_bytes = examples = 0
+        for number, report in runners.run_local(builder, unfinished(bar), workers):
+            reports[number] = report
+            text_bytes += report["text_bytes"]
+            examples += sum(split["examples"] for split in report["splits"].values())
+            seconds = time.monotonic() - start
+            bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
+            bar.update(sizes[number])
+    return [reports[number] for number in sorted(reports)]
+
+
+def _assemble(folder: Path, parts: Path, description: dict, reports: list[dict], config: BuildConfig) -> dict[str, Any]:
+    """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
+    splits = {}
+    for split in SPLITS:
+        filled = [number for number, report in enumerate(reports) if report["splits"][split]["examples"]]
+        shards = []
+        for shard, number in enumerate(filled):
+            name = f"{split}-{shard:05d}-of-{len(filled):05d}.tfrecord" + (".gz" if config.gzip else "")
+            part = part_path(parts, number, split)
+            if part.exists():
+                os.replace(part, folder / name)
+            report = reports[number]["splits"][split]
+            shards.append({"name": name, **{key: report[key] for key in ("examples", "bytes", "sha256")}})
+        totals = {
+            key: sum(report["splits"][split][key] for report in reports) for key in ("documents", "examples", "tokens")
+        }
+        splits[split] = {**totals, "files": shards}
+    _check_filled(splits, config)
+    manifest = {**description, "splits": splits}
+    files.write_json(folder / MANIFEST, manifest)
+    shutil.rmtree(parts)
+    return manifest
+
+
+def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
+    documents = sum(split["documents"] for split in splits.values())
+    if not documents:
+        raise UserError("the corpus holds no document; check --input")
+    hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
+    if not splits["train"]["examples"]:
+        raise UserError(f"the {documents} documents of the corpus give no training example: {hint}")
+    if config.held_out_fraction and not splits["eval"]["examples"]:
+        raise UserError(
+            f"the {splits['eval']['documents']} of {documents} documents held out give no example; add documents "
+            "(a blank line parts them in plain text), raise --held_out_fraction, or set it to 0"
+        )
+
+
+def _counts(manifest: dict[str, Any]) -> str:
+    return " and ".join(
+        f"{manifest['splits'][split]['examples']:,} {split} examples of {manifest['splits'][split]['documents']:,} documents"
+        for split in SPLITS
+    )

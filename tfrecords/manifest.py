@@ -1,0 +1,95 @@
+"""The manifest of a folder of records, and the check that files are what it says."""
+
+import glob
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfrecords import files
+from tfrecords.errors import UserError
+
+MANIFEST = "manifest.json"
+SPLITS = ("train", "eval")
+
+
+def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
+    """Record files, sorted, that comma-separated globs or folders name.
+
+    Where a folder's manifest puts the files found into both splits, only those of `split` are returned, so that
+    data/*.tfrecord never trains on what is held out. Raises UserError when there is none.
+    """
+    paths = sorted({path for pattern in _patterns(patterns) for path in _matches(pattern)})
+    paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
+    of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
+    present = {path for path in paths if of_split[path.parent] is None or path.name in of_split[path.parent]}
+    if present:
+        return sorted(present)
+    if not paths:
+        raise UserError("no record files given; name them, for example 'data/*.tfrecord*'")
+    return paths
+
+
+def _patterns(patterns: str | os.PathLike | Iterable[str]) -> list[str]:
+    if isinstance(patterns, (str, os.PathLike)):
+        patterns = str(patterns).split(",")
+    return [str(pattern).strip() for pattern in patterns if str(pattern).strip()]
+
+
+def _matches(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    pattern = str(path / "*.tfrecord*") if path.is_dir() else pattern
+    found = [Path(name) for name in glob.glob(os.path.expanduser(pattern))]
+    if not found:
+        raise UserError(f"'{pattern}' matches no record file; build some: python -m tfrecords.create_pretraining_data")
+    return found
+
+
+def _split_names(folder: Path, split: str) -> set[str] | None:
+    """Names of the split's files by the folder's manifest; None without one."""
+    if not (folder / MANIFEST).exists():
+        return None
+    manifest = files.read_json(folder / MANIFEST)
+    return {file["name"] for file in manifest["splits"][split]["files"]}
+
+
+def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[str, Any]:
+    """The manifest beside the record files that a folder or globs name.
+
+    Raises UserError when there is none, or when the files' folders were built differently.
+    """
+    folders = set()
+    for pattern in _patterns(patterns_or_dir):
+        path = Path(pattern)
+        folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
+    manifests = [_read(folder) for folder in sorted(folders)]
+    for folder, manifest in zip(sorted(folders), manifests):
+        for key in _SAME:
+            if manifest.get(key) != manifests[0].get(key):
+                raise UserError(
+                    f"'{folder}' has {key} {manifest.get(key)!r} but '{sorted(folders)[0]}' has "
+                    f"{manifests[0].get(key)!r}; read them apart"
+                )
+    return manifests[0]
+
+
+_SAME = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "vocab_size",
+    "tokenizer_sha256",
+    "masking",
+    "pair_task",
+)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    if not (folder / MANIFEST).exists():
+        parts = folder / ".parts"
+        mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"
+        raise UserError(f"'{folder}' has no {MANIFEST}; {mend}: python -m tfrecords.create_pretraining_data")
+    manifest = files.read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or "splits" not in manifest:
+        raise UserError(f"'{folder / MANIFEST}' is not a manifest of records; build the folder anew")
+    return manifest

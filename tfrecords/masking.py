@@ -1,0 +1,144 @@
+"""Masked-language-model targets: n-grams of whole words, whole words, or tokens.
+
+google-research/albert create_pretraining_data.py:426-598: every word may begin a span; the words are tried in random
+order; a span of n words, p(n) proportional to 1/n, is taken if it fits what is left of the budget (else with fewer
+words) and touches no span taken before. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a
+random piece in 10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
+
+Every draw is number (purpose, position) of the example's own stream, so the graph in `graph_masking` makes the same.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfrecords.compiled import compiled
+from tfrecords.randomness import below, draw, unit
+
+# Where the draws for each purpose begin in an example's stream; positions are added.
+ORDER, LENGTH, FATE, PIECE = (purpose << 20 for purpose in range(1, 5))
+MASK_SHARE, KEEP_SHARE = 0.8, 0.1
+
+
+@dataclass(frozen=True)
+class MaskingRule:
+    """What to mask. max_ngram=1 with whole_words masks whole words; without it, tokens."""
+
+    max_predictions: int
+    probability: float = 0.15
+    max_ngram: int = 3
+    whole_words: bool = True
+
+    @property
+    def ngram_thresholds(self) -> np.ndarray:
+        """float64 [max_ngram]: n is the first index + 1 whose threshold is above a uniform draw; p(n) ~ 1/n."""
+        weights = 1.0 / np.arange(1, self.max_ngram + 1)
+        thresholds = np.cumsum(weights) / weights.sum()
+        thresholds[-1] = 1.0
+        return thresholds
+
+
+@dataclass(frozen=True)
+class MaskingVocabulary:
+    """What masking must know of a tokenizer. word_starts: bool [vocab]; ordinary_ids: int32, all but the special."""
+
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    word_starts: np.ndarray
+    ordinary_ids: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer) -> "MaskingVocabulary":
+        ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size, dtype=np.int32), tokenizer.special_ids)
+        return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.word_starts, ordinary)
+
+
+def mask_examples(
+    input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rule: MaskingRule, vocabulary: MaskingVocabulary
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Masks a batch. input_ids: int32 [examples, sequence]; lengths: [examples]; keys: uint64 [examples].
+
+    Returns (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
+    positions ascend, and behind `counts` of them are zeros.
+    """
+    return _mask_rows(
+        input_ids.copy(),
+        lengths,
+        keys,
+        vocabulary.word_starts[input_ids] | (not rule.whole_words),
+        vocabulary.ordinary_ids,
+        (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id),
+        rule.max_predictions,
+        rule.probability,
+        rule.ngram_thresholds,
+    )
+
+
+@compiled
+def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_predictions, probability, thresholds):
+    cls_id, sep_id, mask_id = special
+    examples, sequence = input_ids.shape
+    positions = np.zeros((examples, max_predictions), np.int32)
+    originals = np.zeros((examples, max_predictions), np.int32)
+    counts = np.zeros(examples, np.int32)
+    for row in range(examples):
+        ids, key = input_ids[row, : lengths[row]], keys[row]
+        word_begins, word_ends = _words(ids, starts[row], cls_id, sep_id)
+        budget = min(max_predictions, max(1, round(len(ids) * probability)))
+        taken = _take_spans(word_begins, word_ends, len(ids), key, budget, thresholds)
+        for position in range(len(ids)):
+            if taken[position]:
+                positions[row, counts[row]] = position
+                originals[row, counts[row]] = ids[position]
+                counts[row] += 1
+                fate = unit(draw(key, FATE + position))
+                if fate < MASK_SHARE:
+                    ids[position] = mask_id
+                elif fate >= MASK_SHARE + KEEP_SHARE:
+                    ids[position] = ordinary_ids[below(draw(key, PIECE + position), len(ordinary_ids))]
+    return input_ids, positions, originals, counts
+
+
+@compiled
+def _words(ids, starts, cls_id, sep_id):
+    """Begins and ends of the words of one example; [CLS] and [SEP] are none and end the word before them."""
+    begins, ends = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    count, inside = 0, False
+    for position in range(len(ids)):
+        if ids[position] == cls_id or ids[position] == sep_id:
+            inside = False
+            continue
+        if starts[position] or not inside:
+            begins[count] = position
+            count += 1
+            inside = True
+        ends[count - 1] = position + 1
+    return begins[:count], ends[:count]
+
+
+@compiled
+def _take_spans(begins, ends, length, key, budget, thresholds):
+    """Returns bool [length]: the tokens to predict."""
+    order = np.empty(len(begins), np.uint64)
+    for word in range(len(begins)):
+        order[word] = draw(key, ORDER + begins[word])
+    taken = np.zeros(length, np.bool_)
+    left = budget
+    for word in np.argsort(order):
+        if left == 0:
+            break
+        begin = begins[word]
+        uniform = unit(draw(key, LENGTH + begin))
+        words = 1
+        while thresholds[words - 1] <= uniform:
+            words += 1
+        end = begin
+        for following in range(word, min(word + words, len(begins))):
+            if (following > word and begins[following] != end) or ends[following] - begin > left:
+                break
+            end = ends[following]
+        if end > begin and not taken[begin:end].any():
+            taken[begin:end] = True
+            left -= end - begin
+    return taken

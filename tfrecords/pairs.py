@@ -1,0 +1,124 @@
+"""Pair tasks: which two segments make an example, and its label.
+
+    sop         A and B follow each other in one document; with probability 1/2 they are exchanged, label 1.
+    sop_legacy  as google-research/albert builds it: a chunk of one sentence gets its B from another document, label 1.
+    nsp         with probability 1/2 (and always for a chunk of one sentence) B comes from another document, label 1.
+    none        A and B follow each other; label 0. A chunk of one sentence has no B.
+
+Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616.
+"""
+
+import numpy as np
+
+from tfrecords.compiled import compiled
+from tfrecords.randomness import below, draw
+from tfrecords.segments import target_length
+
+PAIR_TASKS = ("sop", "sop_legacy", "nsp", "none")
+SOP, SOP_LEGACY, NSP, NONE = range(4)
+_TRIES = 10
+
+
+@compiled
+def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, task, single_sentences):
+    """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
+
+    keys: uint64 [documents]. task: index into PAIR_TASKS. single_sentences: each segment is one sentence
+    ("sentence-pair") instead of as many as fit ("segment-pair").
+    Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], example keys uint64
+    [examples]). A chunk that cannot make a pair under the task gives no example.
+    """
+    spans = np.zeros((len(sentence_splits), 4), np.int64)
+    labels = np.zeros(len(sentence_splits), np.int32)
+    example_keys = np.zeros(len(sentence_splits), np.uint64)
+    count = 0
+    for document in range(len(document_splits) - 1):
+        begin, last = document_splits[document], document_splits[document + 1]
+        target = target_length(keys[document], max_tokens, short_probability)
+        first = begin
+        while first < last:
+            key = draw(keys[document], 2 + first - begin)
+            end = _chunk_end(sentence_splits, first, last, target, task, single_sentences)
+            size = end - first
+            cut = first + 1
+            if size > 1 and not single_sentences:
+                cut = first + 1 + below(draw(key, 0), size - 1)
+            label = draw(key, 1) & np.uint64(1)
+            other = -1
+            if (task == NSP and (label == 1 or size == 1)) or (task == SOP_LEGACY and size == 1):
+                other = _other_document(document_splits, document, key)
+            if other >= 0:
+                b_first, b_end = _random_segment(
+                    sentence_splits, document_splits, other, key, target - (sentence_splits[cut] - sentence_splits[first]),
+                    single_sentences,
+                )  # fmt: skip
+                row = (sentence_splits[first], sentence_splits[cut], sentence_splits[b_first], sentence_splits[b_end])
+                label, first = np.uint64(1), cut
+            else:
+                row = (sentence_splits[first], sentence_splits[cut], sentence_splits[cut], sentence_splits[end])
+                first = end
+                if size == 1 and task != NONE:
+                    continue
+                if task == NSP or task == NONE:
+                    label = np.uint64(0)
+                if label == 1:
+                    row = (row[2], row[3], row[0], row[1])
+            spans[count] = _truncate(row, max_tokens, key)
+            labels[count] = label
+            example_keys[count] = key
+            count += 1
+    return spans[:count], labels[:count], example_keys[:count]
+
+
+@compiled
+def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
+    """End of the chunk that begins at sentence `first`. For sop it has two sentences where the document has them."""
+    if single_sentences:
+        return min(first + 2, last)
+    minimum = 2 if task == SOP else 1
+    end = first
+    while end < last and (end - first < minimum or sentence_splits[end] - sentence_splits[first] < target):
+        end += 1
+    return end
+
+
+@compiled
+def _other_document(document_splits, document, key):
+    """A random document that is not this one and not empty, or -1 when ten tries find none."""
+    documents = len(document_splits) - 1
+    for attempt in range(_TRIES):
+        other = below(draw(key, 2 + attempt), documents)
+        if other != document and document_splits[other + 1] > document_splits[other]:
+            return other
+    return -1
+
+
+@compiled
+def _random_segment(sentence_splits, document_splits, other, key, target, single_sentences):
+    """Sentences (first, end) of document `other` from a random one on, until they hold `target` tokens."""
+    begin, last = document_splits[other], document_splits[other + 1]
+    first = begin + below(draw(key, 2 + _TRIES), last - begin)
+    end = first + 1
+    while not single_sentences and end < last and sentence_splits[end] - sentence_splits[first] < target:
+        end += 1
+    return first, end
+
+
+@compiled
+def _truncate(row, max_tokens, key):
+    """Drops one token at a time from the longer segment, at its front or back with equal chance."""
+    a_start, a_end, b_start, b_end = row
+    counter = 2 + _TRIES + 1
+    while a_end - a_start + b_end - b_start > max_tokens:
+        at_front = draw(key, counter) & np.uint64(1) == 1
+        counter += 1
+        if a_end - a_start > b_end - b_start:
+            if at_front:
+                a_start += 1
+            else:
+                a_end -= 1
+        elif at_front:
+            b_start += 1
+        else:
+            b_end -= 1
+    return a_start, a_end, b_start, b_end

@@ -1,0 +1,119 @@
+"""SentencePiece as ALBERT uses it: its normalisation, and commas after digits as pieces of their own."""
+
+import os
+import string
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import sentencepiece
+
+from tfrecords.errors import UserError
+from tfrecords.normalization import with_albert_normalization
+from tfrecords.tokenizer import Tokenizer
+
+_WORD_BOUNDARY = "▁"
+# google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
+# character which is neither one of them nor an English letter.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
+_ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """See `Tokenizer`. `vocabulary` may be a model as published; ALBERT's normalisation is put inside it."""
+
+    kind = "sentencepiece"
+    file_name = "spiece.model"
+
+    def __init__(self, vocabulary: bytes, lower_case: bool = True, path: str | os.PathLike = "model"):
+        try:
+            vocabulary = with_albert_normalization(vocabulary, lower_case)
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
+        except Exception as error:  # protobuf and sentencepiece raise types of their own
+            raise UserError(f"tokenizer '{path}' is not a SentencePiece model; WordPiece ends in .txt") from error
+        super().__init__(vocabulary, lower_case)
+        self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+        self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
+        self.cls_id, self.sep_id = self._special("[CLS]", path), self._special("[SEP]", path)
+        self.mask_id = self._special("[MASK]", path)
+
+    def __getstate__(self) -> dict:
+        return {"vocabulary": self.vocabulary, "lower_case": self.lower_case}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__init__(**state)
+
+    def _special(self, piece: str, path: str | os.PathLike) -> int:
+        token_id = self._processor.piece_to_id(piece)
+        if self._processor.id_to_piece(token_id) != piece:
+            raise UserError(
+                f"tokenizer '{path}' has no piece {piece}; train one with python -m tfrecords.train_tokenizer"
+            )
+        return token_id
+
+    @cached_property
+    def word_starts(self) -> np.ndarray:
+        return np.array([_starts_word(piece) for piece in self.pieces])
+
+    @cached_property
+    def special_ids(self) -> np.ndarray:
+        is_special = [
+            self._processor.is_control(i) or self._processor.is_unknown(i) or self._processor.is_unused(i)
+            for i in range(self.vocab_size)
+        ]
+        return np.flatnonzero(is_special).astype(np.int32)
+
+    @cached_property
+    def digit_comma_splits(self) -> dict[int, list[int]]:
+        """Pieces that end in a digit and a comma, with the ids that ALBERT uses instead.
+
+        The rule of tokenization.py:53-88 as intended: the piece without its comma encoded anew, keeping its word
+        boundary or the lack of it, and then the comma. (In Python 3 the original compares str with bytes and leaves a
+        boundary where none was.) It looks at one piece only, so it is a table over the vocabulary.
+        """
+        return {
+            token_id: self._encode_inside(piece[:-1]) + [self._processor.piece_to_id(",")]
+            for token_id, piece in enumerate(self.pieces)
+            if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+        }
+
+    def _encode_inside(self, piece: str) -> list[int]:
+        encoded = self._processor.encode(piece.replace(_WORD_BOUNDARY, ""), out_type=str)
+        if not piece.startswith(_WORD_BOUNDARY) and encoded[0].startswith(_WORD_BOUNDARY):
+            encoded[0] = encoded[0].removeprefix(_WORD_BOUNDARY)
+        return [self._processor.piece_to_id(part) for part in encoded if part]
+
+    @cached_property
+    def _digit_comma_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1]); one id to itself mostly."""
+        rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
+        return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows])
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
+        splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=splits[1:])
+        ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+        return self._split_digit_commas(ids, splits)
+
+    def _split_digit_commas(self, ids: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, table = self._digit_comma_table
+        lengths = (table[1:] - table[:-1])[ids]
+        ends = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(lengths, out=ends[1:])
+        if ends[-1] == len(ids):
+            return ids, splits
+        within = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+        return values[np.repeat(table[ids], lengths) + within], ends[splits]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._processor.decode([int(i) for i in ids])
+
+    def in_graph(self):
+        from tfrecords.graph_tokenizers import SentencePieceInGraph
+
+        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
+
+
+def _starts_word(piece: str) -> bool:
+    return piece.startswith((_WORD_BOUNDARY, "<")) or any(c.lower() not in _ENGLISH for c in piece)
