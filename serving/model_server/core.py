@@ -9,6 +9,7 @@ from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
 from serving.model_server import configuration
+from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import Options
 from serving.model_server.manager import Manager
@@ -16,6 +17,7 @@ from serving.model_server.saved_model import SavedModel
 from serving.model_server.servable import Servable
 from serving.model_server.source import StoragePathSource
 from serving.model_server.status import UNKNOWN, ServingError, invalid_argument
+from serving.model_server.warmup import warm_up
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ class ServerCore:
         self.options = options
         self.interrupted = threading.Event()
         self._session_config = _session_config(options)
+        self._batching = Batching(options)
         self._manager = Manager(
             self._load,
             max_load_retries=max(0, options.max_num_load_retries),
@@ -63,6 +66,7 @@ class ServerCore:
         """Unloads every model once its last request has ended."""
         self._source.close()
         self._manager.close()
+        self._batching.close()
 
     def _apply(self, config: ModelServerConfig, first: bool) -> None:
         with self._reloading:
@@ -101,7 +105,18 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = SavedModel(path, self.options.saved_model_tags.split(","), self._session_config)
-        return Servable(name, version, model.signatures, model)
+        try:
+            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path))
+        except BaseException:
+            model.close()
+            raise
+        try:
+            if self.options.enable_model_warmup:
+                warm_up(servable, path, max(1, self.options.num_request_iterations_for_warmup))
+        except BaseException:
+            servable.close()
+            raise
+        return servable
 
 
 def _session_config(options: Options) -> config_pb2.ConfigProto:

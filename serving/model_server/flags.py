@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-_CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _INT32_MAX = 2**31 - 1
 _NOT_HERE = "Accepted and without effect here."
 
@@ -21,7 +21,7 @@ class Options:
     port: int = _flag(8500, "TCP port of the gRPC API; 0 = off")
     grpc_socket_path: str = _flag("", "UNIX socket on which the gRPC API listens too")
     rest_api_port: int = _flag(0, "TCP port of the REST API; 0 = off. Must differ from --port")
-    rest_api_num_threads: int = _flag(4 * _CPUS, "REST requests worked on at once")
+    rest_api_num_threads: int = _flag(4 * CPUS, "REST requests worked on at once")
     rest_api_timeout_in_ms: int = _flag(30000, "Time limit of a REST request")
     rest_api_enable_cors_support: bool = _flag(False, "Answer cross-origin requests of browsers")
     model_name: str = _flag("default", "Name of the model (ignored with --model_config_file)")
@@ -50,7 +50,7 @@ class Options:
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory to take; 0 = TensorFlow's own choice")
     saved_model_tags: str = _flag("serve", "Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = _flag("", "Comma-separated key=value arguments of the gRPC server")
-    grpc_max_threads: int = _flag(4 * _CPUS, "gRPC requests in flight; one more is refused RESOURCE_EXHAUSTED")
+    grpc_max_threads: int = _flag(4 * CPUS, "gRPC requests in flight; one more is refused RESOURCE_EXHAUSTED")
     enable_model_warmup: bool = _flag(True, "Replay assets.extra/tf_serving_warmup_requests before serving a version")
     num_request_iterations_for_warmup: int = _flag(0, "Times that each warm-up request is replayed, if above 0")
     monitoring_config_file: str = _flag("", "Text MonitoringConfig: Prometheus metrics on the REST port")
@@ -58,7 +58,7 @@ class Options:
     use_alts_credentials: bool = _flag(False, "Google ALTS for the gRPC port: refused here")
     remove_unused_fields_from_bundle_metagraph: bool = _flag(True, _NOT_HERE)
     prefer_tflite_model: bool = _flag(False, "Refused here: only SavedModels are served")
-    num_tflite_pools: int = _flag(_CPUS, _NOT_HERE)
+    num_tflite_pools: int = _flag(CPUS, _NOT_HERE)
     num_tflite_interpreters_per_pool: int = _flag(1, _NOT_HERE)
     enable_signature_method_name_check: bool = _flag(False, "Refuse signatures whose method is not TF Serving's own")
     xla_cpu_compilation_enabled: bool = _flag(False, "Allow XLA on CPUs; without it a jit_compile model fails")

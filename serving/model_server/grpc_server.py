@@ -9,12 +9,17 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from tensorflow_serving.apis import model_pb2
 
+from serving.model_server import metrics
+from serving.model_server.access_log import AccessLog
 from serving.model_server.core import ServerCore
-from serving.model_server.services import METHODS, Method
+from serving.model_server.services import METHODS, Method, model_spec
 from serving.model_server.status import (
     INTERNAL,
     RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
     ServingError,
     as_serving_error,
     truncated,
@@ -25,30 +30,39 @@ _UNLIMITED = -1
 _NO_DEADLINE = 10 * 365 * 86400.0
 # Threads above the limit, so that a request too many is refused at once instead of waiting for a thread.
 _REFUSING_THREADS = 4
+# What health checks may ask for, as in the real server: short names, not the services' full ones.
+_HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class GrpcServer:
     """A running gRPC server in front of `core`."""
 
-    def __init__(self, core: ServerCore, credentials: grpc.ServerCredentials | None = None):
-        """credentials: TLS for the TCP port and the socket; None = plain. Raises ServingError when it cannot listen."""
+    def __init__(self, core: ServerCore, access_log: AccessLog, credentials: grpc.ServerCredentials | None = None):
+        """credentials: TLS for every address; None = plain. Raises ServingError when it cannot listen."""
         options = core.options
         self._core = core
+        self._access_log = access_log
         self._slots = threading.BoundedSemaphore(options.grpc_max_threads)
         self._pool = ThreadPoolExecutor(options.grpc_max_threads + _REFUSING_THREADS, "grpc")
         self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
         for service in sorted({method.service for method in METHODS}):
             handlers = {m.name: self._handler(m) for m in METHODS if m.service == service}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        addresses = [f"{options.bind_address}:{options.port}"] if options.port else []
+        self._health = health.HealthServicer() if options.enable_grpc_healthcheck_service else None
+        if self._health:
+            for name in _HEALTH_NAMES:
+                self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if options.port:
+            self._listen(f"{options.bind_address}:{options.port}", credentials)
         if options.grpc_socket_path:
-            addresses.append(f"unix:{options.grpc_socket_path}")
-        for address in addresses:
-            self._listen(address, credentials)
+            self._listen(f"unix:{options.grpc_socket_path}", credentials)
         self._server.start()
 
     def stop(self, grace: float | None = None) -> None:
         """Refuses new requests, waits up to `grace` seconds (None = as long as it takes) for those that run."""
+        if self._health:
+            self._health.enter_graceful_shutdown()
         self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()
         self._pool.shutdown(wait=True)
 
@@ -60,10 +74,8 @@ class GrpcServer:
                 bound = self._server.add_secure_port(address, credentials)
         except RuntimeError:
             bound = 0
-        if not bound and not address.startswith("unix:"):
-            raise ServingError(
-                grpc.StatusCode.UNAVAILABLE, f"Cannot listen on {address}: the port is in use or may not be opened"
-            )
+        if not bound:
+            raise ServingError(UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler:
         return grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
@@ -72,26 +84,34 @@ class GrpcServer:
         if not self._slots.acquire(blocking=False):
             context.abort(RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
         try:
-            return self._answer(method, payload, context)
+            answer, error = self._answer(method, payload, context)
         finally:
             self._slots.release()
+        if error is not None:
+            context.abort(error.code, truncated(error.message))
+        return answer
 
-    def _answer(self, method: Method, payload: bytes, context: grpc.ServicerContext) -> bytes:
+    def _answer(
+        self, method: Method, payload: bytes, context: grpc.ServicerContext
+    ) -> tuple[bytes, ServingError | None]:
         begin = time.perf_counter()
-        request, error = None, None
+        spec, answer, error = model_pb2.ModelSpec(), b"", None
         try:
             request = method.request_type.FromString(payload)
-            response = method.call(self._core, request, _timeout(context))
-            answer = response.SerializeToString()
+            spec = model_spec(request)
+            answer = method.call(self._core, request, _timeout(context)).SerializeToString()
         except DecodeError:
             error = ServingError(INTERNAL, "Failed to parse the request message")
         except Exception as failure:
             error = as_serving_error(failure)
             if error.code == INTERNAL:
                 _LOG.exception("%s failed", method.name)
-        if error is not None:
-            context.abort(error.code, truncated(error.message))
-        return answer
+        status = error.code.name if error else "OK"
+        seconds = time.perf_counter() - begin
+        if method.is_inference:
+            metrics.record_request(spec.name, method.name, "GRPC", status, seconds)
+        self._access_log.write("GRPC", method.name, spec, status, seconds)
+        return answer, error
 
 
 def _timeout(context: grpc.ServicerContext) -> float | None:

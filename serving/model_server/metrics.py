@@ -51,6 +51,10 @@ class Counter(Metric):
         with self._lock:
             return self._series.get(values, 0)
 
+    def sum(self) -> int:
+        with self._lock:
+            return sum(self._series.values())
+
     def _series_lines(self, labels, state):
         yield f"{self.name}{{{labels}}} {state}"
 
@@ -92,6 +96,11 @@ def exposition() -> str:
     return "".join(f"{line}\n" for metric in REGISTRY for line in metric.lines())
 
 
+def total(path: str) -> int:
+    """Sum over all series of the counter with this path, 0 when there is none."""
+    return sum(metric.sum() for metric in REGISTRY if metric.path == path and isinstance(metric, Counter))
+
+
 def powers(scale: float, growth: float, count: int) -> list[float]:
     return [scale * growth**k for k in range(count)]
 
@@ -109,3 +118,21 @@ _LATENCY_LIMITS = powers(10, 1.8, 33)
 REQUEST_COUNT = Counter("/tensorflow/serving/request_count", ("model_name", "status"))
 REQUEST_LATENCY = Histogram("/tensorflow/serving/request_latency", ("model_name", "API", "entrypoint"), _LATENCY_LIMITS)
 RUNTIME_LATENCY = Histogram("/tensorflow/serving/runtime_latency", ("model_name", "API", "runtime"), _LATENCY_LIMITS)
+REQUEST_EXAMPLE_COUNTS = Histogram("/tensorflow/serving/request_example_counts", ("model",), powers(1, 2, 15))
+REQUEST_EXAMPLE_COUNT_TOTAL = Counter("/tensorflow/serving/request_example_count_total", ("model",))
+WARMUP_LATENCY = Histogram("/tensorflow/serving/model_warmup_latency", ("model_path", "status"), powers(1000, 1.8, 32))
+WARMUP_RECORDS_READ = Counter("/tensorflow/serving/model_warmup_records_read", ("model_path",))
+
+_BATCHING = "/tensorflow/serving/batching_session"
+QUEUING_LATENCY = Histogram(f"{_BATCHING}/queuing_latency", ("thread_pool_name",), powers(100, 1.2, 52))
+WRAPPED_RUN_COUNT = Counter(f"{_BATCHING}/wrapped_run_count")
+PADDING_SIZE = Histogram(f"{_BATCHING}/padding_size", ("execution_batch_size",), powers(1, 2, 10))
+INPUT_BATCH_SIZE = Histogram(f"{_BATCHING}/input_batch_size", (), powers(1, 2, 15))
+PROCESSED_BATCH_SIZE = Histogram(f"{_BATCHING}/processed_batch_size", (), powers(1, 2, 15))
+
+
+def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
+    """Counts one inference request; only those answered OK enter the latency."""
+    REQUEST_COUNT.increase(1, model, status)
+    if status == "OK":
+        REQUEST_LATENCY.observe(seconds * 1e6, model, api, entrypoint)

@@ -1,13 +1,20 @@
 """Putting the parts together in the order that start and stop need."""
 
 import logging
+import threading
 
+from serving.model_server import configuration, tls
+from serving.model_server.access_log import AccessLog
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import Options
 from serving.model_server.grpc_server import GrpcServer
-from serving.model_server.status import invalid_argument
+from serving.model_server.protos import MonitoringConfig
+from serving.model_server.rest import RestApi
+from serving.model_server.rest_server import RestServer
+from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
 
 _LOG = logging.getLogger(__name__)
+_METRICS_PATH = "/monitoring/prometheus/metrics"
 
 
 class ModelServer:
@@ -15,29 +22,73 @@ class ModelServer:
 
     def __init__(self, options: Options):
         """Raises ServingError for options that exclude each other or files that do not read."""
-        if not options.model_config_file and not options.model_base_path:
-            raise invalid_argument(
-                "Both server_options.model_base_path and server_options.model_config_file are empty!"
-            )
+        _check(options)
+        self._credentials = tls.server_credentials(options.ssl_config_file)
+        self._metrics_path = _metrics_path(options)
+        self._access_log = AccessLog(options.access_log)
         self.core = ServerCore(options)
         self._grpc: GrpcServer | None = None
+        self._rest: RestServer | None = None
+        self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> None:
         """Raises ServingError when a model does not load or a port does not open."""
-        self.core.start()
         options = self.core.options
+        self.core.start()
         if self.core.interrupted.is_set():
             return
         if options.port or options.grpc_socket_path:
-            self._grpc = GrpcServer(self.core)
+            self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
             _LOG.info("Running gRPC ModelServer at %s:%d ...", options.bind_address, options.port)
+        if options.rest_api_port and options.rest_api_port == options.port:
+            _LOG.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")
+        elif options.rest_api_port:
+            api = RestApi(self.core, self._access_log, self._metrics_path)
+            self._rest = RestServer(api, options.bind_address, options.rest_api_port, options.rest_api_num_threads)
+            _LOG.info("Exporting HTTP/REST API at:%s:%d ...", options.bind_address, options.rest_api_port)
+        if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
+            self._config_poll.start()
 
     def interrupt(self) -> None:
-        """Ends a start that waits for models. Safe in a signal handler."""
+        """Ends a start that waits for models, and the polling. Safe in a signal handler."""
         self.core.interrupted.set()
 
     def stop(self, grace: float | None = None) -> None:
-        """Takes no new requests, finishes those that run, unloads."""
-        if self._grpc is not None:
-            self._grpc.stop(grace)
+        """Takes no new requests, finishes those that run (up to `grace` seconds on gRPC), unloads."""
+        self.interrupt()
+        for server in (self._grpc, self._rest):
+            if server is not None:
+                server.stop(grace) if server is self._grpc else server.stop()
+        if self._config_poll.is_alive():
+            self._config_poll.join()
         self.core.close()
+        self._access_log.close()
+
+    def _poll_config(self) -> None:
+        wait = self.core.options.model_config_file_poll_wait_seconds
+        while not self.core.interrupted.wait(wait):
+            try:
+                self.core.reload(configuration.server_config(self.core.options))
+            except Exception as error:
+                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+
+
+def _check(options: Options) -> None:
+    if not options.model_config_file and not options.model_base_path:
+        raise invalid_argument("Both server_options.model_base_path and server_options.model_config_file are empty!")
+    if options.batching_parameters_file and not options.enable_batching:
+        raise invalid_argument("server_options.batching_parameters_file is set without setting "
+                               "server_options.enable_batching to true.")  # fmt: skip
+    if options.use_alts_credentials:
+        if options.ssl_config_file:
+            raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
+        raise ServingError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
+    if options.prefer_tflite_model:
+        raise ServingError(UNIMPLEMENTED, "--prefer_tflite_model is not offered by this server")
+
+
+def _metrics_path(options: Options) -> str | None:
+    if not options.monitoring_config_file:
+        return None
+    config = configuration.read_text_proto(options.monitoring_config_file, MonitoringConfig()).prometheus_config
+    return (config.path or _METRICS_PATH) if config.enable else None

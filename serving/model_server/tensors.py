@@ -50,7 +50,7 @@ def to_numpy(proto: tensor_pb2.TensorProto) -> np.ndarray:
     if proto.dtype == types_pb2.DT_STRING:
         return _filled(_strings(proto.string_val), count, np.dtype(object)).reshape(shape)
     dtype = np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype)
-    if dtype == object or count * dtype.itemsize > _MAX_TENSOR_BYTES:
+    if dtype.hasobject or count * dtype.itemsize > _MAX_TENSOR_BYTES:
         raise ValueError(f"cannot hold a tensor of dtype {proto.dtype} and shape {shape}")
     if proto.tensor_content:
         if len(proto.tensor_content) != count * dtype.itemsize:
@@ -83,9 +83,9 @@ def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
         return values
     if len(values) > count:
         return values[:count]
-    if dtype == object and count > _MAX_TENSOR_BYTES // 8:
+    if dtype.hasobject and count > _MAX_TENSOR_BYTES // 8:
         raise ValueError("more strings than memory can hold")
-    result = np.full(count, values[-1] if len(values) else (b"" if dtype == object else 0), dtype)
+    result = np.full(count, values[-1] if len(values) else (b"" if dtype.hasobject else 0), dtype)
     result[: len(values)] = values
     return result
 

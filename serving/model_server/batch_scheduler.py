@@ -1,0 +1,170 @@
+"""Queues of open batches, and the threads that run them: when a batch goes, and what is refused.
+
+The rules are those of TensorFlow's SharedBatchScheduler.
+"""
+
+import collections
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from serving.model_server.status import UNAVAILABLE, ServingError
+
+
+@dataclass
+class Task:
+    """Rows of one request that wait to be run with others. `done` carries the outputs or the error."""
+
+    inputs: Any
+    size: int
+    deadline: float | None = None
+    enqueued: float = field(default_factory=time.monotonic)
+    done: Future = field(default_factory=Future)
+
+
+class Batch:
+    def __init__(self):
+        self.tasks: list[Task] = []
+        self.size = 0
+        self.opened = time.monotonic()
+
+    def add(self, task: Task) -> None:
+        self.tasks.append(task)
+        self.size += task.size
+
+
+class Queue:
+    """The waiting batches of one kind of request; only the last one is open."""
+
+    def __init__(
+        self,
+        scheduler: "BatchScheduler",
+        process: Callable[[list[Task]], None],
+        max_batch_size: int,
+        timeout: float,
+        max_enqueued_batches: int,
+    ):
+        """process(tasks) must resolve every task's `done`; timeout in seconds from a batch's first task."""
+        self._scheduler = scheduler
+        self._max_batch_size = max_batch_size
+        self._timeout = timeout
+        self._max_enqueued_batches = max_enqueued_batches
+        self._batches: collections.deque[Batch] = collections.deque()
+        self._running = 0
+        self.process = process
+
+    def submit(self, tasks: list[Task]) -> None:
+        """Enqueues all of `tasks`, each no larger than a batch, or none. Raises ServingError UNAVAILABLE when full."""
+        with self._scheduler.changed:
+            if self._new_batches(tasks) > self._max_enqueued_batches - len(self._batches):
+                raise ServingError(
+                    UNAVAILABLE,
+                    "The batch scheduling queue to which this task was submitted is full; currently "
+                    f"{len(self._batches)} batches enqueued and max_enqueued_batches is {self._max_enqueued_batches}",
+                )
+            for task in tasks:
+                if not self._fits(task):
+                    self._batches.append(Batch())
+                self._batches[-1].add(task)
+            self._scheduler.changed.notify()
+
+    def free_rows(self) -> int:
+        """Room in the open batch; a whole batch when none is open."""
+        with self._scheduler.changed:
+            return self._max_batch_size - (self._batches[-1].size if self._batches else 0)
+
+    def ready_at(self) -> float | None:
+        """When the first batch may run (time.monotonic), None when there is none. The scheduler's lock is held."""
+        if not self._batches:
+            return None
+        if len(self._batches) > 1 or self._batches[0].size >= self._max_batch_size:
+            return 0.0
+        return self._batches[0].opened + self._timeout
+
+    def take(self) -> Batch:
+        """The scheduler's lock is held."""
+        self._running += 1
+        return self._batches.popleft()
+
+    def finished(self) -> None:
+        """The scheduler's lock is held."""
+        self._running -= 1
+
+    def is_idle(self) -> bool:
+        return not self._batches and not self._running
+
+    def _fits(self, task: Task) -> bool:
+        return bool(self._batches) and self._batches[-1].size + task.size <= self._max_batch_size
+
+    def _new_batches(self, tasks: list[Task]) -> int:
+        """How many batches `tasks` would open."""
+        room = self._max_batch_size - self._batches[-1].size if self._batches else -1
+        count = 0
+        for task in tasks:
+            if task.size > room:
+                count += 1
+                room = self._max_batch_size
+            room -= task.size
+        return count
+
+
+class BatchScheduler:
+    """Threads that take turns among the queues of all models."""
+
+    def __init__(self, threads: int):
+        self.changed = threading.Condition()
+        self._queues: list[Queue] = []
+        self._turn = 0
+        self._stopped = False
+        self._threads = [threading.Thread(target=self._work, name=f"batch-{i}", daemon=True) for i in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, queue: Queue) -> None:
+        with self.changed:
+            self._queues.append(queue)
+
+    def remove(self, queue: Queue) -> None:
+        """Waits until what stands in the queue has run."""
+        with self.changed:
+            self.changed.wait_for(queue.is_idle)
+            self._queues.remove(queue)
+
+    def stop(self) -> None:
+        with self.changed:
+            self._stopped = True
+            self.changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self.changed:
+                queue = self._wait_for_ready_queue()
+                if queue is None:
+                    return
+                batch = queue.take()
+            queue.process(batch.tasks)
+            # The batch holds requests and answers; an idle thread must not keep them alive.
+            del batch
+            with self.changed:
+                queue.finished()
+                self.changed.notify_all()
+
+    def _wait_for_ready_queue(self) -> Queue | None:
+        while not self._stopped:
+            now = time.monotonic()
+            soonest = None
+            for offset in range(len(self._queues)):
+                index = (self._turn + offset) % len(self._queues)
+                ready = self._queues[index].ready_at()
+                if ready is not None and ready <= now:
+                    self._turn = index + 1
+                    return self._queues[index]
+                if ready is not None:
+                    soonest = ready if soonest is None else min(soonest, ready)
+            self.changed.wait(None if soonest is None else soonest - now)
+        return None

@@ -1,0 +1,271 @@
+"""Requests of several clients run as one: joining their tensors, padding, and cutting the outputs apart again.
+
+Semantics and messages are those of TF Serving's batching_session.cc.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from serving.model_server import metrics
+from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
+from serving.model_server.configuration import read_text_proto
+from serving.model_server.flags import CPUS, Options
+from serving.model_server.protos import BatchingParameters
+from serving.model_server.servable import Runner
+from serving.model_server.status import (
+    FAILED_PRECONDITION,
+    RESOURCE_EXHAUSTED,
+    ServingError,
+    as_serving_error,
+    invalid_argument,
+)
+
+Feeds = Mapping[str, np.ndarray]
+_MAX_PADDED_RANK = 6
+_PER_MODEL_FILE = "batching_params.pbtxt"
+
+
+@dataclass(frozen=True)
+class BatchingOptions:
+    """BatchingParameters with its defaults filled in; times in seconds, sizes in rows."""
+
+    max_batch_size: int
+    timeout: float
+    max_enqueued_batches: int
+    threads: int
+    pool_name: str
+    allowed_batch_sizes: tuple[int, ...]
+    pad_variable_length_inputs: bool
+    split_large: bool
+    max_execution_batch_size: int
+
+    @classmethod
+    def from_proto(cls, proto: BatchingParameters) -> "BatchingOptions":
+        def value(field: str, default):
+            return getattr(proto, field).value if proto.HasField(field) else default
+
+        max_batch_size = value("max_batch_size", 1000)
+        split = value("enable_large_batch_splitting", False)
+        return cls(
+            max_batch_size=max_batch_size,
+            timeout=value("batch_timeout_micros", 0) / 1e6,
+            max_enqueued_batches=value("max_enqueued_batches", 10),
+            threads=value("num_batch_threads", CPUS),
+            pool_name=value("thread_pool_name", "batch_threads"),
+            allowed_batch_sizes=tuple(proto.allowed_batch_sizes),
+            pad_variable_length_inputs=proto.pad_variable_length_inputs,
+            split_large=split,
+            max_execution_batch_size=value("max_execution_batch_size", max_batch_size) if split else max_batch_size,
+        )
+
+    def check(self) -> None:
+        """Raises ServingError for sizes that cannot be met."""
+        sizes = self.allowed_batch_sizes
+        if not sizes:
+            return
+        if self.split_large and any(b <= a for a, b in itertools.pairwise(sizes)):
+            raise invalid_argument("allowed_batch_sizes entries must be monotonically increasing")
+        if sizes[-1] != self.max_execution_batch_size:
+            limit = "be equal to max_execution_batch_size" if self.split_large else "match max_batch_size"
+            raise invalid_argument(
+                f"Last entry in allowed_batch_sizes must {limit}; last entry was {sizes[-1]}; "
+                f"expected {self.max_execution_batch_size}"
+            )
+
+    def padded_size(self, size: int) -> int:
+        """The smallest allowed batch size that holds `size` rows."""
+        return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
+
+
+class BatchingRunner:
+    """Runs requests with the same inputs and outputs together on `wrapped`."""
+
+    def __init__(self, wrapped: Runner, scheduler: BatchScheduler, options: BatchingOptions):
+        """Raises ServingError when `options` contradict each other."""
+        options.check()
+        self._wrapped = wrapped
+        self._scheduler = scheduler
+        self._options = options
+        self._queues: dict[tuple[frozenset[str], frozenset[str]], Queue] = {}
+        self._lock = threading.Lock()
+
+    def run(self, feeds: Feeds, fetches: Sequence[str], timeout: float | None = None) -> list[np.ndarray]:
+        size = self._checked_size(feeds)
+        # The same output may be asked for under two names; it is computed once.
+        names = sorted(set(fetches))
+        queue = self._queue(feeds, names)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        tasks = [Task(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
+        queue.submit(tasks)
+        results = [task.done.result() for task in tasks]
+        joined = results[0] if len(results) == 1 else [np.concatenate(parts) for parts in zip(*results)]
+        by_name = dict(zip(names, joined, strict=True))
+        return [by_name[name] for name in fetches]
+
+    def close(self) -> None:
+        for queue in self._queues.values():
+            self._scheduler.remove(queue)
+        self._wrapped.close()
+
+    def _checked_size(self, feeds: Feeds) -> int:
+        if not feeds:
+            raise invalid_argument("Batching Run() must have at least one input tensor")
+        sizes = set()
+        for value in feeds.values():
+            if np.ndim(value) == 0:
+                raise invalid_argument("Batching Run() input tensors must have at least one dimension")
+            sizes.add(len(value))
+            metrics.INPUT_BATCH_SIZE.observe(len(value))
+        if len(sizes) > 1:
+            raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
+        (size,) = sizes
+        if size > self._options.max_batch_size:
+            raise invalid_argument(
+                f"Task size {size} is larger than maximum input batch size {self._options.max_batch_size}"
+            )
+        return size
+
+    def _parts(self, feeds: Feeds, size: int, queue: Queue) -> list[tuple[Feeds, int]]:
+        """The request in pieces that fit into a batch: what the open batch takes, then whole batches."""
+        free, limit = queue.free_rows(), self._options.max_execution_batch_size
+        if not self._options.split_large or size <= free:
+            return [(feeds, size)]
+        cuts = [0, *range(free or limit, size, limit), size]
+        return [
+            ({name: value[begin:end] for name, value in feeds.items()}, end - begin)
+            for begin, end in itertools.pairwise(cuts)
+        ]
+
+    def _queue(self, feeds: Feeds, fetches: list[str]) -> Queue:
+        key = (frozenset(feeds), frozenset(fetches))
+        with self._lock:
+            if key not in self._queues:
+                options = self._options
+                self._queues[key] = Queue(
+                    self._scheduler,
+                    lambda tasks: self._process(tasks, fetches),
+                    options.max_execution_batch_size,
+                    options.timeout,
+                    options.max_enqueued_batches,
+                )
+                self._scheduler.add(self._queues[key])
+            return self._queues[key]
+
+    def _process(self, tasks: list[Task], fetches: list[str]) -> None:
+        try:
+            outputs = self._run_batch(tasks, fetches)
+        except BaseException as failure:
+            error = as_serving_error(failure)
+            for task in tasks:
+                # One exception object per client: raising a shared one would tangle their tracebacks.
+                task.done.set_exception(ServingError(error.code, error.message))
+            return
+        for task, values in zip(tasks, outputs, strict=True):
+            task.done.set_result(values)
+
+    def _run_batch(self, tasks: list[Task], fetches: list[str]) -> list[list[np.ndarray]]:
+        now = time.monotonic()
+        for task in tasks:
+            metrics.QUEUING_LATENCY.observe((now - task.enqueued) * 1e6, self._options.pool_name)
+        deadlines = [task.deadline for task in tasks]
+        if all(deadline is not None and deadline <= now for deadline in deadlines):
+            raise ServingError(RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
+        timeout = None if None in deadlines else max(deadlines) - now
+        size = sum(task.size for task in tasks)
+        padded = self._options.padded_size(size)
+        metrics.PADDING_SIZE.observe(padded - size, str(padded))
+        metrics.PROCESSED_BATCH_SIZE.observe(padded)
+        merged = {name: self._merged(name, [task.inputs[name] for task in tasks], padded - size)
+                  for name in sorted(tasks[0].inputs)}  # fmt: skip
+        metrics.WRAPPED_RUN_COUNT.increase(1)
+        outputs = self._wrapped.run(merged, fetches, timeout)
+        return _split(outputs, [task.size for task in tasks], padded)
+
+    def _merged(self, name: str, values: list[np.ndarray], padding: int) -> np.ndarray:
+        if self._options.pad_variable_length_inputs:
+            values = _padded_alike(values)
+        elif len({value.shape[1:] for value in values}) > 1:
+            raise ServingError(
+                FAILED_PRECONDITION,
+                f"Tensors with name '{name}' from different tasks have different shapes and padding is turned off. "
+                "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name have equal "
+                "dimensions starting with the first dim.",
+            )
+        if padding and len(values[-1]):
+            values = [*values, np.repeat(values[-1][:1], padding, axis=0)]
+        return values[0] if len(values) == 1 else np.concatenate(values)
+
+
+def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
+    """Every dimension but the first brought to the largest size with copies of the array's own first element."""
+    ranks = {value.ndim for value in values}
+    if len(ranks) > 1:
+        raise ServingError(FAILED_PRECONDITION, "Tensors of one batch must have the same rank to be padded")
+    if max(ranks) > _MAX_PADDED_RANK:
+        raise invalid_argument("Only tensors with rank from 1 to 6 can be padded.")
+    largest = np.max([value.shape[1:] for value in values], axis=0).astype(int).tolist()
+    result = []
+    for value in values:
+        if list(value.shape[1:]) == largest:
+            result.append(value)
+            continue
+        if not value.size:
+            raise invalid_argument("Got empty tensor in batch of non-empty tensors.")
+        padded = np.full((len(value), *largest), value.reshape(-1)[0], value.dtype)
+        padded[tuple(slice(size) for size in value.shape)] = value
+        result.append(padded)
+    return result
+
+
+def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[list[np.ndarray]]:
+    """For each task its rows of every output; the padding's rows are dropped."""
+    bounds = np.cumsum(sizes)
+    for output in outputs:
+        if np.ndim(output) == 0:
+            raise ServingError(FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
+        if len(output) != padded:
+            raise ServingError(
+                FAILED_PRECONDITION,
+                "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the "
+                "input tensors",
+            )
+    return [[output[end - size : end] for output in outputs] for size, end in zip(sizes, bounds.tolist(), strict=True)]
+
+
+class Batching:
+    """The batching of a whole server, by its flags: which models are batched, on which threads."""
+
+    def __init__(self, options: Options):
+        """Raises ServingError when the parameters file does not read."""
+        self._per_model = options.enable_per_model_batching_parameters
+        self._common = None
+        self._scheduler = None
+        if not options.enable_batching:
+            return
+        proto = BatchingParameters()
+        if options.batching_parameters_file:
+            read_text_proto(options.batching_parameters_file, proto)
+        self._common = BatchingOptions.from_proto(proto)
+        self._scheduler = BatchScheduler(self._common.threads)
+
+    def wrapped(self, model: Runner, path: str) -> Runner:
+        """`model`, batched or not as the flags and the version's folder say. Raises ServingError."""
+        if self._scheduler is None:
+            return model
+        if not self._per_model:
+            return BatchingRunner(model, self._scheduler, self._common)
+        file = Path(path) / _PER_MODEL_FILE
+        if not file.is_file():
+            return model
+        parameters = BatchingOptions.from_proto(read_text_proto(str(file), BatchingParameters()))
+        return BatchingRunner(model, self._scheduler, parameters)
+
+    def close(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.stop()

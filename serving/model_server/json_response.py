@@ -1,0 +1,173 @@
+"""REST answers: tensors and results as the JSON text that TF Serving writes, to the digit."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.framework import types_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    regression_pb2,
+)
+
+from serving.model_server.status import invalid_argument
+
+_BYTES_SUFFIX = "_bytes"
+_INDENT = "    "
+_FULL_DIGITS = {4: 9, 8: 17}
+
+
+def error(message: str) -> bytes:
+    return _encoded('{\n    "error": ' + _string(message) + "\n}")
+
+
+def predictions(outputs: Mapping[str, np.ndarray], row_format: bool) -> bytes:
+    """Row format: {"predictions": [one entry per row]}; column format: {"outputs": one tensor or an object of them}.
+
+    Raises ServingError when the outputs have no common number of rows, or a dtype JSON has no word for.
+    """
+    if not outputs:
+        raise invalid_argument("Cannot convert empty tensor map to JSON")
+    outputs = {name: np.asarray(outputs[name]) for name in sorted(outputs)}
+    return _encoded(_rows(outputs) if row_format else _columns(outputs))
+
+
+def _rows(outputs: Mapping[str, np.ndarray]) -> str:
+    size = None
+    for name, value in outputs.items():
+        if value.ndim == 0:
+            raise invalid_argument(f"Tensor name: {name} has no shape information ")
+        if size is not None and len(value) != size:
+            raise invalid_argument(f"Tensor name: {name} has inconsistent batch size: {len(value)} expecting: {size}")
+        size = len(value)
+    texts = {
+        name: _nested(_leaf_texts(name, value), value.shape, lambda depth: ("[", ", ", "]"), stop=1)
+        for name, value in outputs.items()
+    }
+    if len(texts) == 1:
+        (only,) = texts.values()
+        return '{\n    "predictions": [' + ", ".join(only) + "\n    ]\n}"
+    keys = [_string(name) for name in texts]
+    entries = [
+        "\n        {\n" + ",\n".join(f"            {k}: {v}" for k, v in zip(keys, row)) + "\n        }"
+        for row in zip(*texts.values())
+    ]
+    return '{\n    "predictions": [' + ",".join(entries) + "\n    ]\n}"
+
+
+def _columns(outputs: Mapping[str, np.ndarray]) -> str:
+    objects = len(outputs) > 1
+    first_depth = 2 if objects else 1
+
+    def brackets(depth: int) -> tuple[str, str, str]:
+        inner = "\n" + _INDENT * (first_depth + depth + 1)
+        return "[" + inner, "," + inner, "\n" + _INDENT * (first_depth + depth) + "]"
+
+    texts = {name: _nested(_leaf_texts(name, value), value.shape, brackets)[0] for name, value in outputs.items()}
+    if not objects:
+        (body,) = texts.values()
+    else:
+        body = "{\n" + ",\n".join(f"        {_string(n)}: {t}" for n, t in texts.items()) + "\n    }"
+    return '{\n    "outputs": ' + body + "\n}"
+
+
+def _nested(leaves: list[str], shape: Sequence[int], brackets, stop: int = 0) -> list[str]:
+    """Joins leaves into lists from the innermost dimension outwards, down to dimension `stop`."""
+    for depth in range(len(shape) - 1, stop - 1, -1):
+        start, separator, end = brackets(depth)
+        size, count = shape[depth], int(np.prod(shape[:depth], dtype=np.int64))
+        if size == 0:
+            leaves = ["[]"] * count
+        else:
+            leaves = [start + separator.join(leaves[i : i + size]) + end for i in range(0, count * size, size)]
+    return leaves
+
+
+def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
+    flat = value.reshape(-1)
+    if value.dtype.kind in "OSU":
+        if name.endswith(_BYTES_SUFFIX):
+            return ['{ "b64": ' + _string(base64.b64encode(leaf).decode("ascii")) + " }" for leaf in flat.tolist()]
+        return [_string(leaf.decode("utf-8", "surrogateescape")) for leaf in flat.tolist()]
+    dtype = tf.as_dtype(value.dtype)
+    if dtype.is_bool:
+        return ["true" if leaf else "false" for leaf in flat.tolist()]
+    if dtype.is_integer and not dtype.is_quantized:
+        return list(map(str, flat.tolist()))
+    if dtype in (tf.float16, tf.bfloat16):
+        return float_texts(flat.astype(np.float32))
+    if dtype in (tf.float32, tf.float64):
+        return float_texts(flat)
+    raise invalid_argument(
+        f"Failed to write JSON value for tensor type: {types_pb2.DataType.Name(dtype.as_datatype_enum)}"
+    )
+
+
+def float_texts(values: np.ndarray) -> list[str]:
+    """Six significant digits where they read back as the same number, else 9 (17 for double); "3.0" for whole ones.
+
+    values: [n] float32 or float64.
+    """
+    if not len(values):
+        return []
+    numbers = values.tolist()
+    texts = ("%.6g " * len(numbers) % tuple(numbers)).split()
+    with np.errstate(over="ignore", invalid="ignore"):
+        differing = np.array(texts, np.float64).astype(values.dtype) != values
+    long_format = f"%.{_FULL_DIGITS[values.dtype.itemsize]}g"
+    for index in np.flatnonzero(differing).tolist():
+        texts[index] = long_format % numbers[index]
+    return [text if "." in text or "e" in text else _WORDS.get(text) or text + ".0" for text in texts]
+
+
+_WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def classification(result: classification_pb2.ClassificationResult) -> bytes:
+    if not result.classifications:
+        raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
+    entries = []
+    for classifications in result.classifications:
+        scores = float_texts(np.array([entry.score for entry in classifications.classes], np.float32))
+        pairs = (f"[{_string(e.label)}, {score}]" for e, score in zip(classifications.classes, scores))
+        entries.append("[" + ", ".join(pairs) + "]")
+    return _encoded('{\n    "results": [' + ", ".join(entries) + "\n    ]\n}")
+
+
+def regression(result: regression_pb2.RegressionResult) -> bytes:
+    if not result.regressions:
+        raise invalid_argument("Cannot convert empty RegressionResults to JSON")
+    values = float_texts(np.array([entry.value for entry in result.regressions], np.float32))
+    return _encoded('{\n    "results": [' + ", ".join(values) + "]\n}")
+
+
+def status(response: get_model_status_pb2.GetModelStatusResponse) -> bytes:
+    return _encoded(_message(response) + "\n")
+
+
+def metadata(response: get_model_metadata_pb2.GetModelMetadataResponse) -> bytes:
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    response.metadata["signature_def"].Unpack(signatures)
+    return _encoded(
+        '{\n"model_spec":' + _message(response.model_spec) + ',\n"metadata": {"signature_def": '
+        + _message(signatures) + "}\n}\n"
+    )  # fmt: skip
+
+
+def _message(message) -> str:
+    return json_format.MessageToJson(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, indent=1
+    )
+
+
+def _string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,166 @@
+"""The REST API's URLs: each is turned into the same calls that gRPC makes."""
+
+import gzip
+import io
+import logging
+import re
+import time
+import urllib.parse
+import zlib
+from dataclasses import dataclass, field
+
+import grpc
+from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
+
+from serving.model_server import json_examples, json_request, json_response, json_values, metrics
+from serving.model_server.access_log import AccessLog
+from serving.model_server.classify import classify, regress
+from serving.model_server.core import ServerCore
+from serving.model_server.metadata import get_model_metadata, get_model_status
+from serving.model_server.predict import DEFAULT_SIGNATURE, predict
+from serving.model_server.status import INTERNAL, as_serving_error, invalid_argument
+
+_LOG = logging.getLogger(__name__)
+_SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
+_API_PATH = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
+_PREDICTION_PATH = re.compile(rf"/v1/models/([^/:]+){_SELECTION}:(classify|regress|predict)", re.IGNORECASE | re.ASCII)
+_STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))?", re.IGNORECASE | re.ASCII)
+_INT64_MAX = 2**63 - 1
+_MAX_INFLATED_BYTES = 2**28
+_HTTP_STATUS = {
+    grpc.StatusCode.OK: 200,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+@dataclass
+class Answer:
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+
+
+class RestApi:
+    """Answers one request at a time; safe to call from many threads."""
+
+    def __init__(self, core: ServerCore, access_log: AccessLog, metrics_path: str | None = None):
+        """metrics_path: where Prometheus finds the metrics; None = nowhere."""
+        self._core = core
+        self._access_log = access_log
+        self._metrics_path = metrics_path
+
+    def answer(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        """verb: "GET", ...; path: still percent-encoded, without the query; headers: names in lower case."""
+        if path == self._metrics_path:
+            return Answer(200, metrics.exposition().encode(), {"Content-Type": "text/plain"})
+        if not _API_PATH.fullmatch(path):
+            return Answer(404, headers={})
+        cors = self._core.options.rest_api_enable_cors_support
+        if verb == "OPTIONS" and "origin" in headers:
+            answer = Answer(200, headers={})
+        else:
+            answer = self._api_answer(verb, path, headers, body)
+        if cors:
+            answer.headers |= {
+                "Access-Control-Allow-Origin": "*",
+                "Access-Control-Allow-Methods": "POST, GET",
+                "Access-Control-Allow-Headers": "Content-Type",
+            }
+        return answer
+
+    def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        begin = time.perf_counter()
+        code, spec, method = grpc.StatusCode.OK, model_pb2.ModelSpec(), ""
+        try:
+            match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
+            if match is None or verb not in ("GET", "POST"):
+                raise invalid_argument(f"Malformed request: {verb} {path}")
+            if match[2] and int(match[2]) > _INT64_MAX:
+                return Answer(400)
+            spec, method = _model_spec(match), match[4] or ""
+            answer = Answer(200, self._dispatch(verb, path, spec, method, _decoded(headers, body)))
+        except Exception as failure:
+            error = as_serving_error(failure)
+            if error.code == INTERNAL:
+                _LOG.exception("%s %s failed", verb, path)
+            code = error.code
+            answer = Answer(_HTTP_STATUS.get(code, 500), json_response.error(error.message))
+        seconds = time.perf_counter() - begin
+        if verb == "POST" and method:
+            metrics.record_request(spec.name, method, "REST", code.name, seconds)
+        self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds)
+        return answer
+
+    def _dispatch(self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, body: bytes) -> bytes:
+        if verb == "POST":
+            timeout = self._core.options.rest_api_timeout_in_ms / 1000
+            if method == "predict":
+                return self._predict(spec, body, timeout)
+            if method in ("classify", "regress"):
+                return self._examples(spec, method, body, timeout)
+            # The real server matches ":Predict" and then finds no such method.
+            raise invalid_argument(f"Malformed request: {verb} {path}")
+        if not spec.name:
+            raise invalid_argument("Missing model name in request.")
+        if method.lower() == "metadata":
+            request = get_model_metadata_pb2.GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
+            return json_response.metadata(get_model_metadata(self._core, request))
+        request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
+        return json_response.status(get_model_status(self._core, request))
+
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, timeout: float) -> bytes:
+        document = json_values.parse_object(body)
+        name = json_values.signature_name(document)
+        with self._core.use(spec) as servable:
+            resolved = name or DEFAULT_SIGNATURE
+            if resolved not in servable.signatures:
+                raise invalid_argument(f'Serving signature name: "{resolved}" not found in signature def')
+            infos = servable.signatures[resolved].inputs
+            if not infos:
+                raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
+            inputs, row_format = json_request.predict_inputs(document, infos)
+            check = self._core.options.enable_signature_method_name_check
+            _, outputs = predict(servable, name, inputs, timeout=timeout, check_method=check)
+        return json_response.predictions(outputs, row_format)
+
+    def _examples(self, spec: model_pb2.ModelSpec, method: str, body: bytes, timeout: float) -> bytes:
+        document = json_values.parse_object(body)
+        name = json_values.signature_name(document)
+        examples = json_examples.examples_input(document)
+        with self._core.use(spec) as servable:
+            if method == "classify":
+                return json_response.classification(classify(servable, name, examples, timeout))
+            return json_response.regression(regress(servable, name, examples, timeout))
+
+
+def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
+    spec = model_pb2.ModelSpec(name=urllib.parse.unquote(match[1] or ""))
+    if match[2]:
+        spec.version.value = int(match[2])
+    if match[3]:
+        spec.version_label = urllib.parse.unquote(match[3])
+    return spec
+
+
+def _decoded(headers: dict[str, str], body: bytes) -> bytes:
+    if headers.get("content-encoding", "").lower() != "gzip":
+        return body
+    try:
+        inflated = gzip.GzipFile(fileobj=io.BytesIO(body)).read(_MAX_INFLATED_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise invalid_argument(f"Cannot decompress the gzip body: {error}") from error
+    if len(inflated) > _MAX_INFLATED_BYTES:
+        raise invalid_argument(f"The decompressed body exceeds {_MAX_INFLATED_BYTES} bytes")
+    return inflated

@@ -1,0 +1,92 @@
+"""Replaying recorded requests on a new version before any client sees it."""
+
+import logging
+import time
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from serving.model_server import metrics
+from serving.model_server.classify import classify, multi_inference, regress
+from serving.model_server.predict import predict
+from serving.model_server.servable import Servable
+from serving.model_server.status import DATA_LOSS, UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
+
+_LOG = logging.getLogger(__name__)
+_FILE = "assets.extra/tf_serving_warmup_requests"
+_MAX_RECORDS = 1000
+
+
+def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
+    """Replays VERSION/assets.extra/tf_serving_warmup_requests, if it is there, `iterations` times each.
+
+    The model named inside is ignored, the signature is used. Raises ServingError for the first record that fails.
+    """
+    file = Path(path) / _FILE
+    if not file.is_file():
+        _LOG.info("No warmup data file found at %s", file)
+        return
+    begin = time.perf_counter()
+    status = "OK"
+    try:
+        count = _replay(servable, file, iterations)
+    except Exception as failure:
+        error = as_serving_error(failure)
+        status = error.code.name
+        raise error from failure
+    finally:
+        elapsed = (time.perf_counter() - begin) * 1e6
+        metrics.WARMUP_LATENCY.observe(elapsed, path, status)
+    metrics.WARMUP_RECORDS_READ.increase(count, path)
+    _LOG.info(
+        "Finished reading warmup data for model at %s. Number of warmup records read: %d. "
+        "Elapsed time (microseconds): %d.",
+        file,
+        count,
+        elapsed,
+    )
+
+
+def _replay(servable: Servable, file: Path, iterations: int) -> int:
+    count = 0
+    try:
+        for record in tf.data.TFRecordDataset(str(file)).as_numpy_iterator():
+            count += 1
+            if count > _MAX_RECORDS:
+                raise invalid_argument(f"Number of warmup records exceeds the maximum ({_MAX_RECORDS}) at {file}")
+            log = prediction_log_pb2.PredictionLog()
+            if not _parse(log, record):
+                raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}")
+            for _ in range(iterations):
+                _run(servable, log)
+    except tf.errors.DataLossError as error:
+        message = f"{error.message}. Please verify your warmup data is in TFRecord format."
+        raise ServingError(DATA_LOSS, message) from error
+    return count
+
+
+def _parse(log: prediction_log_pb2.PredictionLog, record: bytes) -> bool:
+    try:
+        log.ParseFromString(record)
+    except ValueError:
+        return False
+    return True
+
+
+def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
+    kind = log.WhichOneof("log_type")
+    request = getattr(log, kind).request if kind in _KINDS else None
+    if kind == "predict_log":
+        predict(servable, request.model_spec.signature_name, request.inputs, request.output_filter)
+    elif kind == "classify_log":
+        classify(servable, request.model_spec.signature_name, request.input)
+    elif kind == "regress_log":
+        regress(servable, request.model_spec.signature_name, request.input)
+    elif kind == "multi_inference_log":
+        multi_inference(servable, request)
+    else:
+        raise ServingError(UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
+
+
+_KINDS = ("predict_log", "classify_log", "regress_log", "multi_inference_log")
