@@ -1,6 +1,8 @@
-"""The report's plots."""
+"""The report's plots, each a PNG: latency against length, throughput against latency, distribution."""
 
+from collections.abc import Callable
 from io import BytesIO
+from itertools import groupby
 
 import matplotlib
 
@@ -8,19 +10,176 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from serving.benchmark.statistics import decode_histogram
+
+_SIZE = (7.2, 4.4)
+_STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+}
+_QUOTED = ("p50", "p90", "p99")
+# A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
+_TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
 
-def latency_plot(report: dict) -> bytes:
-    """PNG of latency against length, a line a percentile, for the first load and batch of the report."""
+def all_plots(report: dict) -> dict[str, bytes]:
+    """PNGs by file name; a plot whose report has nothing to show in it is left out."""
+    makers = {
+        "latency.png": latency_plot,
+        "throughput.png": throughput_plot,
+        "distribution.png": distribution_plot,
+        "breakdown.png": breakdown_plot,
+    }
+    drawn = {}
+    with plt.style.context(_STYLE):
+        for name, maker in makers.items():
+            image = maker(report)
+            if image is not None:
+                drawn[name] = image
+    return drawn
+
+
+def latency_plot(report: dict) -> bytes | None:
+    """Median, p90 and p99 against length, a colour for each batch and load, 95 % intervals shaded."""
     points = [point for point in report["points"] if point["length"] is not None]
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
-    lengths = [point["length"] for point in points]
-    for name in ("p50", "p90", "p99"):
-        values = [point["latency_ms"][name] for point in points]
-        axes.plot(lengths, [np.nan if value is None else value for value in values], marker="o", label=name)
-    axes.set(xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None))
-    axes.legend()
+    if not points:
+        return None
+    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    series = _groups(
+        points, lambda point: (point["batch"], point["arrival"], point["clients"] or 0, point["rate"] or 0)
+    )
+    for colour, members in zip(_colours(), series, strict=False):
+        lengths = [point["length"] for point in members]
+        for name, dashes in zip(_QUOTED, ("-", "--", ":"), strict=True):
+            values = [_or_nan(point["latency_ms"][name]) for point in members]
+            if np.isfinite(values).any():
+                label = f"{_load_label(members[0])}, {name}"
+                axes.plot(lengths, values, dashes, marker="o", markersize=4, color=colour, label=label)
+                low, high = np.array([point["interval_ms"][name] or [np.nan, np.nan] for point in members]).T
+                axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+    _draw_in_process(axes, points)
+    axes.set(
+        xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None), title=_title(report, "Latency")
+    )
+    axes.set_xticks(sorted({point["length"] for point in points}))
+    axes.legend(fontsize=8)
     return _png(figure)
+
+
+def _draw_in_process(axes, points: list[dict]) -> None:
+    measured = [point for point in points if point["in_process"] and point["batch"] == points[0]["batch"]]
+    by_length = {point["length"]: _or_nan(point["in_process"]["latency_ms"]["p50"]) for point in measured}
+    if by_length:
+        axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50")
+
+
+def throughput_plot(report: dict) -> bytes | None:
+    """Latency against answers a second, from points of one workload under several loads and from searches' trials."""
+    curves = _curves(report)
+    if not curves:
+        return None
+    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    for colour, (label, rows) in zip(_colours(), curves.items(), strict=False):
+        rows = sorted(rows, key=lambda row: row["requests_per_second"])
+        rates = [row["requests_per_second"] for row in rows]
+        for name, dashes in (("p50", "-"), ("p99", ":")):
+            values = [_or_nan(row["latency_ms"][name]) for row in rows]
+            axes.plot(rates, values, dashes, marker="o", markersize=4, color=colour, label=f"{label}, {name}")
+    bound = report["settings"]["bound_ms"]
+    if bound:
+        axes.axhline(bound, color="black", linewidth=0.8)
+        axes.annotate(f"bound {bound:g} ms", (axes.get_xlim()[0], bound), fontsize=8, va="bottom")
+    axes.set(
+        xlabel="answers per second", ylabel="latency, ms", yscale="log", title=_title(report, "Throughput and latency")
+    )
+    axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def _curves(report: dict) -> dict[str, list[dict]]:
+    curves = {f"{found['name']}, search": found["trials"] for found in report["found_rates"]}
+    for members in _groups(report["points"], lambda point: (point["name"].split(",")[0], point["arrival"])):
+        if len(members) > 1:
+            curves[f"{members[0]['name'].split(',')[0]}, {members[0]['arrival']}"] = members
+    return curves
+
+
+def distribution_plot(report: dict) -> bytes | None:
+    """Latency at every percentile, the tail drawn out, a line a point."""
+    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    drawn, deepest = False, 1.0
+    for point, colour in zip(report["points"], _colours(), strict=False):
+        values, counts = _merged(point)
+        if not len(values):
+            continue
+        drawn = True
+        total = counts.sum()
+        below = (np.cumsum(counts) - counts / 2) / total
+        deepest = max(deepest, float(np.log10(total)))
+        axes.plot(-np.log10(1 - below), values, color=colour, linewidth=1.4, label=point["name"])
+    ticks = {name: -np.log10(1 - fraction) for name, fraction in _TICKS.items()}
+    axes.xaxis.set_major_locator(FixedLocator(list(ticks.values())))
+    axes.xaxis.set_major_formatter(FixedFormatter(list(ticks)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest), yscale="log")
+    axes.set_title(_title(report, "Distribution"))
+    axes.legend(fontsize=8)
+    return _png(figure) if drawn else None
+
+
+def breakdown_plot(report: dict) -> bytes | None:
+    """Mean latency by part, a bar a point; only for servers that publish their metrics."""
+    points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
+    if not points:
+        return None
+    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    left = np.zeros(len(points))
+    names = [point["name"] for point in points]
+    for part in ("client_encode", "wire", "server_other", "server_queue", "server_compute", "client_decode"):
+        widths = np.array([_or_nan(point["breakdown_ms"][part]) for point in points])
+        axes.barh(names, widths, left=left, label=part.replace("_", " "))
+        left += np.nan_to_num(widths)
+    axes.invert_yaxis()
+    axes.set(xlabel="mean milliseconds", title=_title(report, "Where the time goes"))
+    axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def _groups(points: list[dict], key: Callable[[dict], tuple]) -> list[list[dict]]:
+    return [list(members) for _, members in groupby(sorted(points, key=key), key)]
+
+
+def _load_label(point: dict) -> str:
+    batch = f"batch {point['batch']}, " if point["batch"] > 1 else ""
+    return batch + point["name"].split(", ", 1)[1]
+
+
+def _title(report: dict, what: str) -> str:
+    return f"{what}: {report['model']['name']} version {report['model']['version']} over gRPC"
+
+
+def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:
+    """(values, counts) over all windows, ascending."""
+    windows = [decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
+    values, counts = (np.concatenate(parts) for parts in zip(*windows, strict=True))
+    unique, position = np.unique(values, return_inverse=True)
+    return unique, np.bincount(position, weights=counts, minlength=len(unique))
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _colours() -> list:
+    return [plt.get_cmap("tab20")(i) for i in (*range(0, 20, 2), *range(1, 20, 2))] * 3
 
 
 def _png(figure) -> bytes:

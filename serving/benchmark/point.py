@@ -37,7 +37,7 @@ class Load:
     def name(self) -> str:
         if self.arrival == "closed":
             return f"closed loop, {self.clients} client{'s' if self.clients > 1 else ''}"
-        return f"open loop, {self.arrival} {self.rate:g}/s"
+        return f"open loop, {self.arrival} {self.rate:.4g}/s"
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,19 @@ def probe(client: Client, workload: Workload, check: bool) -> Probe:
 
 
 def measure(
-    workers: Workers, workload: Workload, load: Load, first: Probe, settings: Settings, tick: Callable[[float], None]
+    workers: Workers,
+    workload: Workload,
+    load: Load,
+    first: Probe,
+    settings: Settings,
+    tick: Callable[[float], None] = lambda seconds: None,
+    after_warmup: Callable[[], None] = lambda: None,
 ) -> dict:
     """The point as the report holds it (docs/benchmark.md names every field)."""
     references = first.references if settings.check else [None] * len(workload.requests)
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, references, load, settings, settings.warmup_seconds), tick)
+    after_warmup()
     share = _share(workload, references, load, settings, settings.seconds)
     samples = workers.run(share, tick)
     return {
@@ -116,8 +123,8 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
         "requests": len(latencies),
         "requests_per_second": float(good.sum()) / elapsed,
         "examples_per_second": float(good.sum()) * workload.batch / elapsed,
-        "goodput_per_second": goodput(latencies, good, settings.bound_ms, elapsed),
-        "within_bound": within_bound(latencies, good, settings.bound_ms),
+        "goodput_per_second": goodput(latencies, good, settings.bound_ms or None, elapsed),
+        "within_bound": within_bound(latencies, good, settings.bound_ms or None),
         "seconds": elapsed,
         "errors": _count_errors(samples),
         "answers": checked,

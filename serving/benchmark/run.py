@@ -1,11 +1,15 @@
-"""A whole benchmark: every workload under every load, points that the model refuses skipped with a word."""
+"""A whole benchmark: every workload under every load, what the model refuses skipped with a word."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+import os
+from pathlib import Path
 
 import grpc
 from tqdm import tqdm
 
-from serving.benchmark import environment
+from serving.benchmark import environment, find_rate, server_metrics
+from serving.benchmark.breakdown import breakdown, client_costs
+from serving.benchmark.in_process import InProcess
 from serving.benchmark.point import Load, Probe, measure, probe
 from serving.benchmark.settings import Settings
 from serving.benchmark.workers import Workers
@@ -15,88 +19,192 @@ from serving.client.errors import ServingError
 from tfrecords.errors import UserError
 
 SCHEMA = 1
-# A server that answers thus to the first request does so for what is in it; other failures are the server's state.
+# A server that answers thus to a first request does so for what is in it; other failures are the server's state.
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INTERNAL,
 )
+# A search starts at this share of what a closed loop of this many clients gets through.
+_SEARCH_CLIENTS = 4
+_SEARCH_START = 0.5
+# Trials a search is likely to take, for the progress bar alone.
+_LIKELY_TRIALS = 9
 
 
 def run_benchmark(settings: Settings) -> dict:
-    """The report, as written to report.json. Raises UserError when nothing could be measured."""
+    """The report, as written to report.json (docs/benchmark.md names every field).
+
+    Raises UserError when the server or the model cannot be reached, or nothing could be measured.
+    """
     described = environment.describe()
-    with Client(
-        settings.connection,
-        settings.model,
-        version=settings.version,
-        label=settings.label,
-        signature=settings.signature,
-        timeout_s=settings.timeout_s,
-    ) as client:
-        model = {"name": settings.model, "version": client.served_version(), "signature": str(client.signature())}
-        maker = WorkloadMaker(client, settings.seed, settings.text_file, settings.tokenizer)
-        points, skipped = _measure_all(client, maker, settings)
-    if not points:
-        raise UserError(f"nothing could be measured; {skipped[0]['name']}: {skipped[0]['reason']}")
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(
+            Client(
+                settings.connection(),
+                settings.model,
+                version=settings.version or None,
+                label=settings.label or None,
+                signature=settings.signature,
+                timeout_s=settings.timeout_s,
+            )
+        )
+        benchmark = Benchmark(client, settings.resolved(), stack)
+        benchmark.measure_all()
+    if not benchmark.points:
+        refused = benchmark.skipped[0]
+        raise UserError(f"nothing could be measured; {refused['name']}: {refused['reason']}")
     return {
         "schema": SCHEMA,
         "tool": "albert-tf serving.benchmark",
-        "target": settings.connection.target,
-        "model": model,
-        "settings": _plain_settings(settings),
+        "target": settings.target,
+        "model": benchmark.model,
+        "scenario": settings.scenario or None,
+        "settings": settings.to_dict(),
         "environment": described,
-        "points": points,
-        "skipped": skipped,
+        "load_average_1min_at_end": round(os.getloadavg()[0], 2),
+        "points": benchmark.points,
+        "found_rates": benchmark.found_rates,
+        "skipped": benchmark.skipped,
     }
 
 
-def loads(settings: Settings) -> list[Load]:
-    if settings.arrival == "closed":
-        return [Load("closed", clients=clients) for clients in settings.clients]
-    return [Load(settings.arrival, rate=rate) for rate in settings.rates]
+class Benchmark:
+    """One server under measurement; results gather in `points`, `found_rates` and `skipped`."""
 
+    def __init__(self, client: Client, settings: Settings, stack: contextlib.ExitStack):
+        self.client, self.settings = client, settings
+        self.points: list[dict] = []
+        self.found_rates: list[dict] = []
+        self.skipped: list[dict] = []
+        self._metrics_url = (
+            server_metrics.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
+        )
+        self.model = {
+            "name": settings.model,
+            "version": client.served_version(),
+            "signature": str(client.signature()),
+            # None: the server does not say whether anyone called before us.
+            "requests_before": server_metrics.requests_so_far(self._read_metrics()) if self._metrics_url else None,
+        }
+        self._maker = WorkloadMaker(client, settings.seed, settings.text_file, settings.tokenizer)
+        self._in_process = None
+        if settings.in_process:
+            self._in_process = stack.enter_context(InProcess(settings.in_process, settings.signature))
+            self.model["in_process"] = describe_saved_model(settings.in_process, self._in_process.load_seconds)
+        self._workers = stack.enter_context(Workers(settings.connection(), settings.processes, settings.connections))
+        self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
 
-def _workloads(maker: WorkloadMaker, settings: Settings) -> Iterator[Callable[[], Workload]]:
-    for batch in settings.batches:
-        if settings.mixed:
-            yield lambda batch=batch: maker.mixed(batch, max(settings.lengths))
-        else:
-            for length in settings.lengths:
-                yield lambda length=length, batch=batch: maker.of_length(length, batch)
-
-
-def _measure_all(client: Client, maker: WorkloadMaker, settings: Settings) -> tuple[list[dict], list[dict]]:
-    points, skipped = [], []
-    all_loads, makers = loads(settings), list(_workloads(maker, settings))
-    total = len(makers) * len(all_loads) * (settings.warmup_seconds + settings.seconds)
-    with (
-        Workers(settings.connection, settings.processes, settings.connections) as workers,
-        tqdm(total=total, unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total:.0f} s") as bar,
-    ):
-        for make in makers:
-            try:
-                workload = make()
-                first = _first_contact(client, workload, settings, bar)
-            except UserError as error:
-                if isinstance(error, ServingError) and error.code not in _REFUSALS:
-                    raise
-                skipped.append({"name": workload.name, "length": workload.length, "reason": str(error)})
-                bar.write(f"skipped {workload.name}: {error}")
-                bar.update(len(all_loads) * (settings.warmup_seconds + settings.seconds))
+    def measure_all(self) -> None:
+        settings = self.settings
+        for batch in settings.numbers("batches"):
+            if settings.mixed:
+                longest = max(settings.numbers("lengths"))
+                self._measure_workload(self._maker.mixed(batch, longest))
                 continue
-            for load in all_loads:
-                bar.set_description(f"{workload.name}, {load.name}")
-                points.append(measure(workers, workload, load, first, settings, bar.update))
-    return points, skipped
+            for length in settings.numbers("lengths"):
+                try:
+                    self._measure_workload(self._maker.of_length(length, batch))
+                except UserError as error:
+                    if isinstance(error, ServingError) and error.code not in _REFUSALS:
+                        raise
+                    self._skip(f"{length} {self._maker.unit} x {batch}", length, error)
+
+    def _skip(self, name: str, length: int, error: UserError) -> None:
+        self.skipped.append({"name": name, "length": length, "reason": str(error)})
+        self._bar.write(f"skipped {name}: {error}")
+        self._bar.total -= self._workload_seconds()
+        self._bar.refresh()
+
+    def _measure_workload(self, workload: Workload) -> None:
+        self._bar.set_description(f"{workload.name}, first answers")
+        first = probe(self.client, workload, self.settings.check)
+        costs = client_costs(self.client, workload, first.references[0])
+        points = self._search(workload, first, costs) if self.settings.find_rate else []
+        points += [self._measure(workload, load, first, costs) for load in loads(self.settings)]
+        in_process = self._measure_in_process(workload)
+        self.points += [point | {"in_process": in_process} for point in points]
+
+    def _measure(self, workload: Workload, load: Load, first: Probe, costs: dict) -> dict:
+        self._bar.set_description(f"{workload.name}, {load.name}")
+        before: dict = {}
+
+        def note_before() -> None:
+            before.update(self._read_metrics())
+
+        point = measure(self._workers, workload, load, first, self.settings, self._tick, note_before)
+        server = server_metrics.means(before, self._read_metrics())
+        return point | {"breakdown_ms": breakdown(point["latency_ms"]["mean"], costs, server)}
+
+    def _search(self, workload: Workload, first: Probe, costs: dict) -> list[dict]:
+        """The point at the highest rate that meets the bound, or none."""
+        closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first, costs)
+        measured: dict[float, dict] = {}
+
+        def attempt(rate: float) -> find_rate.Trial:
+            measured[rate] = self._measure(workload, Load("poisson", rate=rate), first, costs)
+            return find_rate.judge(measured[rate])
+
+        start = max(_SEARCH_START * closed["requests_per_second"], 1 / self.settings.seconds)
+        best, trials = find_rate.find_rate(attempt, start)
+        failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
+        self.found_rates.append(
+            {
+                "name": workload.name,
+                "length": workload.length,
+                "batch": workload.batch,
+                "bound_ms": self.settings.bound_ms,
+                "rate": best,
+                "limited_by": min(failed, key=lambda trial: trial.rate).limit if failed else None,
+                "trials": [_trial_row(trial, measured[trial.rate]) for trial in trials],
+            }
+        )
+        return [measured[best]] if best else []
+
+    def _measure_in_process(self, workload: Workload) -> dict | None:
+        if self._in_process is None:
+            return None
+        self._bar.set_description(f"{workload.name}, in process")
+        seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
+        result = self._in_process.measure(workload.inputs, seconds, warmup)
+        self._tick(seconds + warmup)
+        return result
+
+    def _read_metrics(self) -> server_metrics.Reading:
+        return server_metrics.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
+
+    def _tick(self, seconds: float) -> None:
+        # A stretched point, or a longer search than foreseen, must not run over the bar's end.
+        self._bar.update(min(seconds, max(self._bar.total - self._bar.n, 0)))
+
+    def _workload_seconds(self) -> float:
+        settings = self.settings
+        points = len(loads(settings)) + settings.find_rate * _LIKELY_TRIALS + bool(settings.in_process)
+        return points * (settings.warmup_seconds + settings.seconds)
+
+    def _planned_seconds(self) -> float:
+        lengths = 1 if self.settings.mixed else len(self.settings.numbers("lengths"))
+        return len(self.settings.numbers("batches")) * lengths * self._workload_seconds()
 
 
-def _first_contact(client: Client, workload: Workload, settings: Settings, bar: tqdm) -> Probe:
-    bar.set_description(f"{workload.name}, first answers")
-    return probe(client, workload, settings.check)
+def loads(settings: Settings) -> list[Load]:
+    if settings.arrival != "closed":
+        return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
+    # A search brings its own loads.
+    clients = [] if settings.find_rate else settings.numbers("clients")
+    return [Load("closed", clients=number) for number in clients]
 
 
-def _plain_settings(settings: Settings) -> dict:
-    plain = {name: value for name, value in vars(settings).items() if name not in ("connection", "extra")}
-    return {**plain, "tls": settings.connection.tls, "compression": settings.connection.compression}
+def describe_saved_model(path: str, load_seconds: float) -> dict:
+    files = [file for file in Path(path).rglob("*") if file.is_file()]
+    return {"path": path, "megabytes": sum(file.stat().st_size for file in files) / 1e6, "load_seconds": load_seconds}
+
+
+def _trial_row(trial: find_rate.Trial, point: dict) -> dict:
+    kept = ("requests", "requests_per_second", "within_bound", "latency_ms", "valid")
+    return {"rate": trial.rate, "limit": trial.limit, **{name: point[name] for name in kept}}
+
+
+def _progress_bar(seconds: float) -> tqdm:
+    return tqdm(total=seconds, unit="s", bar_format="{desc} {percentage:3.0f}% |{bar:20}| {n:.0f} of {total:.0f} s")

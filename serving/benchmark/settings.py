@@ -1,63 +1,111 @@
-"""Everything a benchmark run is told, checked at the door."""
+"""Everything a benchmark run is told: the flags of the command, checked at the door."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
 
 from serving.client.channel import Connection
 from tfrecords.errors import UserError
+from tfrecords.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
+# The arrival models of MLPerf Inference's scenarios. Durations stay ours: MLPerf's are for submissions.
+SCENARIOS = {
+    "single_stream": {"arrival": "closed", "clients": "1"},
+    "server": {"arrival": "poisson"},
+    "offline": {"arrival": "closed", "clients": "4"},
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to send, how it arrives and how long.
+    """Lists are comma-separated, and every combination of lengths, batches and clients (or rates) is a point."""
 
-    arrival: "closed" (each of `clients` sends when its answer is in), or open loop at `rates` requests/s: "constant"
-    or "poisson". seconds: measured a point, after warmup_seconds; windows: parts it is cut into for the stability
-    verdict. least_requests: a closed loop goes on until it has as many, ten times `seconds` at most. bound_ms: answers
-    within it are goodput. lengths: tokens (words for a text model); mixed: rows of text_file as they are instead.
-    processes: of the generator. check: compare answers with the first one to the same request.
-    """
-
-    connection: Connection
-    model: str = "default"
-    version: int | None = None
-    label: str | None = None
-    signature: str = "serving_default"
-    scenario: str | None = None
-    arrival: str = "closed"
-    clients: tuple[int, ...] = (1,)
-    rates: tuple[float, ...] = ()
-    lengths: tuple[int, ...] = (12, 32, 64, 128, 256, 384, 512)
-    batches: tuple[int, ...] = (1,)
-    mixed: bool = False
-    text_file: str | None = None
-    tokenizer: str | None = None
-    seconds: float = 10.0
-    warmup_seconds: float = 1.0
-    windows: int = 5
-    least_requests: int = 0
-    bound_ms: float | None = None
-    timeout_s: float = 30.0
-    processes: int = 1
-    connections: int = 1
-    check: bool = True
-    seed: int = 0
-    extra: dict = field(default_factory=dict)
+    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port")
+    model: str = setting("default", help="name of the model")
+    version: int = setting(0, help="version of the model; 0 means the newest")
+    label: str = setting("", help="version label, instead of a version")
+    signature: str = setting("serving_default", help="signature to call")
+    output_dir: str = setting("benchmark", help="folder for report.json, report.csv, plots and report.html")
+    scenario: str = setting("", help="preset of arrivals: single_stream, server (needs --bound_ms) or offline")
+    arrival: str = setting("closed", help="closed (each client waits for its answer), constant or poisson (open loop)")
+    clients: str = setting("1", help="closed loop: numbers of clients")
+    rate: str = setting("", help="open loop: requests per second")
+    find_rate: bool = setting(False, help="search the highest Poisson rate whose p99 meets --bound_ms")
+    bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none")
+    lengths: str = setting("12,32,64,128,256,384,512", help="tokens a row; for text models words a text")
+    batches: str = setting("1", help="rows a request")
+    mixed: bool = setting(False, help="rows of --text_file as they are, cut to the largest of --lengths")
+    text_file: str = setting("", help="text the rows are drawn from; empty means random rows")
+    tokenizer: str = setting("", help="vocabulary or tokenizer folder, for --text_file with a token-id model")
+    seconds: float = setting(10.0, help="seconds measured a point")
+    warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts")
+    windows: int = setting(5, help="parts a point is cut into for the stability verdict and the intervals")
+    least_requests: int = setting(0, help="closed loop: go on until there are as many, for ten times --seconds at most")
+    timeout_s: float = setting(30.0, help="seconds to wait for an answer")
+    check: bool = setting(True, help="compare every answer with the first one to the same request")
+    in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in process beside the server")
+    rest_api_port: int = setting(0, help="the server's REST port, for its Prometheus metrics; 0 means none")
+    processes: int = setting(1, help="load generator processes")
+    connections: int = setting(1, help="connections of each generator process")
+    seed: int = setting(0, help="of request contents and Poisson arrivals")
+    tls: bool = setting(False, help="the port speaks TLS")
+    root_certificates: str = setting("", help="PEM file of certificates to trust; implies --tls")
+    server_name: str = setting("", help="name in the server's certificate, when it is not the target's host")
+    compression: str = setting("", help="gzip or deflate, for requests")
 
     def __post_init__(self) -> None:
+        if self.scenario and self.scenario not in SCENARIOS:
+            raise UserError(f"--scenario={self.scenario} is unknown; choose one of {', '.join(SCENARIOS)}")
         if self.arrival not in ARRIVALS:
-            raise UserError(f"arrival '{self.arrival}' is unknown; choose one of {', '.join(ARRIVALS)}")
-        if self.arrival != "closed" and not self.rates:
-            raise UserError(f"arrival '{self.arrival}' is open loop: give --rate, requests per second")
-        if self.arrival == "closed" and self.rates:
-            raise UserError("--rate belongs to open loop: choose --arrival=poisson or --arrival=constant")
-        if self.mixed and not self.text_file:
-            raise UserError("--mixed draws its lengths from a text: give --text_file")
-        for name in ("clients", "rates", "lengths", "batches"):
-            bad = [value for value in getattr(self, name) if value <= 0]
-            if bad:
-                raise UserError(f"{name} has {bad[0]}; it must be above 0")
+            raise UserError(f"--arrival={self.arrival} is unknown; choose one of {', '.join(ARRIVALS)}")
+        for name in ("clients", "rate", "lengths", "batches"):
+            _numbers(name, getattr(self, name), float if name == "rate" else int)
         for name in ("seconds", "windows", "timeout_s", "processes", "connections"):
             if getattr(self, name) <= 0:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be above 0")
+                raise UserError(f"--{name}={getattr(self, name)} must be above 0")
+        for name in ("warmup_seconds", "bound_ms", "least_requests"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name}={getattr(self, name)} must not be below 0")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        arrival = self.resolved().arrival
+        if (self.find_rate or self.scenario == "server") and not self.bound_ms:
+            raise UserError("--find_rate and --scenario=server hold p99 against a bound: give --bound_ms")
+        if arrival != "closed" and not (self.rate or self.find_rate):
+            raise UserError(f"{arrival} arrivals are an open loop: give --rate, requests per second, or --find_rate")
+        if arrival == "closed" and self.rate:
+            raise UserError("--rate belongs to an open loop: choose --arrival=poisson or --arrival=constant")
+        if self.mixed and not self.text_file:
+            raise UserError("--mixed takes its lengths from a text: give --text_file")
+
+    def resolved(self) -> "Settings":
+        """With the scenario's preset filled in."""
+        changes = {**SCENARIOS.get(self.scenario, {}), "scenario": ""}
+        return replace(self, **changes) if self.scenario else self
+
+    def connection(self) -> Connection:
+        """Without retries: a benchmark wants to see each failure."""
+        return Connection(
+            self.target,
+            tls=self.tls,
+            root_certificates=self.root_certificates or None,
+            server_name=self.server_name or None,
+            compression=self.compression or None,
+            attempts=1,
+        )
+
+    def numbers(self, name: str) -> list[int] | list[float]:
+        return _numbers(name, getattr(self, name), float if name == "rate" else int)
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+def _numbers(name: str, text: str, kind: type) -> list:
+    try:
+        numbers = [kind(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise UserError(f"--{name}={text} is not a comma-separated list of numbers") from error
+    if any(not number > 0 for number in numbers) or (not numbers and name != "rate"):
+        raise UserError(f"--{name}={text} must list numbers above 0")
+    return numbers

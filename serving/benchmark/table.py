@@ -1,34 +1,26 @@
-"""The report on a console, and as CSV."""
+"""The report as text: on a console, and as CSV."""
 
 import csv
 import io
 
-from serving.benchmark.statistics import PERCENTILES, percentile_name
+from serving.benchmark.statistics import PERCENTILES, percentile_name, samples_needed
 
-_COLUMNS = [percentile_name(percent) for percent in PERCENTILES]
+COLUMNS = [percentile_name(percent) for percent in PERCENTILES]
+_BREAKDOWN = {
+    "client_encode": "client encode",
+    "wire": "wire and gRPC",
+    "server_other": "server, other",
+    "server_queue": "server queue",
+    "server_compute": "server compute",
+    "client_decode": "client decode",
+}
 
 
-def milliseconds(value: float | None) -> str:
-    """Three significant digits; '-' for a percentile that too few samples stand behind."""
+def figure(value: float | None) -> str:
+    """Three significant digits; '-' where there is no figure to quote."""
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def console_table(report: dict) -> str:
-    rows = [["workload", "arrival", *_COLUMNS, "max", "req/s", "verdict"]]
-    for point in report["points"]:
-        latency = point["latency_ms"]
-        name, arrival = point["name"].split(", ", 1)
-        figures = [milliseconds(latency[column]) for column in (*_COLUMNS, "max")]
-        rows.append([name, arrival, *figures, milliseconds(point["requests_per_second"]), verdict(point)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths))) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _align(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column < 2 or column == len(_COLUMNS) + 4 else cell.rjust(width)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def verdict(point: dict) -> str:
@@ -36,31 +28,115 @@ def verdict(point: dict) -> str:
     words = []
     if not point["valid"]:
         words.append("INVALID: the generator fell behind")
-    errors = sum(error["count"] for error in point["errors"].values())
-    if errors:
-        words.append(f"{errors} errors ({', '.join(point['errors'])})")
+    if point["errors"]:
+        words.append(", ".join(f"{error['count']} {status}" for status, error in point["errors"].items()))
     if point["answers"]["wrong"]:
         words.append(f"{point['answers']['wrong']} WRONG ANSWERS")
-    words.append({True: "stable", False: "UNSTABLE", None: "few samples"}[point["stable"]])
+    words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
     return ", ".join(words)
 
 
+def latency_rows(report: dict) -> list[list[str]]:
+    """A heading and a row a point; latencies in milliseconds."""
+    bounded = any(point["within_bound"] is not None for point in report["points"])
+    in_process = any(point["in_process"] for point in report["points"])
+    heading = ["workload", "arrival", "requests", *COLUMNS, "max", "req/s"]
+    heading += ["in bound"] * bounded + ["in-process p50"] * in_process + ["verdict"]
+    rows = [heading]
+    for point in report["points"]:
+        workload, arrival = point["name"].split(", ", 1)
+        latency = point["latency_ms"]
+        row = [workload, arrival, str(point["requests"]), *(figure(latency[name]) for name in (*COLUMNS, "max"))]
+        row.append(figure(point["requests_per_second"]))
+        if bounded:
+            row.append("-" if point["within_bound"] is None else f"{point['within_bound']:.1%}")
+        if in_process:
+            row.append(figure(point["in_process"]["latency_ms"]["p50"]))
+        rows.append([*row, verdict(point)])
+    return rows
+
+
+def breakdown_rows(report: dict) -> list[list[str]]:
+    """Mean milliseconds by part, for the parts that are known anywhere."""
+    points = report["points"]
+    known = [part for part in _BREAKDOWN if any(point["breakdown_ms"][part] is not None for point in points)]
+    rows = [["mean ms of", "all", *(_BREAKDOWN[part] for part in known)]]
+    for point in points:
+        parts = [figure(point["breakdown_ms"][part]) for part in known]
+        rows.append([point["name"], figure(point["latency_ms"]["mean"]), *parts])
+    return rows
+
+
+def first_call_rows(report: dict) -> list[list[str]]:
+    """First and second call of each workload, before any warm-up, beside the warm median."""
+    seen, rows = set(), [["workload", "first call", "second call", "warm p50"]]
+    for point in report["points"]:
+        workload = point["name"].split(", ", 1)[0]
+        if workload not in seen:
+            seen.add(workload)
+            warm = point["latency_ms"]["p50"]
+            rows.append([workload, *map(figure, (point["first_call_ms"], point["second_call_ms"], warm))])
+    return rows
+
+
+def remarks(report: dict) -> list[str]:
+    """Sentences a reader needs beside the figures."""
+    lines = [f"skipped {skip['name']}: {skip['reason']}" for skip in report["skipped"]]
+    for found in report["found_rates"]:
+        best = "no rate tried" if found["rate"] is None else f"{figure(found['rate'])} requests/s"
+        because = f"; above it the {found['limited_by']} gave way" if found["limited_by"] else ""
+        lines.append(f"{found['name']}: p99 within {found['bound_ms']:g} ms up to {best}{because}")
+    short = min((point["requests"] for point in report["points"]), default=0)
+    missing = [percentile_name(percent) for percent in PERCENTILES if short < samples_needed(percent)]
+    if missing:
+        needs = samples_needed(PERCENTILES[-len(missing)])
+        lines.append(f"'-': too few samples to quote ({missing[0]} needs {needs:,}); raise --seconds")
+    for point in report["points"]:
+        if not point["stable"]:
+            lines.append(f"{point['name']}: {point['stability']}")
+        lines += [f"{point['name']}: {status}: {error['message']}" for status, error in point["errors"].items()]
+    before = report["model"]["requests_before"]
+    if before == 0:
+        lines.append("the very first call above was the model's first since it was loaded")
+    return lines
+
+
+def console_text(report: dict) -> str:
+    parts = [_align(latency_rows(report)), _align(first_call_rows(report))]
+    if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
+        parts.append(_align(breakdown_rows(report)))
+    parts.append("\n".join(remarks(report)))
+    return "\n\n".join(filter(None, parts))
+
+
+def _align(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    words = [not any(row[i][:1].isdigit() or row[i] == "-" for row in rows[1:]) or i == 0 for i in range(len(widths))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if word else cell.rjust(width)
+            for cell, width, word in zip(row, widths, words, strict=True)
+        )
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
 def to_csv(report: dict) -> str:
-    """One row a point, units in the column names."""
-    text = io.StringIO()
-    writer = None
+    """One row a point, units in the column names, empty where there is no figure."""
+    rows = []
     for point in report["points"]:
         row = {name: point[name] for name in ("length", "unit", "batch", "arrival", "clients", "rate", "requests")}
         row |= {f"{name}_ms": value for name, value in point["latency_ms"].items()}
-        row |= {
-            name: point[name]
-            for name in ("requests_per_second", "examples_per_second", "goodput_per_second", "first_call_ms")
-        }
+        names = ("requests_per_second", "examples_per_second", "goodput_per_second", "within_bound", "first_call_ms")
+        row |= {name: point[name] for name in names}
+        row |= {f"{name}_mean_ms": value for name, value in point["breakdown_ms"].items()}
+        row["in_process_p50_ms"] = point["in_process"] and point["in_process"]["latency_ms"]["p50"]
         row["errors"] = sum(error["count"] for error in point["errors"].values())
         row["wrong_answers"] = point["answers"]["wrong"]
-        row |= {name: point[name] for name in ("valid", "stable")}
-        if writer is None:
-            writer = csv.DictWriter(text, list(row), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(row)
+        rows.append(row | {name: point[name] for name in ("valid", "stable")})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()

@@ -11,8 +11,8 @@ from tfrecords.corpus import read_documents
 from tfrecords.errors import UserError
 
 # Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
-DISTINCT = 32
-DISTINCT_MIXED = 256
+DISTINCT = 16
+DISTINCT_MIXED = 128
 # Ids of random rows: above the special tokens of the usual vocabularies, below the size of small ones.
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
 # ALBERT's ids; a tokenizer, where given, brings its own.

@@ -1,0 +1,55 @@
+"""The highest rate of Poisson arrivals that a server answers within a bound: bracketed, then bisected."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# The search ends when the lowest failing rate is within this of the highest passing one.
+PRECISION = 0.05
+# p99 meets the bound: this share of requests is answered within it. Errors and answers after the deadline are not.
+WITHIN = 0.99
+_GROWTH = 1.5
+_MOST_TRIALS = 20
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`limit`: what failed: '' when it passed, else 'latency' or 'generator'."""
+
+    rate: float
+    limit: str
+
+    @property
+    def passed(self) -> bool:
+        return not self.limit
+
+
+def judge(point: dict) -> Trial:
+    """A measured point as a trial. A generator that fell behind has not offered the rate, whatever came back."""
+    if not point["valid"]:
+        return Trial(point["rate"], "generator")
+    return Trial(point["rate"], "" if point["within_bound"] >= WITHIN else "latency")
+
+
+def find_rate(attempt: Callable[[float], Trial], first_rate: float) -> tuple[float | None, list[Trial]]:
+    """(highest rate that passed, or None; all trials in order).
+
+    From `first_rate` up by 1.5 or down by half until one rate passes and a higher one fails, then halves the gap on a
+    log scale until it is under PRECISION.
+    """
+    trials = [attempt(first_rate)]
+    while len(trials) < _MOST_TRIALS:
+        passed = [trial.rate for trial in trials if trial.passed]
+        failed = [trial.rate for trial in trials if not trial.passed and trial.rate > max(passed, default=0.0)]
+        if not failed:
+            rate = max(passed) * _GROWTH
+        elif not passed:
+            rate = min(failed) / 2
+        elif min(failed) / max(passed) <= 1 + PRECISION:
+            break
+        else:
+            rate = math.sqrt(min(failed) * max(passed))
+        if rate < first_rate / 1000:
+            break
+        trials.append(attempt(rate))
+    return max((trial.rate for trial in trials if trial.passed), default=None), trials

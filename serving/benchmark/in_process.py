@@ -1,0 +1,111 @@
+"""The same model called in process, in a process of its own, for what the serving layer costs."""
+
+import multiprocessing
+import signal
+import time
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+import numpy as np
+
+from serving.benchmark import statistics
+from serving.client.messages import Arrays
+from tfrecords.errors import UserError
+
+
+class InProcess:
+    """Loads a SavedModel and calls one signature of it; a context manager.
+
+    load_seconds: of tf.saved_model.load, TensorFlow's own import not counted.
+    """
+
+    def __init__(self, path: str, signature: str):
+        if not (Path(path) / "saved_model.pb").is_file():
+            raise UserError(f"--in_process={path} is not a SavedModel; name the version folder, such as models/NAME/1")
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, path, signature), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.load_seconds = self._answer()
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._pipe.close()
+        self._process.terminate()
+        self._process.join()
+
+    def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float) -> dict:
+        """Single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests"}."""
+        self._pipe.send((inputs, seconds, warmup_seconds))
+        return self._answer()
+
+    def _answer(self):
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            raise RuntimeError("the in-process model's process died") from None
+        if isinstance(answer, str):
+            raise UserError(f"in process: {answer}")
+        return answer
+
+
+def _serve(pipe: Pipe, path: str, signature: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        call, load_seconds = _load(path, signature)
+        pipe.send(load_seconds)
+        while True:
+            pipe.send(_measure(call, *pipe.recv()))
+    except (EOFError, BrokenPipeError):
+        return
+    except Exception as error:
+        # Whatever TensorFlow raises, the parent says it in one line.
+        pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _load(path: str, signature: str):
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  registers the tokenizer's ops
+
+    begin = time.perf_counter()
+    model = tf.saved_model.load(path)
+    load_seconds = time.perf_counter() - begin
+    if signature not in model.signatures:
+        raise ValueError(f"no signature '{signature}'; there are {', '.join(model.signatures)}")
+    function = model.signatures[signature]
+
+    def call(inputs: Arrays) -> None:
+        # numpy in, numpy out: what a caller in Python gets and pays for.
+        for tensor in function(**{name: tf.constant(array) for name, array in inputs.items()}).values():
+            tensor.numpy()
+
+    # The model must outlive its signature function.
+    call.model = model
+    return call, load_seconds
+
+
+def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float) -> dict:
+    clock = time.perf_counter
+    begin = clock()
+    call(inputs[0])
+    first_ms = (clock() - begin) * 1000
+    _repeat(call, inputs, warmup_seconds)
+    latencies = np.array(_repeat(call, inputs, seconds)) * 1000
+    return {
+        "first_call_ms": first_ms,
+        "latency_ms": statistics.summarise(latencies),
+        "requests": len(latencies),
+        "hdr_microseconds": statistics.encode_histogram(latencies),
+    }
+
+
+def _repeat(call, inputs: list[Arrays], seconds: float) -> list[float]:
+    clock, times = time.perf_counter, []
+    end = clock() + seconds
+    while (begin := clock()) < end:
+        call(inputs[len(times) % len(inputs)])
+        times.append(clock() - begin)
+    return times

@@ -1,0 +1,88 @@
+"""The report as one HTML file that needs nothing beside it."""
+
+import base64
+import json
+from html import escape
+
+from serving.benchmark import table
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.5em; margin-bottom: 0; }
+h2 { font-size: 1.15em; margin-top: 2em; }
+p.under { color: #666; margin-top: 0; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+table { display: block; overflow-x: auto; }
+th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
+tr.bad td { background: #fde8e6; } img { max-width: 100%; } pre { background: #f6f6f6; padding: 1em; overflow-x: auto; }
+"""
+_CAPTIONS = {
+    "latency.png": "Latency against length. Shaded: 95 % bootstrap intervals.",
+    "throughput.png": "Latency against throughput.",
+    "distribution.png": "Latency at every percentile; the tail is drawn out.",
+    "breakdown.png": "Mean latency by part, by the server's own metrics.",
+}
+
+
+def page(report: dict, plots: dict[str, bytes]) -> str:
+    model, environment = report["model"], report["environment"]
+    under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
+    bad = [bool(point["errors"] or point["answers"]["wrong"] or not point["valid"]) for point in report["points"]]
+    sections = [
+        f"<h1>{escape(model['name'])} version {model['version']}: latency over gRPC</h1>",
+        f"<p class=under>{escape(under)}</p>",
+        "<h2>Latency, milliseconds</h2>" + _table(table.latency_rows(report), bad),
+        "".join(f"<p>{escape(remark)}</p>" for remark in table.remarks(report)),
+        "".join(_image(name, image) for name, image in plots.items()),
+        "<h2>First calls, milliseconds</h2>" + _table(table.first_call_rows(report)),
+        "<h2>Where the time goes</h2>" + _table(table.breakdown_rows(report)),
+        _search_tables(report),
+        "<h2>How it was measured</h2>" + _HOW,
+        "<h2>Model, machine, settings</h2>" + _details(report),
+    ]
+    title = escape(f"{model['name']}: latency")
+    head = f"<meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
+    return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(sections)}</body></html>\n"
+
+
+_HOW = """<p>Closed loop: each client sends its next request when it has its answer, so a stalled server is asked less
+and its stall counts once. Open loop: requests are due at times fixed beforehand, and latency is counted from when a
+request was due, not from when it was sent; a run whose generator fell behind is marked invalid. Percentiles are
+nearest-rank over the answers that came (errors are counted apart) and are quoted only with ten samples beyond them.
+Intervals resample windows first, then samples in them.</p>"""
+
+
+def _table(rows: list[list[str]], bad: list[bool] | None = None) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
+    body = ""
+    for i, row in enumerate(rows[1:]):
+        marked = " class=bad" if bad and bad[i] else ""
+        body += f"<tr{marked}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _image(name: str, image: bytes) -> str:
+    data = base64.b64encode(image).decode()
+    caption = escape(_CAPTIONS[name])
+    return (
+        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def _search_tables(report: dict) -> str:
+    text = ""
+    for found in report["found_rates"]:
+        rows = [["rate", "answered/s", "p50", "p99", "within bound", "verdict"]]
+        for trial in sorted(found["trials"], key=lambda trial: trial["rate"]):
+            latency = trial["latency_ms"]
+            figures = (trial["rate"], trial["requests_per_second"], latency["p50"], latency["p99"])
+            outcome = f"{trial['limit']} gave way" if trial["limit"] else "met the bound"
+            rows.append([*map(table.figure, figures), f"{trial['within_bound']:.1%}", outcome])
+        text += f"<h2>Search: {escape(found['name'])}, p99 within {found['bound_ms']:g} ms</h2>" + _table(rows)
+    return text
+
+
+def _details(report: dict) -> str:
+    kept = {name: report[name] for name in ("model", "environment", "settings")}
+    return f"<pre>{escape(json.dumps(kept, indent=2, ensure_ascii=False))}</pre>"
