@@ -6,7 +6,7 @@ python -m serving.benchmark compare A/report.json B/report.json
 
 import sys
 
-from serving.benchmark import table
+from serving.benchmark import compare, table
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from tfrecords.files import make_output_dir
@@ -28,9 +28,10 @@ def main() -> None:
 
 def run() -> None:
     if sys.argv[1:2] == ["compare"]:
-        from serving.benchmark import compare
-
-        compare.run(sys.argv[2:])
+        # absl refuses words that are not flags: they are taken out before it looks.
+        paths = sys.argv[2:]
+        del sys.argv[1:]
+        run_main(lambda: compare.main(paths))
     else:
         define_flags(Settings)
         run_main(main)

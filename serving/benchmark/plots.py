@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
 from serving.benchmark.statistics import decode_histogram
 
@@ -97,9 +97,8 @@ def throughput_plot(report: dict) -> bytes | None:
     if bound:
         axes.axhline(bound, color="black", linewidth=0.8)
         axes.annotate(f"bound {bound:g} ms", (axes.get_xlim()[0], bound), fontsize=8, va="bottom")
-    axes.set(
-        xlabel="answers per second", ylabel="latency, ms", yscale="log", title=_title(report, "Throughput and latency")
-    )
+    axes.set(xlabel="answers per second", ylabel="latency, ms", title=_title(report, "Throughput and latency"))
+    _log_scale(axes)
     axes.legend(fontsize=8)
     return _png(figure)
 
@@ -129,7 +128,8 @@ def distribution_plot(report: dict) -> bytes | None:
     axes.xaxis.set_major_locator(FixedLocator(list(ticks.values())))
     axes.xaxis.set_major_formatter(FixedFormatter(list(ticks)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest), yscale="log")
+    axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest))
+    _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))
     axes.legend(fontsize=8)
     return _png(figure) if drawn else None
@@ -151,6 +151,14 @@ def breakdown_plot(report: dict) -> bytes | None:
     axes.set(xlabel="mean milliseconds", title=_title(report, "Where the time goes"))
     axes.legend(fontsize=8)
     return _png(figure)
+
+
+def _log_scale(axes) -> None:
+    """A log latency axis whose ticks read 0.5, 1, 2 and not powers of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _groups(points: list[dict], key: Callable[[dict], tuple]) -> list[list[dict]]:

@@ -102,14 +102,15 @@ def remarks(report: dict) -> list[str]:
 
 
 def console_text(report: dict) -> str:
-    parts = [_align(latency_rows(report)), _align(first_call_rows(report))]
+    parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
-        parts.append(_align(breakdown_rows(report)))
+        parts.append(align(breakdown_rows(report)))
     parts.append("\n".join(remarks(report)))
     return "\n\n".join(filter(None, parts))
 
 
-def _align(rows: list[list[str]]) -> str:
+def align(rows: list[list[str]]) -> str:
+    """Columns of words to the left, of figures to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     words = [not any(row[i][:1].isdigit() or row[i] == "-" for row in rows[1:]) or i == 0 for i in range(len(widths))]
     lines = [

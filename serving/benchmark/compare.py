@@ -1,0 +1,127 @@
+"""Whether one report's latencies really differ from another's.
+
+python -m serving.benchmark compare A/report.json B/report.json
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from serving.benchmark import statistics
+from serving.benchmark.table import align, figure
+from tfrecords.errors import UserError
+from tfrecords.files import read_json
+
+_COMPARED = (50.0, 90.0, 99.0)
+# Under this a difference may be real and is still not worth a decision.
+NEGLIGIBLE = 0.01
+# What must be the same for two points to be one experiment.
+_KEY = ("length", "unit", "batch", "arrival", "clients", "rate")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B against A at one percentile: milliseconds of both, the ratio of B to A, its 95 % interval.
+
+    sound: both runs were steady, and their generator kept up.
+    """
+
+    name: str
+    percentile: str
+    a_ms: float
+    b_ms: float
+    ratio: float
+    low: float
+    high: float
+    sound: bool
+
+    @property
+    def verdict(self) -> str:
+        if self.low <= 1 <= self.high:
+            return "no real difference"
+        if abs(self.ratio - 1) < NEGLIGIBLE:
+            return "real, but under 1 %"
+        changed = "B slower" if self.ratio > 1 else "B faster"
+        return changed if self.sound else f"{changed}, but a run was unsteady: repeat"
+
+
+def compare(a: dict, b: dict) -> list[Difference]:
+    """Every percentile that both reports may quote, of every point that both have.
+
+    Both runs are resampled (windows first, then samples in them) and the interval is of the ratio. It knows the noise
+    within each run; a machine that is slower all through one of them looks like a difference.
+    Raises UserError when the reports share no point.
+    """
+    theirs = {_key(point): point for point in b["points"]}
+    pairs = [(point, theirs[_key(point)]) for point in a["points"] if _key(point) in theirs]
+    if not pairs:
+        raise UserError("the reports have no point in common; compare runs with the same lengths, batches and arrivals")
+    return [difference for one, other in pairs for difference in _compare_points(one, other)]
+
+
+def _key(point: dict) -> tuple:
+    return tuple(point[name] for name in _KEY)
+
+
+def _compare_points(a: dict, b: dict) -> list[Difference]:
+    names = [statistics.percentile_name(percent) for percent in _COMPARED]
+    quoted = [i for i, name in enumerate(names) if a["latency_ms"][name] and b["latency_ms"][name]]
+    if not quoted:
+        return []
+    resampled_a, resampled_b = (
+        statistics.bootstrap_percentiles(_windows(point), _COMPARED, seed) for seed, point in enumerate((a, b))
+    )
+    low, high = np.percentile(resampled_b / resampled_a, [2.5, 97.5], axis=0)
+    sound = all(point["valid"] and point["stable"] is not False for point in (a, b))
+    differences = []
+    for i in quoted:
+        a_ms, b_ms = a["latency_ms"][names[i]], b["latency_ms"][names[i]]
+        interval = float(low[i]), float(high[i])
+        differences.append(Difference(a["name"], names[i], a_ms, b_ms, b_ms / a_ms, *interval, sound))
+    return differences
+
+
+def _windows(point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
+    windows = [statistics.decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
+    return [window for window in windows if len(window[0])]
+
+
+def warnings(a: dict, b: dict) -> list[str]:
+    """Why a difference between these reports may be something else than the models or servers."""
+    found = []
+    for name in ("cpu", "usable_cores", "memory_gib"):
+        mine, other = a["environment"][name], b["environment"][name]
+        if mine != other:
+            found.append(f"different machines: {name} is {mine} in A and {other} in B")
+    for letter, report in (("A", a), ("B", b)):
+        for point in report["points"]:
+            if not point["valid"]:
+                found.append(f"{letter}, {point['name']}: invalid, the generator fell behind")
+            if point["stable"] is False:
+                found.append(f"{letter}, {point['name']}: unstable; {point['stability']}")
+            if point["errors"] or point["answers"]["wrong"]:
+                found.append(f"{letter}, {point['name']}: errors or wrong answers; the latencies are of the good ones")
+    return found
+
+
+def to_text(differences: list[Difference], notes: list[str]) -> str:
+    rows = [["point", "", "A ms", "B ms", "B / A", "95 % interval", "verdict"]]
+    for d in differences:
+        interval = f"{d.low:.3f} to {d.high:.3f}"
+        rows.append([d.name, d.percentile, figure(d.a_ms), figure(d.b_ms), f"{d.ratio:.3f}", interval, d.verdict])
+    return "\n".join([align(rows), *[f"note: {note}" for note in notes]])
+
+
+def read_report(path: str) -> dict:
+    report = read_json(path)
+    if not isinstance(report, dict) or report.get("tool") != "albert-tf serving.benchmark":
+        raise UserError(f"'{path}' is not a report of this benchmark; give a report.json")
+    return report
+
+
+def main(paths: list[str]) -> None:
+    """`paths`: what stands after `compare` on the command line."""
+    if len(paths) != 2:
+        raise UserError("compare takes two reports: python -m serving.benchmark compare A.json B.json")
+    a, b = map(read_report, paths)
+    print(to_text(compare(a, b), warnings(a, b)))
