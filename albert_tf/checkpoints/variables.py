@@ -7,12 +7,15 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.encoder_model import variables_of
 from tfrecords.errors import UserError
 
-HEADS = ("masked_lm/", "pair/")
+# What a checkpoint may have and a model not, and the other way round: nothing else may differ.
+OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "span/")
+OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
+# Heads made for one task: a model whose checkpoint has none keeps the values it was initialised with.
+FRESH = OPTIONAL[3:]
 
 
 class Source(NamedTuple):
@@ -27,17 +30,14 @@ def encoder_of(model) -> AlbertEncoder:
 
 
 def named_variables(model) -> dict[str, keras.Variable]:
-    """The variables of an encoder, and of a pre-trainer's heads, by their names here.
-
-    A model with other heads gives its encoder's variables only.
-    """
+    """The variables of an encoder, and of the heads on it, by their names here."""
     encoder = encoder_of(model)
     embeddings = encoder.embeddings
-    variables = {
-        f"embeddings/{name}": getattr(embeddings, name)
-        for name in ("word_embeddings", "token_type_embeddings", "position_embeddings")
-    }
-    layers = {"embeddings/layer_norm": embeddings.layer_norm, "pooler": encoder.pooler}
+    tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in tables}
+    layers = {"embeddings/layer_norm": embeddings.layer_norm}
+    if encoder.pooler is not None:
+        layers["pooler"] = encoder.pooler
     if embeddings.projection is not None:
         layers["embeddings/projection"] = embeddings.projection
     for i, attention in enumerate(encoder.attentions):
@@ -46,21 +46,9 @@ def named_variables(model) -> dict[str, keras.Variable]:
     for i, feed_forward in enumerate(encoder.feed_forwards):
         for name in ("intermediate", "output_dense", "layer_norm"):
             layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = getattr(feed_forward, name)
-    if isinstance(model, AlbertPretrainer):
-        head = model.masked_lm_head
-        layers |= {"masked_lm/dense": head.dense, "masked_lm/layer_norm": head.layer_norm}
-        variables["masked_lm/output_bias"] = head.output_bias
-        if model.pair_head is not None:
-            layers["pair"] = model.pair_head
     for prefix, layer in layers.items():
-        variables |= {f"{prefix}/{variable.name}": variable for variable in layer.trainable_variables}
-    return variables
-
-
-def build(config: AlbertConfig, has_masked_lm: bool, pair_task: str | None):
-    """The smallest model that holds what a checkpoint has: an encoder, or a pre-trainer."""
-    encoder = AlbertEncoder(config)
-    return AlbertPretrainer(encoder, pair_task=pair_task) if has_masked_lm else encoder
+        variables |= variables_of(prefix, layer)
+    return variables if model is encoder else variables | model.head_variables()
 
 
 def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
@@ -72,42 +60,55 @@ def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray]
         where: named in errors.
 
     Raises:
-        UserError: tensors are missing, of another shape, or of no known name; all are listed. Tensors of heads that
-            `model` has not are listed in a warning instead.
+        UserError: tensors are missing, of another shape, or of no known name; all are listed. Heads that only the
+            checkpoint has, and heads for a task that only the model has, are listed in a warning instead.
     """
     variables = named_variables(model)
-    used = {sources[name].name: name for name in variables if name in sources}
-    missing = [sources[name].name if name in sources else name for name in variables]
-    missing = [name for name in missing if name not in tensors]
-    wrong = []
-    values = {}
-    for foreign, name in used.items():
-        if foreign not in tensors:
-            continue
-        values[name] = value = tensors[foreign].T if sources[name].transposed else tensors[foreign]
-        if tuple(value.shape) != tuple(variables[name].shape):
-            expected = tuple(variables[name].shape)[:: -1 if sources[name].transposed else 1]
-            wrong.append(f"{foreign} {tuple(tensors[foreign].shape)}, expected {expected}")
-    heads = {source.name for name, source in sources.items() if name.startswith(HEADS)}
-    extra = [name for name in tensors if name not in used]
-    unknown = [name for name in extra if name not in heads]
+    fresh = [name for name in variables if name.startswith(FRESH) and not _has(sources, tensors, name)]
+    wanted = {name: sources.get(name, Source(name)) for name in variables if name not in fresh}
+    missing = [source.name for source in wanted.values() if source.name not in tensors]
+    values = {name: _read(tensors[source.name], source) for name, source in wanted.items() if source.name in tensors}
+    wrong = [_difference(wanted[n], tensors, variables[n]) for n, v in values.items() if v.shape != variables[n].shape]
+    optional = {source.name for name, source in sources.items() if name.startswith(OPTIONAL)}
+    extra = sorted(tensors.keys() - {source.name for source in wanted.values()})
+    unknown = [name for name in extra if name not in optional]
     complaints = [("missing", missing), ("of another shape", wrong), ("not part of this model", unknown)]
     if any(names for _, names in complaints):
         lists = "; ".join(f"{what}: {', '.join(names)}" for what, names in complaints if names)
         raise UserError(f"'{where}' does not fit the model; {lists}")
     if extra:
         logging.warning("not loaded from '%s', the model has no such head: %s", where, ", ".join(extra))
+    if fresh:
+        logging.warning("not in '%s', keeping initial values: %s", where, ", ".join(fresh))
     for name, value in values.items():
         variables[name].assign(value)
 
 
+def _has(sources, tensors, name):
+    return name in sources and sources[name].name in tensors
+
+
+def _read(tensor, source):
+    return tensor.T if source.transposed else tensor
+
+
+def _difference(source, tensors, variable):
+    expected = tuple(variable.shape)[::-1] if source.transposed else tuple(variable.shape)
+    return f"{source.name} {tensors[source.name].shape}, expected {expected}"
+
+
 def extract(model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
-    """The values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`."""
-    values = {}
-    for name, variable in named_variables(model).items():
-        value = keras.ops.convert_to_numpy(variable)
-        values[sources[name].name] = np.ascontiguousarray(value.T if sources[name].transposed else value)
-    return values
+    """The values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
+
+    Raises:
+        UserError: the checkpoint's format has no place for some of them.
+    """
+    variables = named_variables(model)
+    homeless = [name for name in variables if name not in sources]
+    if homeless:
+        raise UserError(f"the target format has no place for {', '.join(homeless)}")
+    numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}
+    return {sources[name].name: np.ascontiguousarray(_read(value, sources[name])) for name, value in numpy.items()}
 
 
 def mentions(names: Iterable[str], part: str) -> bool:

@@ -31,7 +31,9 @@ class AlbertEncoder(keras.Model):
         UserError: an unknown walk.
     """
 
-    def __init__(self, config: AlbertConfig, walk: str = "unrolled", pooler: bool = True, seed: int | None = None, **kwargs):
+    def __init__(
+        self, config: AlbertConfig, walk: str = "unrolled", pooler: bool = True, seed: int | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         if isinstance(config, dict):
             config = AlbertConfig.from_dict(config)

@@ -7,6 +7,11 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 
 
+def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """A simple layer's variables as prefix/kernel, prefix/bias and so on."""
+    return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
+
+
 class EncoderModel(keras.Model):
     """Holds `encoder` (an AlbertEncoder) and keeps it through `get_config` and `from_config`."""
 
@@ -15,8 +20,8 @@ class EncoderModel(keras.Model):
         super().__init__(**kwargs)
         self.encoder = encoder
 
-    def head_layers(self) -> dict[str, keras.layers.Layer]:
-        """The model's own layers by the names that checkpoints know them by."""
+    def head_variables(self) -> dict[str, keras.Variable]:
+        """The model's own variables by the names that `checkpoints` knows them by."""
         return {}
 
     def get_config(self):
@@ -39,8 +44,8 @@ class DenseHeadModel(EncoderModel):
     def build(self, input_shape=None):
         self.head.build((None, self.encoder.config.hidden_size))
 
-    def head_layers(self):
-        return {"classifier": self.head}
+    def head_variables(self):
+        return variables_of("classifier", self.head)
 
     def vectors(self, features, training):
         """The pooled output [batch, hidden_size]; a subclass may take others."""

@@ -6,7 +6,7 @@ from keras import ops
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
-from albert_tf.models.encoder_model import EncoderModel
+from albert_tf.models.encoder_model import EncoderModel, variables_of
 from tfrecords.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)
@@ -47,9 +47,11 @@ class AlbertPretrainer(EncoderModel):
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
-    def head_layers(self):
-        layers = {"masked_lm": self.masked_lm_head}
-        return layers if self.pair_head is None else layers | {"pair": self.pair_head}
+    def head_variables(self):
+        head = self.masked_lm_head
+        variables = {"masked_lm/output_bias": head.output_bias}
+        variables |= variables_of("masked_lm/dense", head.dense) | variables_of("masked_lm/layer_norm", head.layer_norm)
+        return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
     def call(self, features, training=False):
         """features: as AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every position).

@@ -6,7 +6,7 @@ from keras import ops
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import JointSpanHead
-from albert_tf.models.encoder_model import EncoderModel
+from albert_tf.models.encoder_model import EncoderModel, variables_of
 from albert_tf.models.span_search import top_spans
 
 IMPOSSIBLE = -1e30
@@ -51,8 +51,9 @@ class AlbertSpanPredictor(EncoderModel):
     def build(self, input_shape=None):
         self.head.build((None, self.encoder.config.hidden_size))
 
-    def head_layers(self):
-        return self.head.parts() if self.joint else {"qa_outputs": self.head}
+    def head_variables(self):
+        parts = self.head.parts() if self.joint else {"span": self.head}
+        return {name: value for part, layer in parts.items() for name, value in variables_of(part, layer).items()}
 
     def call(self, features, training=False):
         """Scores every position, and the best spans.
@@ -71,36 +72,34 @@ class AlbertSpanPredictor(EncoderModel):
         """
         hidden = self.encoder(features, training=training)["sequence_output"]
         mask = ops.cast(_p_mask(features), "float32")
+        if self.joint:
+            return self._joint(features, hidden, mask, training)
+        logits = self.head(hidden)
+        outputs = {
+            "start_log_probs": _log_probs(logits[..., 0], mask),
+            "end_log_probs": _log_probs(logits[..., 1], mask),
+        }
+        return (
+            outputs
+            if training
+            else outputs | {"spans": self._search(outputs, lambda starts: logits[:, None, :, 1], mask)}
+        )
 
-        def log_probs(logits):
-            return ops.log_softmax(ops.cast(logits, "float32") * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
-
-        if not self.joint:
-            logits = self.head(hidden)
-            outputs = {"start_log_probs": log_probs(logits[..., 0]), "end_log_probs": log_probs(logits[..., 1])}
-            return outputs if training else outputs | {"spans": self._search(outputs)}
-        return self._joint(features, hidden, log_probs, training)
-
-    def _search(self, outputs):
-        start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
-        count = self.start_top * self.end_top
-        return top_spans(start_top, start_index, outputs["end_log_probs"][:, None], count, self.max_answer_length)
-
-    def _joint(self, features, hidden, log_probs, training):
-        outputs = {"start_log_probs": log_probs(self.head.start_logits(hidden))}
+    def _joint(self, features, hidden, mask, training):
+        outputs = {"start_log_probs": _log_probs(self.head.start_logits(hidden), mask)}
         if "start_positions" in features:
             given = ops.reshape(ops.cast(features["start_positions"], "int32"), (-1, 1))
-            outputs["end_log_probs"] = log_probs(self.head.end_logits(hidden, given)[:, 0])
+            outputs["end_log_probs"] = _log_probs(self.head.end_logits(hidden, given)[:, 0], mask)
         expected = ops.cast(ops.exp(outputs["start_log_probs"]), hidden.dtype)
         outputs["answerable_logits"] = self.head.answerable_logits(hidden, expected, training=training)
-        if not training:
-            start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
-            ends = self.head.end_logits(hidden, start_index)
-            mask = ops.cast(_p_mask(features), "float32")[:, None]
-            ends = ops.log_softmax(ends * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
-            count = self.start_top * self.end_top
-            outputs["spans"] = top_spans(start_top, start_index, ends, count, self.max_answer_length)
-        return outputs
+        if training:
+            return outputs
+        return outputs | {"spans": self._search(outputs, lambda starts: self.head.end_logits(hidden, starts), mask)}
+
+    def _search(self, outputs, end_logits, mask):
+        start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
+        ends = _log_probs(end_logits(start_index), mask[:, None])
+        return top_spans(start_top, start_index, ends, self.start_top * self.end_top, self.max_answer_length)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """(start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
@@ -122,6 +121,10 @@ class AlbertSpanPredictor(EncoderModel):
     def get_config(self):
         names = ("joint", "start_top", "end_top", "max_answer_length", "dropout")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _log_probs(logits, mask):
+    return ops.log_softmax(ops.cast(logits, "float32") * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
 
 
 def _p_mask(features):

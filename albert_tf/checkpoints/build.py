@@ -1,0 +1,48 @@
+"""The model that a checkpoint holds."""
+
+from collections.abc import Mapping
+
+import keras
+
+from albert_tf.checkpoints.variables import Source
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.models.token_classifier import AlbertTokenClassifier
+
+
+def build(
+    config: AlbertConfig,
+    sources: Mapping[str, Source],
+    tensors: Mapping,
+    pair_task: str,
+    architecture: str = "",
+) -> keras.Model:
+    """An encoder, with the head whose tensors are there.
+
+    Args:
+        sources: our names to the checkpoint's.
+        tensors: arrays by the checkpoint's names.
+        pair_task: of a pre-trainer whose checkpoint has a pair head.
+        architecture: HuggingFace's class name, which tells apart what a `classifier` is for.
+    """
+
+    def has(name: str) -> bool:
+        return name in sources and sources[name].name in tensors
+
+    encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
+    if has("masked_lm/output_bias"):
+        return AlbertPretrainer(encoder, pair_task=pair_task if has("pair/kernel") else None)
+    if has("span/kernel") or has("start/kernel"):
+        return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
+    if not has("classifier/kernel"):
+        return encoder
+    classes = len(tensors[sources["classifier/bias"].name])
+    if architecture.endswith("ForTokenClassification"):
+        return AlbertTokenClassifier(encoder, classes)
+    if architecture.endswith("ForMultipleChoice"):
+        return AlbertMultipleChoice(encoder)
+    return AlbertRegressor(encoder) if classes == 1 else AlbertClassifier(encoder, classes)

@@ -1,0 +1,190 @@
+"""Checkpoints of HuggingFace transformers: ALBERT and BERT, with or without heads, as safetensors."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from albert_tf.checkpoints.build import build
+from albert_tf.checkpoints.variables import Source, encoder_of, extract, fill, mentions
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import plan
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.models.token_classifier import AlbertTokenClassifier
+from tfrecords.errors import UserError
+from tfrecords.files import make_output_dir, read_json, replacing, write_json
+
+_WEIGHTS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_ARCHITECTURES = {
+    AlbertClassifier: "ForSequenceClassification",
+    AlbertRegressor: "ForSequenceClassification",
+    AlbertTokenClassifier: "ForTokenClassification",
+    AlbertMultipleChoice: "ForMultipleChoice",
+    AlbertSpanPredictor: "ForQuestionAnswering",
+    AlbertEncoder: "Model",
+}
+
+
+def load_huggingface(path: str | os.PathLike, model=None):
+    """Loads an ALBERT or BERT saved by transformers.
+
+    Args:
+        path: a folder with `config.json` and `model.safetensors`, or the .safetensors file in such a folder.
+        model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
+            built: an AlbertPretrainer, a fine-tuned model, or an AlbertEncoder (without pooler if it has none).
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
+    """
+    path = Path(path)
+    file = path / "model.safetensors" if path.is_dir() else path
+    tensors = _read(file)
+    values = read_json(file.parent / "config.json") if model is None else {}
+    config = AlbertConfig.from_json(file.parent / "config.json") if model is None else encoder_of(model).config
+    is_bert = mentions(tensors, "encoder.layer.")
+    sources = _sources(config, is_bert, _prefix(tensors, "bert." if is_bert else "albert."))
+    _drop_copies(tensors, sources, is_bert)
+    if model is None:
+        architecture = (values.get("architectures") or [""])[0]
+        model = build(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
+    fill(model, sources, tensors, str(file))
+    return model
+
+
+def save_huggingface(model, directory: str | os.PathLike) -> Path:
+    """Writes `config.json` and `model.safetensors` as transformers reads them.
+
+    An unshared model without projection becomes a BERT, any other an ALBERT. transformers' ALBERT projects its
+    embeddings always: where ours does not, an identity is written.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the model has no form there (partly shared blocks, factorization "word", the joint span head).
+    """
+    config = encoder_of(model).config
+    is_bert = config.sharing == "none" and not config.is_projected and config.inner_group_num == 1
+    if config.sharing in ("attention", "ffn"):
+        raise UserError(f"transformers has no model with sharing '{config.sharing}'")
+    if config.is_projected and config.factorization == "word":
+        raise UserError("transformers has no model with factorization 'word'")
+    prefix = "" if isinstance(model, AlbertEncoder) else ("bert." if is_bert else "albert.")
+    tensors = extract(model, _sources(config, is_bert, prefix))
+    if not is_bert and not config.is_projected:
+        tensors[f"{prefix}encoder.embedding_hidden_mapping_in.weight"] = np.eye(config.hidden_size, dtype="float32")
+        tensors[f"{prefix}encoder.embedding_hidden_mapping_in.bias"] = np.zeros(config.hidden_size, "float32")
+    directory = make_output_dir(directory)
+    with replacing(directory / "model.safetensors") as temporary:
+        save_file(tensors, temporary, metadata={"format": "pt"})
+    write_json(directory / "config.json", _config_json(model, config, is_bert))
+    return directory
+
+
+def _config_json(model, config, is_bert):
+    family = "Bert" if is_bert else "Albert"
+    if isinstance(model, AlbertPretrainer):
+        architecture = family + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
+    else:
+        architecture = family + _ARCHITECTURES[type(model)]
+    values = {"architectures": [architecture], "model_type": family.lower(), "tie_word_embeddings": True}
+    own = ("sharing", "factorization", "always_project")
+    groups = ("num_hidden_groups", "inner_group_num", "embedding_size")
+    values |= {key: value for key, value in config.to_dict().items() if key not in own + (groups if is_bert else ())}
+    if config.sharing == "none" and not is_bert:
+        values["num_hidden_groups"] = config.num_hidden_layers
+    values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
+    if hasattr(model, "num_classes"):
+        values["id2label"] = {str(i): f"LABEL_{i}" for i in range(model.num_classes)}
+        values["label2id"] = {f"LABEL_{i}": i for i in range(model.num_classes)}
+    return values
+
+
+def _sources(config, is_bert, prefix):
+    """Our names to transformers'. Dense kernels are transposed there."""
+    layers = {f"embeddings/{name}": f"{prefix}embeddings.{name}" for name in _TABLES}
+    layers["embeddings/layer_norm"] = f"{prefix}embeddings.LayerNorm"
+    layers["embeddings/projection"] = f"{prefix}encoder.embedding_hidden_mapping_in"
+    layers["pooler"] = f"{prefix}pooler.dense" if is_bert else f"{prefix}pooler"
+    for step in plan(config):
+        own = {f"attention_{step.attention}/{name}": value for name, value in _ATTENTION[is_bert].items()}
+        own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[is_bert].items()}
+        group, inner = divmod(step.attention, config.inner_group_num)
+        scope = f"layer.{step.attention}" if is_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
+        layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
+    layers |= _HEADS[is_bert]
+    sources = {}
+    for ours, theirs in layers.items():
+        if ours.endswith(("embeddings", "output_bias")):
+            sources[ours] = Source(f"{theirs}.bias" if ours.endswith("bias") else f"{theirs}.weight")
+            continue
+        norm = ours.endswith("layer_norm")
+        for part in ("gamma", "beta") if norm else ("kernel", "bias"):
+            sources[f"{ours}/{part}"] = Source(f"{theirs}.{_WEIGHTS[part]}", transposed=part == "kernel")
+    return sources
+
+
+_TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+# By whether the checkpoint is a BERT.
+_ATTENTION = {
+    True: {name: f"attention.self.{name}" for name in ("query", "key", "value")}
+    | {"output": "attention.output.dense", "layer_norm": "attention.output.LayerNorm"},
+    False: {name: f"attention.{name}" for name in ("query", "key", "value")}
+    | {"output": "attention.dense", "layer_norm": "attention.LayerNorm"},
+}
+_FEED_FORWARD = {
+    True: {"intermediate": "intermediate.dense", "output": "output.dense", "layer_norm": "output.LayerNorm"},
+    False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
+}
+_TASKS = {"classifier": "classifier", "span": "qa_outputs"}
+_HEADS = {
+    True: _TASKS
+    | {
+        "masked_lm/dense": "cls.predictions.transform.dense",
+        "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
+        "masked_lm/output_bias": "cls.predictions",
+        "pair": "cls.seq_relationship",
+    },
+    False: _TASKS
+    | {
+        "masked_lm/dense": "predictions.dense",
+        "masked_lm/layer_norm": "predictions.LayerNorm",
+        "masked_lm/output_bias": "predictions",
+        "pair": "sop_classifier.classifier",
+    },
+}
+
+
+def _prefix(tensors, prefix):
+    return prefix if any(name.startswith(prefix) for name in tensors) else ""
+
+
+def _drop_copies(tensors, sources, is_bert):
+    """Removes position counters, and the decoder's copies of tied weights once they are seen to be copies."""
+    decoder = "cls.predictions.decoder" if is_bert else "predictions.decoder"
+    originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
+    for part, ours in originals.items():
+        copy, original = tensors.get(f"{decoder}.{part}"), tensors.get(sources[ours].name)
+        if copy is not None and original is not None and np.array_equal(copy, original):
+            del tensors[f"{decoder}.{part}"]
+    for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
+        del tensors[name]
+
+
+def _read(file):
+    if not file.is_file():
+        raise UserError(f"no '{file}'; a PyTorch .bin must first be saved as safetensors by transformers")
+    try:
+        with safe_open(file, framework="np") as reader:
+            return {name: reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise UserError(f"cannot read '{file}' as safetensors: {error}") from error

@@ -1,0 +1,144 @@
+"""Weights of keras-hub's AlbertBackbone and BertBackbone, live or as preset folders."""
+
+import os
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.build import build
+from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
+from albert_tf.config import AlbertConfig
+from tfrecords.errors import UserError
+from tfrecords.files import make_output_dir
+
+
+def load_keras_hub(preset, model=None):
+    """Loads the encoder of a keras-hub ALBERT or BERT.
+
+    Args:
+        preset: an AlbertBackbone or BertBackbone, a task model with one, or what its `from_preset` takes: a folder
+            that `save_to_preset` wrote, or a preset's name.
+        model: an AlbertEncoder, or any model here, to be filled; an AlbertEncoder is built where None.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: the preset cannot be loaded, or does not fit the model.
+    """
+    backbone = _backbone(preset)
+    tensors = {name: keras.ops.convert_to_numpy(variable) for name, variable in _variables(backbone).items()}
+    config = _config(backbone)
+    sources = {name: Source(name) for name in tensors}
+    if model is None:
+        model = build(config, sources, tensors, "sop")
+    # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
+    shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
+    for name, tensor in tensors.items():
+        if name in shapes and tensor.size == np.prod(shapes[name]) and "attention_" in name:
+            tensors[name] = tensor.reshape(shapes[name])
+    fill(model, sources, tensors, str(preset) if isinstance(preset, (str, os.PathLike)) else type(backbone).__name__)
+    return model
+
+
+def save_keras_hub(model, directory: str | os.PathLike) -> None:
+    """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
+
+    Raises:
+        UserError: keras-hub has no form for the configuration.
+    """
+    encoder = encoder_of(model)
+    backbone = _new_backbone(encoder.config)
+    ours = named_variables(encoder)
+    for name, variable in _variables(backbone).items():
+        value = ours.get(name)
+        if value is None:
+            # It projects always; where the sizes are equal and ours does not, the identity is the same.
+            value = np.eye(*variable.shape) if name.endswith("kernel") else np.zeros(variable.shape)
+        variable.assign(np.reshape(keras.ops.convert_to_numpy(value), variable.shape))
+    make_output_dir(directory)
+    backbone.save_to_preset(str(directory))
+
+
+def _backbone(preset):
+    import keras_hub
+
+    if isinstance(preset, (str, os.PathLike)):
+        try:
+            preset = keras_hub.models.Backbone.from_preset(str(preset))
+        except Exception as error:
+            raise UserError(f"keras-hub cannot load the preset '{preset}': {str(error).splitlines()[0]}") from error
+    backbone = getattr(preset, "backbone", preset)
+    if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
+        raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")
+    return backbone
+
+
+def _config(backbone):
+    is_bert = not hasattr(backbone, "embedding_dim")
+    table = backbone.token_embedding.embeddings
+    return AlbertConfig(
+        vocab_size=table.shape[0],
+        embedding_size=table.shape[1],
+        hidden_size=backbone.hidden_dim,
+        num_hidden_layers=backbone.num_layers,
+        num_hidden_groups=1 if is_bert else backbone.num_groups,
+        inner_group_num=1 if is_bert else backbone.num_inner_repetitions,
+        sharing="none" if is_bert else "all",
+        num_attention_heads=backbone.num_heads,
+        intermediate_size=backbone.intermediate_dim,
+        hidden_dropout_prob=backbone.dropout,
+        attention_probs_dropout_prob=backbone.dropout,
+        max_position_embeddings=backbone.max_sequence_length,
+        type_vocab_size=backbone.num_segments,
+        always_project=not is_bert and table.shape[1] == backbone.hidden_dim,
+    )
+
+
+def _new_backbone(config):
+    import keras_hub
+
+    if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
+        raise UserError("keras-hub has only hidden_act 'gelu', factorization 'all' and sharing 'all' or 'none'")
+    sizes = dict(
+        vocabulary_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        hidden_dim=config.hidden_size,
+        intermediate_dim=config.intermediate_size,
+        dropout=config.hidden_dropout_prob,
+        max_sequence_length=config.max_position_embeddings,
+        num_segments=config.type_vocab_size,
+    )
+    if config.sharing == "none" and not config.is_projected and config.inner_group_num == 1:
+        return keras_hub.models.BertBackbone(**sizes)
+    groups = config.num_hidden_layers if config.sharing == "none" else config.num_hidden_groups
+    if config.num_hidden_layers % groups:
+        raise UserError(f"keras-hub needs num_hidden_layers {config.num_hidden_layers} a multiple of {groups} groups")
+    own = dict(embedding_dim=config.embedding_size, num_groups=groups, num_inner_repetitions=config.inner_group_num)
+    return keras_hub.models.AlbertBackbone(**sizes, **own)
+
+
+def _variables(backbone):
+    """keras-hub's variables by our names."""
+    variables = {
+        "embeddings/word_embeddings": backbone.token_embedding.embeddings,
+        "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
+        "embeddings/token_type_embeddings": backbone.segment_embedding.embeddings,
+    }
+    layers = {"embeddings/layer_norm": backbone.embeddings_layer_norm, "pooler": backbone.pooled_dense}
+    if hasattr(backbone, "embeddings_projection"):
+        layers["embeddings/projection"] = backbone.embeddings_projection
+    groups = backbone.transformer_layers
+    blocks = [block for group in groups for block in (group if isinstance(group, (list, tuple)) else [group])]
+    for i, block in enumerate(blocks):
+        attention = block._self_attention_layer
+        layers |= {f"attention_{i}/{name}": getattr(attention, f"{name}_dense") for name in ("query", "key", "value")}
+        layers[f"attention_{i}/output"] = attention.output_dense
+        layers[f"attention_{i}/layer_norm"] = block._self_attention_layer_norm
+        layers[f"feed_forward_{i}/intermediate"] = block._feedforward_intermediate_dense
+        layers[f"feed_forward_{i}/output"] = block._feedforward_output_dense
+        layers[f"feed_forward_{i}/layer_norm"] = block._feedforward_layer_norm
+    for prefix, layer in layers.items():
+        variables |= {f"{prefix}/{variable.name}": variable for variable in layer.trainable_variables}
+    return variables
