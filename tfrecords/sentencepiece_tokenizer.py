@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import sentencepiece
 
+from tfrecords.compiled import compiled
 from tfrecords.errors import UserError
 from tfrecords.normalization import with_albert_normalization
 from tfrecords.tokenizer import Tokenizer
@@ -37,11 +38,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.cls_id, self.sep_id = self._special("[CLS]", path), self._special("[SEP]", path)
         self.mask_id = self._special("[MASK]", path)
 
-    def __getstate__(self) -> dict:
-        return {"vocabulary": self.vocabulary, "lower_case": self.lower_case}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__init__(**state)
+    def __reduce__(self):
+        return type(self), (self.vocabulary, self.lower_case)
 
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)
@@ -87,24 +85,14 @@ class SentencePieceTokenizer(Tokenizer):
     def _digit_comma_table(self) -> tuple[np.ndarray, np.ndarray]:
         """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1]); one id to itself mostly."""
         rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
-        return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows])
+        return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
         ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
-        return self._split_digit_commas(ids, splits)
-
-    def _split_digit_commas(self, ids: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        values, table = self._digit_comma_table
-        lengths = (table[1:] - table[:-1])[ids]
-        ends = np.zeros(len(ids) + 1, np.int64)
-        np.cumsum(lengths, out=ends[1:])
-        if ends[-1] == len(ids):
-            return ids, splits
-        within = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
-        return values[np.repeat(table[ids], lengths) + within], ends[splits]
+        return _expand(ids, splits, *self._digit_comma_table)
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
@@ -113,6 +101,24 @@ class SentencePieceTokenizer(Tokenizer):
         from tfrecords.graph_tokenizers import SentencePieceInGraph
 
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
+
+
+@compiled
+def _expand(ids, row_splits, values, table_splits):
+    """Each id by its row of the table; the rows of the result in `row_splits` again."""
+    size = 0
+    for token_id in ids:
+        size += table_splits[token_id + 1] - table_splits[token_id]
+    out = np.empty(size, np.int32)
+    splits = np.zeros(len(row_splits), np.int64)
+    count = 0
+    for row in range(len(row_splits) - 1):
+        for token_id in ids[row_splits[row] : row_splits[row + 1]]:
+            for at in range(table_splits[token_id], table_splits[token_id + 1]):
+                out[count] = values[at]
+                count += 1
+        splits[row + 1] = count
+    return out, splits
 
 
 def _starts_word(piece: str) -> bool:

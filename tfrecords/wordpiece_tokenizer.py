@@ -1,0 +1,239 @@
+"""WordPiece as BERT and the Chinese ALBERTs use it.
+
+google-research/bert tokenization.py: control characters dropped, Chinese characters and punctuation words of their own,
+lower case and no accents, then the longest piece of the vocabulary first. All that happens before the pieces is a map
+over characters: one table serves the numba side here and the graph in `graph_tokenizers`. (Python's own lower() looks
+at neighbours in one case, the capital sigma that ends a word: here it is always a middle one.)
+"""
+
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tfrecords.compiled import compiled
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+_SUFFIX = "##"
+_SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
+MAX_WORD_CHARACTERS = 200
+_CHINESE = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+PAGE = 256
+
+
+class WordPieceTokenizer(Tokenizer):
+    """See `Tokenizer`. `vocabulary` is the text file: a piece a line, the line number its id."""
+
+    kind = "wordpiece"
+    file_name = "vocab.txt"
+
+    def __init__(self, vocabulary: bytes, lower_case: bool = True, path: str | os.PathLike = "vocab.txt"):
+        super().__init__(vocabulary, lower_case)
+        try:
+            lines = vocabulary.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
+        self.pieces = [line.rstrip("\r") for line in (lines[:-1] if not lines[-1] else lines)]
+        self._ids = {piece: token_id for token_id, piece in enumerate(self.pieces)}
+        for name in ("pad", "unk", "cls", "sep", "mask"):
+            piece = f"[{name.upper()}]"
+            if piece not in self._ids:
+                raise UserError(f"tokenizer '{path}' has no line {piece}; it is not a WordPiece vocabulary")
+            setattr(self, f"{name}_id", self._ids[piece])
+
+    def __reduce__(self):
+        return type(self), (self.vocabulary, self.lower_case)
+
+    @cached_property
+    def word_starts(self) -> np.ndarray:
+        return np.array([not piece.startswith(_SUFFIX) for piece in self.pieces])
+
+    @cached_property
+    def special_ids(self) -> np.ndarray:
+        special = [token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)]
+        return np.array(special, np.int32)
+
+    @cached_property
+    def _trie(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        return _build_trie(self.pieces)
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        text_splits = np.cumsum([0] + [len(text) for text in texts])
+        return _encode(codes, text_splits, *character_table(self.lower_case), *self._trie, self.unk_id)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self.pieces[i] for i in ids).replace(f" {_SUFFIX}", "")
+
+    def in_graph(self):
+        from tfrecords.graph_tokenizers import WordPieceInGraph
+
+        return WordPieceInGraph(self.pieces, self.unk_id, *character_table(self.lower_case))
+
+
+def character_table(lower_case: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
+
+    Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
+    text for the character, code points, zeros behind; line 0 stands for the character itself.
+    """
+    if lower_case not in _TABLES:
+        _TABLES[lower_case] = _make_table(lower_case)
+    return _TABLES[lower_case]
+
+
+_TABLES: dict[bool, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+
+
+def _make_table(lower_case: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rows = np.zeros(0x110000, np.int32)
+    expansions = {None: 0}
+    for code in range(0x110000):
+        character = chr(code)
+        if unicodedata.category(character) in ("Cn", "Co"):
+            continue
+        target = _expand(code, character, lower_case)
+        if target != character:
+            rows[code] = expansions.setdefault(target, len(expansions))
+    pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
+    texts = [text or "" for text in expansions]
+    table = np.zeros((len(texts), max(map(len, texts))), np.int32)
+    for row, text in enumerate(texts):
+        table[row, : len(text)] = [ord(character) for character in text]
+    return page_of.ravel().astype(np.int32), pages.ravel(), table
+
+
+def _expand(code: int, character: str, lower_case: bool) -> str:
+    category = unicodedata.category(character)
+    if character in "\t\n\r" or category == "Zs" or category in ("Zl", "Zp"):
+        return " "
+    if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Cs"):
+        return ""
+    normal = character
+    if lower_case:
+        parts = unicodedata.normalize("NFD", character.lower())
+        normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
+    if any(first <= code <= last for first, last in _CHINESE):
+        return f" {normal} "
+    return "".join(f" {part} " if _is_punctuation(part) else part for part in normal)
+
+
+def _is_punctuation(character: str) -> bool:
+    symbol = character.isascii() and character.isprintable() and not character.isalnum() and character != " "
+    return symbol or unicodedata.category(character).startswith("P")
+
+
+def _build_trie(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """The pieces as a trie whose edges lie in a hash table.
+
+    Returns (keys int64: node << 21 | code point, -1 where empty; children int64; ids int32 [nodes], -1 where no piece
+    ends; the node of "##"). Node 0 is the root.
+    """
+    edges: dict[tuple[int, str], int] = {}
+    ends: dict[int, int] = {}
+    for token_id, piece in enumerate([*pieces, _SUFFIX]):
+        node = 0
+        for character in piece:
+            node = edges.setdefault((node, character), len(edges) + 1)
+        if token_id < len(pieces):
+            # As in a Python dict built line by line, the last of equal lines counts.
+            ends[node] = token_id
+    suffix = node
+    size = 1 << (2 * len(edges)).bit_length()
+    keys = np.full(size, -1, np.int64)
+    children = np.zeros(size, np.int64)
+    for (parent, character), child in edges.items():
+        key = parent << 21 | ord(character)
+        slot = _slot(key, size)
+        while keys[slot] >= 0:
+            slot = (slot + 1) & (size - 1)
+        keys[slot], children[slot] = key, child
+    ids = np.full(len(edges) + 1, -1, np.int32)
+    ids[list(ends)] = list(ends.values())
+    return keys, children, ids, suffix
+
+
+@compiled
+def _slot(key, size):
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(32)) & np.uint64(size - 1))
+
+
+@compiled
+def _child(node, code, keys, children):
+    """The node that `code` leads to from `node`, or -1."""
+    key = node << 21 | code
+    slot = _slot(key, len(keys))
+    while keys[slot] >= 0:
+        if keys[slot] == key:
+            return children[slot]
+        slot = (slot + 1) & (len(keys) - 1)
+    return -1
+
+
+@compiled
+def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, suffix, unk_id):
+    width = expansions.shape[1]
+    word = np.empty(MAX_WORD_CHARACTERS + 1, np.int64)
+    # A character gives at most as many pieces as it has characters after expansion.
+    out = np.empty(len(codes) * width + 1, np.int32)
+    splits = np.zeros(len(text_splits), np.int64)
+    count = 0
+    for text in range(len(text_splits) - 1):
+        length = 0
+        for position in range(text_splits[text], text_splits[text + 1]):
+            code = np.int64(codes[position])
+            row = rows[pages[code // PAGE] * PAGE + code % PAGE]
+            for column in range(width):
+                target = np.int64(expansions[row, column]) if row else code
+                if target == 0:
+                    break
+                if target == 32:
+                    count = _put_word(word[:length], out, count, keys, children, ids, suffix, unk_id)
+                    length = 0
+                elif length <= MAX_WORD_CHARACTERS:
+                    word[length] = target
+                    length += 1
+                if row == 0:
+                    break
+        count = _put_word(word[:length], out, count, keys, children, ids, suffix, unk_id)
+        splits[text + 1] = count
+    return out[:count].copy(), splits
+
+
+@compiled
+def _put_word(word, out, count, keys, children, ids, suffix, unk_id):
+    """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
+    first = count
+    start = 0
+    while start < len(word):
+        node = suffix if start else 0
+        end, piece = start, np.int32(-1)
+        at = start
+        while at < len(word):
+            node = _child(node, word[at], keys, children)
+            if node < 0:
+                break
+            at += 1
+            if ids[node] >= 0:
+                end, piece = at, ids[node]
+        if piece < 0 or len(word) > MAX_WORD_CHARACTERS:
+            out[first] = unk_id
+            return first + 1
+        out[count] = piece
+        count += 1
+        start = end
+    return count
