@@ -38,7 +38,7 @@ def read_tensors(prefix: str) -> dict[str, np.ndarray]:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
         return {name: reader.get_tensor(name) for name in names}
-    except (tf.errors.OpError, ValueError) as error:
+    except (tf.errors.OpError, ValueError, LookupError, RuntimeError) as error:
         message = str(error).splitlines()[0]
         raise UserError(f"cannot read the TensorFlow checkpoint '{prefix}': {message}") from error
 

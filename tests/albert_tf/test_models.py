@@ -90,7 +90,7 @@ def test_half_precision_stays_finite_and_close(name, policy):
 
 
 def test_summary_is_readable(capsys):
-    model, x, _, _ = make("classifier", AlbertEncoder(small()))
+    model = make("classifier", AlbertEncoder(small()))[0]
     model.summary()
     printed = capsys.readouterr().out
     assert "AlbertEncoder" in printed and "head" in printed and f"{model.count_params():,}" in printed

@@ -1,0 +1,94 @@
+"""Exact parameter and floating-point-operation counts of a configuration, and the paper's Table 1 beside them."""
+
+from typing import NamedTuple
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import plan
+
+# Lan et al. 2020, Table 1: millions of parameters as printed there.
+PAPER = {
+    "bert_base_uncased": 108,
+    "bert_large_uncased": 334,
+    "albert_base_v2": 12,
+    "albert_large_v2": 18,
+    "albert_xlarge_v2": 60,
+    "albert_xxlarge_v2": 235,
+}
+
+
+class Parameters(NamedTuple):
+    """Trained numbers: embeddings with their projection, blocks, pooler, and the masked-word and pair heads."""
+
+    embeddings: int
+    blocks: int
+    pooler: int
+    heads: int
+
+    @property
+    def encoder(self) -> int:
+        return self.embeddings + self.blocks
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+class Flops(NamedTuple):
+    """Floating-point operations of one row's forward pass; a multiply and an add are two.
+
+    Matrix products only, as is usual; biases, norms, activations and softmax add about one per cent.
+    """
+
+    projection: int
+    attention_dense: int
+    attention_scores: int
+    feed_forward: int
+    pooler: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+def parameters(config: AlbertConfig) -> Parameters:
+    hidden, inside, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
+    word_only = config.factorization == "word"
+    width = hidden if word_only else embedding
+    projection = config.is_projected * (embedding * hidden + (not word_only) * hidden)
+    rows = config.type_vocab_size + config.max_position_embeddings
+    embeddings = config.vocab_size * embedding + rows * width + 2 * width + projection
+    attention = 4 * (hidden * hidden + hidden) + 2 * hidden
+    feed_forward = 2 * hidden * inside + inside + hidden + 2 * hidden
+    steps = plan(config)
+    blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
+    masked_lm = hidden * width + width + 2 * width + config.vocab_size
+    return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
+
+
+def flops(config: AlbertConfig, length: int) -> Flops:
+    """Of one row of `length` tokens."""
+    hidden, steps = config.hidden_size, config.num_steps
+    return Flops(
+        projection=config.is_projected * 2 * length * config.embedding_size * hidden,
+        attention_dense=steps * 4 * 2 * length * hidden * hidden,
+        attention_scores=steps * 2 * 2 * length * length * hidden,
+        feed_forward=steps * 2 * 2 * length * hidden * config.intermediate_size,
+        pooler=2 * hidden * hidden,
+    )
+
+
+def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
+    """A table for people: one line a configuration, the paper's count where it has one (vocabulary of 30,000)."""
+    lines = [
+        f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
+        f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"
+    ]
+    for name, config in configs.items():
+        count, work = parameters(config), flops(config, length).total / 1e9
+        paper = f"{PAPER[name]}M" if name in PAPER else ""
+        lines.append(
+            f"{name:<22}{config.num_hidden_layers:>7}{config.hidden_size:>7}{config.embedding_size:>7}"
+            f"  {config.sharing:<10}{count.encoder:>13,}{count.encoder + count.pooler:>13,}{count.total:>13,}"
+            f"{paper:>7}{work:>15,.1f}"
+        )
+    return "\n".join(lines)
