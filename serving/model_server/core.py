@@ -78,10 +78,12 @@ class ServerCore:
             self._source.configure(models)
             failed = self._manager.wait_until_available(models, self.interrupted)
             if failed:
-                errors = ", ".join(f"{{{version} due to error: {version.error}}}" for version in failed)
+                errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
                 noun = "servable(s)" if first else "model(s)"
                 raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
             if not first:
+                for name, model in models.items():
+                    self._manager.wait_until_settled(name, model.version_labels.values(), self.interrupted)
                 self._labels = self._checked_labels(models)
 
     def _checked_labels(self, models: dict[str, ModelConfig]) -> dict[str, dict[str, int]]:

@@ -115,6 +115,15 @@ class Manager:
                     self._changed.wait(0.2)
         return [version for versions in failed.values() for version in versions]
 
+    def wait_until_settled(self, name: str, numbers: Iterable[int], interrupted: threading.Event) -> None:
+        """Waits while one of these versions is wanted and still loads."""
+        with self._changed:
+            while not self._closing and not interrupted.is_set():
+                versions = [self._versions.get(name, {}).get(number) for number in numbers]
+                if not any(v and v.aspired and v.state in (START, LOADING) for v in versions):
+                    return
+                self._changed.wait(0.2)
+
     def end_initial_load(self) -> None:
         """From here on loads take the small pool, so that a swap leaves the processors to requests."""
         with self._changed:

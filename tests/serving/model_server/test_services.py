@@ -1,0 +1,304 @@
+"""The other RPCs: Classify, Regress, MultiInference, metadata, status, reload and health."""
+
+import time
+
+import grpc
+import pytest
+import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
+    regression_pb2,
+)
+from tensorflow_serving.config import model_server_config_pb2
+
+from serving.model_server.status import ServingError
+
+CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
+
+
+def fill(request, signature, *values, model="default"):
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    for value in values:
+        request.input.example_list.examples.add().features.feature["x"].float_list.value.append(value)
+    return request
+
+
+def tasks(*pairs, values=(2.0,)):
+    request = inference_pb2.MultiInferenceRequest()
+    for signature, method in pairs:
+        task = request.tasks.add(method_name=method)
+        task.model_spec.name = "default"
+        task.model_spec.signature_name = signature
+    for value in values:
+        request.input.example_list.examples.add().features.feature["x"].float_list.value.append(value)
+    return request
+
+
+def test_classify(server):
+    response = server.predictions.Classify(fill(classification_pb2.ClassificationRequest(), "classify_x_to_y", 2.0, 3))
+    assert [[c.score for c in row.classes] for row in response.result.classifications] == [[3.0], [3.5]]
+    assert response.model_spec.signature_name == "classify_x_to_y"
+    assert response.model_spec.version.value == 123
+
+
+def test_regress(server):
+    response = server.predictions.Regress(fill(regression_pb2.RegressionRequest(), "regress_x_to_y", 2.0))
+    assert [entry.value for entry in response.result.regressions] == [3.0]
+
+
+def test_context_is_merged_into_every_example(server):
+    request = fill(regression_pb2.RegressionRequest(), "regress_x_to_y")
+    with_context = request.input.example_list_with_context
+    with_context.context.features.feature["x"].float_list.value.append(4.0)
+    with_context.examples.add()
+    with_context.examples.add().features.feature["x"].float_list.value.append(2.0)
+    response = server.predictions.Regress(request)
+    assert [entry.value for entry in response.result.regressions] == [4.0, 3.0]
+
+
+def test_classify_with_labels_and_scores(start_server, build, tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])
+    def label(inputs):
+        rows = tf.shape(inputs)[0]
+        return {
+            "classes": tf.tile([["no", "yes"]], [rows, 1]),
+            "scores": tf.tile([[0.25, 0.75]], [rows, 1]),
+        }
+
+    folder = build.function(tmp_path / "m" / "1", serving_default=label)
+    set_method(folder, "serving_default", CLASSIFY)
+    running = start_server(model_base_path=str(tmp_path / "m"))
+    response = running.predictions.Classify(fill(classification_pb2.ClassificationRequest(), "", 1.0))
+    (row,) = response.result.classifications
+    assert [(c.label, c.score) for c in row.classes] == [("no", 0.25), ("yes", 0.75)]
+    body = {"examples": [{"x": 1.0}]}
+    assert running.http("POST", "/v1/models/default:classify", body)[1] == {"results": [[["no", 0.25], ["yes", 0.75]]]}
+
+
+def set_method(folder, signature, method):
+    path = folder / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    saved_model.meta_graphs[0].signature_def[signature].method_name = method
+    path.write_bytes(saved_model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("rpc", "request_", "code", "message"),
+    [
+        ("Classify", fill(classification_pb2.ClassificationRequest(), "classify_x_to_y"), "INVALID_ARGUMENT",
+         "Input is empty."),
+        ("Classify", fill(classification_pb2.ClassificationRequest(), "S", 1.0), "INVALID_ARGUMENT",
+         "No signature was found with the name: S"),
+        ("Classify", fill(classification_pb2.ClassificationRequest(), "regress_x_to_y", 1.0), "INVALID_ARGUMENT",
+         f"Expected classification signature method_name to be {CLASSIFY}. Was: {REGRESS}"),
+        ("Classify", classification_pb2.ClassificationRequest(), "INVALID_ARGUMENT", "Missing ModelSpec"),
+        ("Regress", fill(regression_pb2.RegressionRequest(), "regress_x_to_y"), "INVALID_ARGUMENT", "Input is empty."),
+        ("Regress", fill(regression_pb2.RegressionRequest(), "classify_x_to_y", 1.0), "INVALID_ARGUMENT",
+         f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}"),
+        ("Regress", fill(regression_pb2.RegressionRequest(), "regress_x_to_y", 1.0, model="nobody"), "NOT_FOUND",
+         "Servable not found for request: Latest(nobody)"),
+        ("MultiInference", tasks(("regress_x_to_y", REGRESS), ("regress_x_to_y", REGRESS)), "INVALID_ARGUMENT",
+         "Duplicate evaluation of signature: regress_x_to_y"),
+        ("MultiInference", tasks(("S", REGRESS)), "INVALID_ARGUMENT",
+         "Requested signature not found in model graph: S"),
+        ("MultiInference", tasks(("regress_x_to_y", "tensorflow/serving/predict")), "UNIMPLEMENTED",
+         "Unsupported signature method_name: tensorflow/serving/predict"),
+        ("MultiInference", tasks(("regress_x_to_y", REGRESS), values=()), "INVALID_ARGUMENT", "Input is empty."),
+    ],
+)  # fmt: skip
+def test_refusals(server, error_of, rpc, request_, code, message):
+    assert error_of(getattr(server.predictions, rpc), request_) == (code, message)
+
+
+def test_multi_inference(server):
+    request = tasks(("regress_x_to_y", REGRESS), ("classify_x_to_y", CLASSIFY), ("regress_x2_to_y", REGRESS))
+    first, second, third = server.predictions.MultiInference(request).results
+    assert first.regression_result.regressions[0].value == 3.0
+    assert second.classification_result.classifications[0].classes[0].score == 3.0
+    assert third.regression_result.regressions[0].value == 3.0
+    assert [r.model_spec.signature_name for r in (first, second, third)] == [
+        "regress_x_to_y", "classify_x_to_y", "regress_x2_to_y",
+    ]  # fmt: skip
+
+
+def test_multi_inference_of_two_models_is_refused(server, error_of):
+    request = tasks(("regress_x_to_y", REGRESS), ("classify_x_to_y", CLASSIFY))
+    request.tasks[1].model_spec.name = "other"
+    assert error_of(server.predictions.MultiInference, request) == (
+        "INVALID_ARGUMENT",
+        "All ModelSpecs in a MultiInferenceRequest must access the same model name.",
+    )
+
+
+def metadata_request(*fields, model="default"):
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=fields)
+    request.model_spec.name = model
+    return request
+
+
+def test_metadata(server):
+    response = server.predictions.GetModelMetadata(metadata_request("signature_def"))
+    assert response.model_spec.version.value == 123
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    assert response.metadata["signature_def"].Unpack(signatures)
+    assert set(signatures.signature_def) == {
+        "serving_default", "classify_x_to_y", "regress_x_to_y", "regress_x2_to_y",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "message"),
+    [
+        (metadata_request(), "INVALID_ARGUMENT", "GetModelMetadataRequest must specify at least one metadata_field"),
+        (metadata_request("foo"), "INVALID_ARGUMENT", "Metadata field foo is not supported"),
+        (metadata_request("signature_def", model="nobody"), "NOT_FOUND",
+         "Servable not found for request: Latest(nobody)"),
+        (get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"]), "INVALID_ARGUMENT",
+         "Missing ModelSpec"),
+    ],
+)  # fmt: skip
+def test_metadata_refusals(server, error_of, request_, code, message):
+    assert error_of(server.predictions.GetModelMetadata, request_) == (code, message)
+
+
+def test_status(server, error_of):
+    request = get_model_status_pb2.GetModelStatusRequest()
+    assert error_of(server.models.GetModelStatus, request) == ("INVALID_ARGUMENT", "Missing ModelSpec")
+    request.model_spec.name = "default"
+    request.model_spec.version_label = "ignored"
+    (entry,) = server.models.GetModelStatus(request).model_version_status
+    assert (entry.version, entry.state, entry.status.error_code) == (123, entry.AVAILABLE, 0)
+    request.model_spec.version.value = 9
+    assert error_of(server.models.GetModelStatus, request) == (
+        "NOT_FOUND",
+        "Could not find version 9 of model default",
+    )
+
+
+def config(*models, **extra):
+    request = model_management_pb2.ReloadConfigRequest(**extra)
+    for name, base_path, platform in models:
+        request.config.model_config_list.config.add(name=name, base_path=str(base_path), model_platform=platform)
+    return request
+
+
+def test_reload_adds_and_removes_models(start_server, half_plus_two, build, tmp_path, error_of):
+    build.half_plus_two(tmp_path / "three" / "1", bias=3.0)
+    running = start_server(model_base_path=str(half_plus_two))
+    both = config(("default", half_plus_two, "tensorflow"), ("three", tmp_path / "three", "tensorflow"))
+    running.predict(2.0)
+    both.metric_names.append("/tensorflow/serving/request_count")
+    response = running.models.HandleReloadConfigRequest(both)
+    assert response.status.error_code == 0
+    assert response.metric[0].name == "/tensorflow/serving/request_count"
+    assert running.predict(2.0, model="three") == [4.0]
+    running.models.HandleReloadConfigRequest(config(("three", tmp_path / "three", "tensorflow")))
+    assert running.predict(2.0, model="three") == [4.0]
+    assert error_of(running.predict, 2.0)[0] == "NOT_FOUND"
+
+
+def test_reload_refusals(start_server, half_plus_two, tmp_path, error_of):
+    running = start_server(model_base_path=str(half_plus_two))
+    reload = running.models.HandleReloadConfigRequest
+    assert error_of(reload, model_management_pb2.ReloadConfigRequest()) == (
+        "INVALID_ARGUMENT",
+        "ServerModelConfig type not supported by HandleReloadConfigRequest. "
+        "Only ModelConfigList is currently supported",
+    )
+    assert error_of(reload, config(("m", "relative", "tensorflow"))) == (
+        "INVALID_ARGUMENT",
+        "Expected model m to have an absolute path or URI; got base_path()=relative",
+    )
+    assert error_of(reload, config(("m", "/a", "other"))) == (
+        "INVALID_ARGUMENT",
+        "Model m requests unsupported platform other",
+    )
+    code, message = error_of(reload, config(("m", "/a", "tensorflow"), ("m", "/b", "tensorflow")))
+    assert (code, "multiple times" in message) == ("INVALID_ARGUMENT", True)
+    code, message = error_of(reload, config(("default", half_plus_two, "other")))
+    assert (code, message.startswith("Illegal to change a model's platform")) == ("INVALID_ARGUMENT", True)
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    (tmp_path / "bad" / "1" / "saved_model.pb").write_bytes(b"no model")
+    both = config(("default", half_plus_two, "tensorflow"), ("bad", tmp_path / "bad", "tensorflow"))
+    code, message = error_of(reload, both)
+    assert code == "UNKNOWN"
+    assert message.startswith("1 model(s) did not become available: {{{name: bad version: 1} due to error:")
+    assert running.predict(2.0) == [3.0]
+
+
+def test_labels(start_server, build, tmp_path, error_of):
+    base = tmp_path / "m"
+    build.half_plus_two(base / "1", bias=2.0)
+    build.half_plus_two(base / "2", bias=3.0)
+    running = start_server(model_base_path=str(base))
+    request = config(("default", base, "tensorflow"))
+    model = request.config.model_config_list.config[0]
+    model.model_version_policy.all.SetInParent()
+    model.version_labels["stable"] = 1
+    running.models.HandleReloadConfigRequest(request)
+    assert running.predict(2.0, label="stable") == [3.0]
+    assert running.predict(2.0) == [4.0]
+    model.version_labels["canary"] = 9
+    assert error_of(running.models.HandleReloadConfigRequest, request) == (
+        "FAILED_PRECONDITION",
+        "Request to assign label to version 9 of model default, which is not currently available for inference",
+    )
+    assert running.predict(2.0, label="stable") == [3.0]
+    answer = running.http("POST", "/v1/models/default/labels/stable:predict", {"inputs": 2.0})
+    assert answer[1] == {"outputs": 3.0}
+
+
+def wait_for(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if condition():
+                return True
+        except grpc.RpcError:
+            pass
+        time.sleep(0.02)
+    return False
+
+
+def test_labels_at_start_need_the_flag(start_server, build, tmp_path, half_plus_two):
+    list_ = model_server_config_pb2.ModelServerConfig()
+    model = list_.model_config_list.config.add(
+        name="default", base_path=str(half_plus_two), model_platform="tensorflow"
+    )
+    model.version_labels["stable"] = 123
+    file = tmp_path / "models.config"
+    file.write_text(str(list_))
+    with pytest.raises(ServingError, match="not currently available for inference"):
+        start_server(model_config_file=str(file))
+    running = start_server(model_config_file=str(file), allow_version_labels_for_unavailable_models=True)
+    assert running.predict(2.0, label="stable") == [3.0]
+
+
+def test_config_file_is_read_again(start_server, build, tmp_path, half_plus_two):
+    build.half_plus_two(tmp_path / "three" / "1", bias=3.0)
+    entry = 'config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}'
+    file = tmp_path / "models.config"
+    file.write_text("model_config_list {" + entry.format("default", half_plus_two) + "}")
+    running = start_server(model_config_file=str(file), model_config_file_poll_wait_seconds=1)
+    file.write_text("not a config")
+    replacement = tmp_path / "new.config"
+    replacement.write_text("model_config_list {" + entry.format("three", tmp_path / "three") + "}")
+    replacement.rename(file)
+    assert wait_for(lambda: running.predict(2.0, model="three") == [4.0])
+
+
+def test_health(start_server, half_plus_two, server, error_of):
+    running = start_server(model_base_path=str(half_plus_two), enable_grpc_healthcheck_service=True)
+    check = health_pb2_grpc.HealthStub(running.channel).Check
+    for name in ("", "ModelService", "PredictionService"):
+        assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
+    assert error_of(check, health_pb2.HealthCheckRequest(service="other"))[0] == "NOT_FOUND"
+    plain = health_pb2_grpc.HealthStub(server.channel).Check
+    assert error_of(plain, health_pb2.HealthCheckRequest())[0] == "UNIMPLEMENTED"
