@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from serving.client.messages import read_prediction
 from serving.protos import PredictResponse
@@ -57,7 +58,7 @@ def largest_difference(reference: bytes, answer: bytes) -> float | None:
 def _read(answer: bytes) -> dict[str, np.ndarray] | None:
     try:
         return read_prediction(PredictResponse.FromString(answer))
-    except (ValueError, KeyError):
+    except (DecodeError, ValueError, KeyError):
         return None
 
 

@@ -14,8 +14,11 @@ p.under { color: #666; margin-top: 0; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 table { display: block; overflow-x: auto; }
 th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child, th:last-child, td:last-child { text-align: left; }
-tr.bad td { background: #fde8e6; } img { max-width: 100%; } pre { background: #f6f6f6; padding: 1em; overflow-x: auto; }
+.word { text-align: left; }
+tr.bad td { background: #fde8e6; }
+figure { margin: 1.5em 0; }
+img { max-width: 760px; width: 100%; }
+pre { background: #f6f6f6; padding: 1em; overflow-x: auto; }
 """
 _CAPTIONS = {
     "latency.png": "Latency against length. Shaded: 95 % bootstrap intervals.",
@@ -33,7 +36,7 @@ def page(report: dict, plots: dict[str, bytes]) -> str:
         f"<h1>{escape(model['name'])} version {model['version']}: latency over gRPC</h1>",
         f"<p class=under>{escape(under)}</p>",
         "<h2>Latency, milliseconds</h2>" + _table(table.latency_rows(report), bad),
-        "".join(f"<p>{escape(remark)}</p>" for remark in table.remarks(report)),
+        "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in table.remarks(report)) + "</ul>",
         "".join(_image(name, image) for name, image in plots.items()),
         "<h2>First calls, milliseconds</h2>" + _table(table.first_call_rows(report)),
         "<h2>Where the time goes</h2>" + _table(table.breakdown_rows(report)),
@@ -54,12 +57,17 @@ Intervals resample windows first, then samples in them.</p>"""
 
 
 def _table(rows: list[list[str]], bad: list[bool] | None = None) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
+    words = table.word_columns(rows)
+
+    def row_html(cells: list[str], tag: str) -> str:
+        kinds = [" class=word" if word else "" for word in words]
+        return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+
     body = ""
     for i, row in enumerate(rows[1:]):
         marked = " class=bad" if bad and bad[i] else ""
-        body += f"<tr{marked}>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-    return f"<table><tr>{head}</tr>{body}</table>"
+        body += f"<tr{marked}>{row_html(row, 'td')}</tr>"
+    return f"<table><tr>{row_html(rows[0], 'th')}</tr>{body}</table>"
 
 
 def _image(name: str, image: bytes) -> str:

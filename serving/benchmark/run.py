@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 from tqdm import tqdm
 
-from serving.benchmark import environment, find_rate, server_metrics
+from serving.benchmark import environment, find_rate, server_metrics, table
 from serving.benchmark.breakdown import breakdown, client_costs
 from serving.benchmark.in_process import InProcess
 from serving.benchmark.point import Load, Probe, measure, probe
@@ -113,8 +113,8 @@ class Benchmark:
 
     def _skip(self, name: str, length: int, error: UserError) -> None:
         self.skipped.append({"name": name, "length": length, "reason": str(error)})
-        self._bar.write(f"skipped {name}: {error}")
-        self._bar.total -= self._workload_seconds()
+        self._bar.write(f"skipped {name}: {table.shortened(str(error))}")
+        self._bar.total = max(self._bar.total - self._workload_seconds(), self._bar.n)
         self._bar.refresh()
 
     def _measure_workload(self, workload: Workload) -> None:

@@ -83,17 +83,12 @@ def bootstrap_percentiles(
     totals = np.zeros((len(windows), len(values)))
     for row, (value, count) in zip(totals, windows, strict=True):
         row[np.searchsorted(values, value)] = count
-    sizes = totals.sum(axis=1).astype(np.int64)
     picks = random.multinomial(len(windows), np.full(len(windows), 1 / len(windows)), size=_REPLICATES)
-    results = np.empty((_REPLICATES, len(percents)))
-    for replicate, times in enumerate(picks):
-        drawn = np.zeros(len(values))
-        for window in np.flatnonzero(times):
-            drawn += random.multinomial(sizes[window] * times[window], totals[window] / sizes[window])
-        cumulative = np.cumsum(drawn)
-        ranks = np.maximum(np.ceil(cumulative[-1] * np.asarray(percents) / 100), 1)
-        results[replicate] = values[np.searchsorted(cumulative, ranks)]
-    return results
+    weights = picks @ totals
+    drawn = random.multinomial(weights.sum(axis=1).astype(np.int64), weights / weights.sum(axis=1, keepdims=True))
+    cumulative = np.cumsum(drawn, axis=1)
+    ranks = np.maximum(np.ceil(cumulative[:, -1:] * np.asarray(percents) / 100), 1)
+    return values[(cumulative[:, None, :] < ranks[:, :, None]).sum(axis=2)]
 
 
 def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:

@@ -16,11 +16,19 @@ _BREAKDOWN = {
 }
 
 
+_LONGEST_MESSAGE = 160
+
+
 def figure(value: float | None) -> str:
     """Three significant digits; '-' where there is no figure to quote."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def shortened(message: str) -> str:
+    """The head of a message: servers name graph nodes at length; report.json keeps it whole."""
+    return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
 
 
 def verdict(point: dict) -> str:
@@ -81,7 +89,7 @@ def first_call_rows(report: dict) -> list[list[str]]:
 
 def remarks(report: dict) -> list[str]:
     """Sentences a reader needs beside the figures."""
-    lines = [f"skipped {skip['name']}: {skip['reason']}" for skip in report["skipped"]]
+    lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
     for found in report["found_rates"]:
         best = "no rate tried" if found["rate"] is None else f"{figure(found['rate'])} requests/s"
         because = f"; above it the {found['limited_by']} gave way" if found["limited_by"] else ""
@@ -94,7 +102,9 @@ def remarks(report: dict) -> list[str]:
     for point in report["points"]:
         if not point["stable"]:
             lines.append(f"{point['name']}: {point['stability']}")
-        lines += [f"{point['name']}: {status}: {error['message']}" for status, error in point["errors"].items()]
+        lines += [
+            f"{point['name']}: {status}: {shortened(error['message'])}" for status, error in point["errors"].items()
+        ]
     before = report["model"]["requests_before"]
     if before == 0:
         lines.append("the very first call above was the model's first since it was loaded")
@@ -109,10 +119,16 @@ def console_text(report: dict) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+def word_columns(rows: list[list[str]]) -> list[bool]:
+    """Which columns hold words: the first, and those without a figure under their heading."""
+    columns = list(zip(*rows[1:], strict=True))
+    return [i == 0 or not any(cell[:1].isdigit() or cell == "-" for cell in column) for i, column in enumerate(columns)]
+
+
 def align(rows: list[list[str]]) -> str:
     """Columns of words to the left, of figures to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    words = [not any(row[i][:1].isdigit() or row[i] == "-" for row in rows[1:]) or i == 0 for i in range(len(widths))]
+    words = word_columns(rows)
     lines = [
         "  ".join(
             cell.ljust(width) if word else cell.rjust(width)

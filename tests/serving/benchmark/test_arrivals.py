@@ -1,0 +1,34 @@
+"""Due times: exact for constant rates, a Poisson process for random ones."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from serving.benchmark import arrivals
+
+
+@pytest.mark.parametrize("rate", [0.5, 3.0, 250.0])
+def test_constant_is_evenly_spaced(rate):
+    due = arrivals.constant(rate, 20.0)
+    assert len(due) == round(20 * rate) and due[0] == 0
+    np.testing.assert_allclose(np.diff(due), 1 / rate)
+
+
+def test_poisson_gaps_are_exponential():
+    due = arrivals.poisson(200.0, 100.0, seed=1)
+    gaps = np.diff(due)
+    assert abs(len(due) - 20_000) < 4 * np.sqrt(20_000)
+    assert stats.kstest(gaps, "expon", args=(0, 1 / 200)).pvalue > 1e-3
+    # Independent of one another: what tells a Poisson process from any other with such gaps.
+    assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < 0.03
+    assert (gaps >= 0).all() and due[-1] < 100
+
+
+def test_poisson_is_its_seed():
+    np.testing.assert_array_equal(arrivals.poisson(50, 5, seed=3), arrivals.poisson(50, 5, seed=3))
+    assert not np.array_equal(arrivals.poisson(50, 5, seed=3)[:20], arrivals.poisson(50, 5, seed=4)[:20])
+
+
+def test_poisson_keeps_its_rate_when_few_are_expected():
+    counts = [len(arrivals.poisson(0.5, 4.0, seed=seed)) for seed in range(2000)]
+    assert abs(np.mean(counts) - 2) < 0.15 and abs(np.var(counts) - 2) < 0.3

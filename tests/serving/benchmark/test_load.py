@@ -1,0 +1,191 @@
+"""Closed and open loops against servers that answer, stall, fail, drop and answer wrongly."""
+
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.benchmark import answers, arrivals
+from serving.benchmark.load import Driver, Samples, Share
+from serving.benchmark.point import generator_lag
+from serving.benchmark.stand_in import StandIn, constant_answer
+from serving.client import Connection
+
+ANSWER = constant_answer()
+
+
+def drive(server, due=None, clients=0, requests=(b"",), references=None, timeout_s=10.0, seconds=0.4, **settings):
+    driver = Driver(Connection(server.target, attempts=1))
+    references = [None] * len(requests) if references is None else references
+    share = Share(
+        requests, references, timeout_s, time.perf_counter() + 0.02, seconds, clients=clients, due=due,
+        item_step=max(clients, 1), **settings,
+    )  # fmt: skip
+    try:
+        return driver.run(share)
+    finally:
+        driver.close()
+
+
+class Recorder:
+    """Notes the requests it gets and how many at once."""
+
+    def __init__(self, seconds=0.0):
+        self.seen, self.most, self._now, self._lock, self._seconds = [], 0, 0, threading.Lock(), seconds
+
+    def __call__(self, request, context):
+        with self._lock:
+            self.seen.append(request)
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(self._seconds)
+        with self._lock:
+            self._now -= 1
+        return ANSWER
+
+
+def test_open_loop_sends_every_request_once_in_turn_and_not_early():
+    recorder = Recorder()
+    requests = [bytes([i]) for i in range(3)]
+    with StandIn(recorder, threads=1) as server:
+        samples = drive(server, due=arrivals.constant(100, 0.3), requests=requests)
+    assert len(samples.due) == 30 and sorted(recorder.seen) == sorted(requests * 10)
+    assert samples.item.tolist() == [0, 1, 2] * 10
+    assert (samples.code == 0).all()
+    assert (samples.sent >= samples.due).all() and (samples.done >= samples.sent).all()
+
+
+def test_closed_loop_keeps_as_many_in_flight_as_there_are_clients():
+    recorder = Recorder(seconds=0.02)
+    with StandIn(recorder, threads=8) as server:
+        samples = drive(server, clients=3)
+    assert recorder.most == 3
+    assert len(samples.due) == len(recorder.seen)
+    # Each client waits for its answer: no more than one request each 20 ms.
+    assert len(samples.due) <= 3 * (0.4 / 0.02 + 1)
+    np.testing.assert_array_equal(samples.due, samples.sent)
+
+
+def test_closed_loop_goes_on_for_the_least_number_of_requests():
+    with StandIn(Recorder(seconds=0.01)) as server:
+        samples = drive(server, clients=1, seconds=0.05, least_requests=40, longest_seconds=20.0)
+        cut = drive(server, clients=1, seconds=0.05, least_requests=1000, longest_seconds=0.2)
+    assert 40 <= len(samples.due) <= 41
+    assert len(cut.due) < 100
+
+
+class StallOnce:
+    """Every request takes 2 ms, on one thread; the 20th takes a second."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, request, context):
+        self.calls += 1
+        time.sleep(1.0 if self.calls == 20 else 0.002)
+        return ANSWER
+
+
+def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one():
+    """Coordinated omission: in the stalled second the closed loop's client asks nothing, and records one sample."""
+    with StandIn(StallOnce(), threads=1) as server:
+        closed = drive(server, clients=1, seconds=2.0)
+    with StandIn(StallOnce(), threads=1) as server:
+        opened = drive(server, due=arrivals.constant(100, 2.0))
+    closed_ms, opened_ms = ((samples.done - samples.due) * 1000 for samples in (closed, opened))
+    assert (closed_ms > 100).sum() == 1 and np.percentile(closed_ms, 90) < 100
+    # 100 requests were due in the stalled second, and waited from then.
+    assert (opened_ms > 100).sum() > 60
+    assert np.percentile(opened_ms, 90) > 400
+
+
+def test_latency_counts_from_when_a_request_was_due():
+    due, sent, done = np.array([0.0, 1.0]), np.array([0.0, 1.5]), np.array([0.1, 1.6])
+    samples = Samples(due, sent, done, np.zeros(2, np.uint8), np.zeros(2, int))
+    assert ((samples.done - samples.due) * 1000).tolist() == pytest.approx([100, 600])
+
+
+def lagging(late_ms, of=200, late=10, latency_ms=5.0):
+    due = np.arange(of) / 100
+    sent = due.copy()
+    sent[:late] += late_ms / 1000
+    return Samples(due, sent, sent + latency_ms / 1000, np.zeros(of, np.uint8), np.zeros(of, int))
+
+
+@pytest.mark.parametrize(
+    ("samples", "valid"),
+    [
+        (lagging(0.5), True),
+        (lagging(3.0), False),
+        (lagging(3.0, late=1), True),
+        # Three milliseconds late do not matter beside a hundred.
+        (lagging(3.0, latency_ms=100.0), True),
+    ],
+)
+def test_a_run_is_invalid_when_the_generator_fell_behind(samples, valid):
+    lag = generator_lag(samples, (samples.done - samples.due) * 1000)
+    assert lag["valid"] is valid
+    assert lag["lag_ms"]["max"] == pytest.approx(((samples.sent - samples.due) * 1000).max())
+
+
+def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
+    real_sleep = time.sleep
+    monkeypatch.setattr("serving.benchmark.load.time.sleep", lambda seconds: real_sleep(seconds + 0.02))
+    with StandIn() as server:
+        samples = drive(server, due=arrivals.constant(100, 0.5))
+    assert not generator_lag(samples, (samples.done - samples.due) * 1000)["valid"]
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_errors_are_counted_by_status(loop):
+    calls = []
+
+    def unreliable(request, context):
+        calls.append(1)
+        if len(calls) % 4 == 0:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
+        return ANSWER
+
+    with StandIn(unreliable, threads=1) as server:
+        loops = {"open": {"due": arrivals.constant(100, 0.4)}, "closed": {"clients": 1}}
+        samples = drive(server, **loops[loop])
+    assert len(samples.code) == len(calls)
+    assert (samples.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).sum() == len(calls) // 4
+    assert (samples.code == 0).sum() == len(calls) - len(calls) // 4
+    assert samples.messages == {8: "Server Threadpool Exhausted"}
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_late_answers_are_deadline_errors(loop):
+    with StandIn(Recorder(seconds=0.3), threads=8) as server:
+        loops = {"open": {"due": arrivals.constant(10, 0.4)}, "closed": {"clients": 2}}
+        samples = drive(server, timeout_s=0.1, **loops[loop])
+    assert len(samples.code) and (samples.code == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]).all()
+
+
+def test_a_server_that_dies_leaves_errors_not_a_hang():
+    server = StandIn(Recorder(seconds=0.001))
+    server.__enter__()
+    stopper = threading.Timer(0.3, lambda: server.__exit__())
+    stopper.start()
+    samples = drive(server, due=arrivals.constant(100, 0.8))
+    stopper.join()
+    assert (samples.code[:10] == 0).all() and (samples.code[-10:] != 0).all()
+
+
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_wrong_answers_are_found_while_measuring(loop):
+    calls = []
+
+    def liar(request, context):
+        calls.append(1)
+        return constant_answer((0.9, 0.1)) if len(calls) % 5 == 0 else ANSWER
+
+    with StandIn(liar, threads=1) as server:
+        loops = {"open": {"due": arrivals.constant(100, 0.4)}, "closed": {"clients": 1}}
+        samples = drive(server, references=[ANSWER], **loops[loop])
+    checked = answers.check(samples.differing, [ANSWER])
+    assert checked["wrong"] == len(calls) // 5 > 0
+    assert checked["worst_difference"] == pytest.approx(0.65)

@@ -1,0 +1,100 @@
+"""Percentiles, histograms, intervals and verdicts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.benchmark import statistics
+
+latencies = st.lists(st.floats(0.002, 100_000), min_size=1, max_size=200).map(np.array)
+
+
+@settings(max_examples=100, deadline=None)
+@given(latencies, st.sampled_from(statistics.PERCENTILES))
+def test_percentile_is_the_smallest_value_that_covers_the_share(values, percent):
+    found = statistics.percentile(np.sort(values), percent)
+    assert found in values
+    assert (values <= found).mean() >= percent / 100 - 1e-9
+    assert (values < found).mean() < percent / 100
+
+
+def test_percentiles_of_one_to_a_thousand():
+    ordered = np.arange(1, 1001, dtype=float)
+    assert [statistics.percentile(ordered, p) for p in (50, 90, 99, 99.9)] == [500, 900, 990, 999]
+
+
+@pytest.mark.parametrize(("percent", "needed"), [(50.0, 20), (90.0, 100), (95.0, 200), (99.0, 1000), (99.9, 10_000)])
+def test_a_percentile_is_quoted_only_with_ten_samples_beyond(percent, needed):
+    assert statistics.samples_needed(percent) == needed
+    name = statistics.percentile_name(percent)
+    assert statistics.summarise(np.ones(needed - 1))[name] is None
+    assert statistics.summarise(np.ones(needed))[name] == 1
+
+
+def test_nothing_measured_is_nothing_quoted():
+    assert set(statistics.summarise(np.empty(0)).values()) == {None}
+
+
+@settings(max_examples=60, deadline=None)
+@given(latencies)
+def test_histogram_keeps_every_sample_to_three_digits(values):
+    decoded, counts = statistics.decode_histogram(statistics.encode_histogram(values))
+    assert counts.sum() == len(values)
+    np.testing.assert_allclose(np.repeat(decoded, counts), np.sort(values), rtol=2e-3, atol=1e-3)
+
+
+def test_histogram_is_readable_by_the_library():
+    from hdrh.histogram import HdrHistogram
+
+    values = np.linspace(1, 100, 5000)
+    read = HdrHistogram.decode(statistics.encode_histogram(values))
+    assert read.get_value_at_percentile(99) == pytest.approx(99_000, rel=2e-3)
+
+
+def windows_of(random, count, size, spread=0.0):
+    return [random.lognormal(2 + spread * random.normal(), 0.4, size) for _ in range(count)]
+
+
+def histograms(windows):
+    return [statistics.decode_histogram(statistics.encode_histogram(window)) for window in windows]
+
+
+@pytest.mark.parametrize("percent", [50.0, 90.0])
+def test_intervals_cover_the_truth_about_as_often_as_they_say(percent):
+    random = np.random.default_rng(0)
+    truth = float(np.exp(2 + 0.4 * {50.0: 0.0, 90.0: 1.2815515655}[percent]))
+    hits = 0
+    for _ in range(60):
+        low, high = statistics.intervals(windows_of(random, 10, 300))[statistics.percentile_name(percent)]
+        hits += low <= truth <= high
+    # Binomial(60, 0.95) falls below 50 once in ten thousand runs; an interval half as wide would cover 67 %, so 40.
+    assert hits >= 50
+
+
+def test_windows_that_differ_widen_the_interval():
+    random = np.random.default_rng(1)
+    steady, unsteady = (windows_of(random, 10, 500, spread) for spread in (0.0, 0.3))
+    widths = []
+    for windows in (steady, unsteady):
+        low, high = statistics.intervals(windows)["p50"]
+        widths.append(high - low)
+    assert widths[1] > 3 * widths[0]
+
+
+def test_bootstrap_is_reproducible_and_survives_an_empty_window():
+    windows = histograms(windows_of(np.random.default_rng(2), 4, 100))
+    first, second = (statistics.bootstrap_percentiles(windows, [50.0], seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert statistics.intervals([np.ones(30), np.empty(0)])["p50"] == [pytest.approx(1, rel=1e-3)] * 2
+    assert statistics.intervals([np.empty(0)])["p50"] is None
+
+
+def test_stability():
+    steady = [np.full(50, 10.0)] * 5
+    assert statistics.stability(steady).stable is True
+    drifting = [np.full(50, 10.0 + i) for i in range(5)]
+    verdict = statistics.stability(drifting)
+    assert verdict.stable is False and "17%" in verdict.reason
+    assert statistics.stability(steady[:2]).stable is None
+    assert statistics.stability([*steady, np.full(3, 10.0)]).stable is None
