@@ -13,11 +13,11 @@ from tqdm import tqdm
 
 from tfrecords import corpus, files, runners
 from tfrecords.errors import UserError
+from tfrecords.manifest import MANIFEST, PARTS, SPLITS
 from tfrecords.tokenizer import Tokenizer
-from tfrecords.manifest import MANIFEST, SPLITS
 from tfrecords.writer import BuildConfig, ChunkBuilder, part_path
 
-_PARTS, _RUN = ".parts", "run.json"
+_RUN = "run.json"
 _FORMAT_VERSION = 1
 
 
@@ -45,13 +45,19 @@ def build(
         manifest = files.read_json(folder / MANIFEST)
         print(f"'{folder}' is complete already: {_counts(manifest)}")
         return manifest
-    parts = folder / _PARTS
+    parts = folder / PARTS
     parts.mkdir(exist_ok=True)
     files.write_json(parts / _RUN, description)
     start = time.monotonic()
-    reports = _build_parts(paths, parts, tokenizer, config, workers)
-    tokenizer.save(folder)
-    manifest = _assemble(folder, parts, description, reports, config)
+    try:
+        reports = _build_parts(paths, parts, tokenizer, config, workers)
+        tokenizer.save(folder)
+        manifest = _assemble(folder, parts, description, reports, config)
+    except OSError as error:
+        raise UserError(
+            f"cannot write to '{folder}': {error.strerror or error}; mend that, and the same command goes on where this "
+            "one stopped"
+        ) from error
     text_bytes = sum(report["text_bytes"] for report in reports)
     seconds = time.monotonic() - start
     print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
@@ -83,8 +89,8 @@ def _standing_description(folder: Path) -> dict[str, Any] | None:
     if (folder / MANIFEST).exists():
         manifest = files.read_json(folder / MANIFEST)
         return {key: value for key, value in manifest.items() if key != "splits"}
-    if (folder / _PARTS / _RUN).exists():
-        return files.read_json(folder / _PARTS / _RUN)
+    if (folder / PARTS / _RUN).exists():
+        return files.read_json(folder / PARTS / _RUN)
     return None
 
 
@@ -95,7 +101,7 @@ def _refuse_or_clear(folder: Path, standing: dict, wanted: dict, overwrite: bool
         raise UserError(f"'{folder}' holds records built with {change}; give another --output_dir, or --overwrite")
     # The manifest first: without it nobody trusts the rest.
     (folder / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(folder / _PARTS, ignore_errors=True)
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
     for split in SPLITS:
         for path in folder.glob(f"{split}-*-of-*.tfrecord*"):
             path.unlink()

@@ -19,17 +19,6 @@ from tfrecords.randomness import derive
 from tfrecords.records import encode_records
 
 MASKINGS = ("static", "dynamic")
-STATIC_FEATURES = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "token_boundary",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
-DYNAMIC_FEATURES = ("input_ids", "segment_ids", "token_boundary", "next_sentence_labels")
 
 
 @dataclass(frozen=True)
@@ -99,6 +88,10 @@ class Examples:
     labels: np.ndarray
     keys: np.ndarray
 
+    def take(self, rows: np.ndarray) -> "Examples":
+        """The examples at these indices, in this order."""
+        return Examples(*(array[rows] for array in vars(self).values()))
+
 
 def build_examples(
     config: ExampleConfig,
@@ -159,8 +152,8 @@ def _lay_out(ids, spans, sequence, cls_id, sep_id):
     return input_ids, lengths, second_starts
 
 
-def encode_examples(config: ExampleConfig, vocabulary: MaskingVocabulary, batch: Examples, order: np.ndarray) -> bytes:
-    """TFRecord bytes of the examples in `order` (int64 indices into the batch), masked if the masking is static."""
+def encode_examples(config: ExampleConfig, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
+    """TFRecord bytes of a batch, masked if the masking is static."""
     examples, sequence = batch.input_ids.shape
     columns = np.arange(sequence)
     present = columns < batch.lengths[:, None]
@@ -173,21 +166,15 @@ def encode_examples(config: ExampleConfig, vocabulary: MaskingVocabulary, batch:
     if config.masking == "dynamic":
         features["input_ids"] = batch.input_ids
         counts = dict.fromkeys(features, batch.lengths) | {"next_sentence_labels": np.ones(examples, np.int32)}
-    else:
-        masked, positions, originals, predicted = mask_examples(
-            batch.input_ids, batch.lengths, batch.keys, config.masking_rule, vocabulary
-        )
-        weights = np.arange(positions.shape[1]) < predicted[:, None]
-        features |= {
-            "input_ids": masked,
-            "input_mask": present,
-            "masked_lm_positions": positions,
-            "masked_lm_ids": originals,
-            "masked_lm_weights": weights.astype(np.float32),
-        }
-        counts = {name: np.full(examples, array.shape[1]) for name, array in features.items()}
-    typed = {
-        name: (array if array.dtype == np.float32 else array.astype(np.int32), counts[name])
-        for name, array in features.items()
+        return encode_records(features, counts)
+    masked, positions, originals, predicted = mask_examples(
+        batch.input_ids, batch.lengths, batch.keys, config.masking_rule, vocabulary
+    )
+    features |= {
+        "input_ids": masked,
+        "input_mask": present,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": originals,
+        "masked_lm_weights": (np.arange(positions.shape[1]) < predicted[:, None]).astype(np.float32),
     }
-    return encode_records(typed, order).tobytes()
+    return encode_records(features, {name: np.full(examples, array.shape[1]) for name, array in features.items()})

@@ -3,7 +3,6 @@
 import glob
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from tfrecords.errors import UserError
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
+# Where the parts of a build lie that is not finished.
+PARTS = ".parts"
 
 
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
@@ -86,7 +87,7 @@ _SAME = (
 
 def _read(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
-        parts = folder / ".parts"
+        parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"
         raise UserError(f"'{folder}' has no {MANIFEST}; {mend}: python -m tfrecords.create_pretraining_data")
     manifest = files.read_json(folder / MANIFEST)

@@ -15,22 +15,28 @@ _INT64_LIST, _FLOAT_LIST = 0x1A, 0x12  # protobuf tags of tf.train.Feature's fie
 _HEADER, _FOOTER = 12, 4
 
 
-def encode_records(features: Mapping[str, tuple[np.ndarray, np.ndarray]], order: np.ndarray) -> np.ndarray:
-    """Bytes (uint8) of a TFRecord file with one tf.train.Example for each row in `order`.
+def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.ndarray]) -> bytes:
+    """A TFRecord file with one tf.train.Example for each row.
 
-    features: by name, (values [examples, width], how many of each row to write [examples]); int32 values become an
-    Int64List, float32 ones a FloatList.
+    features: arrays [examples, width] by name; float32 ones become a FloatList, whole numbers (from 0 to 2**31 - 1)
+    and bools an Int64List. counts: [examples] by name, how many values of each row to write.
     """
     names = sorted(features)
-    arrays = [np.ascontiguousarray(features[name][0]) for name in names]
-    values = np.concatenate([array.view(np.int32) for array in arrays], axis=1)
-    counts = np.stack([features[name][1] for name in names], axis=1).astype(np.int64)
-    columns = np.cumsum([0] + [array.shape[1] for array in arrays])
-    tags = np.array([_FLOAT_LIST if array.dtype == np.float32 else _INT64_LIST for array in arrays], np.uint8)
+    is_float = np.array([features[name].dtype == np.float32 for name in names])
+    values = np.concatenate(
+        [features[name].view(np.int32) if floats else features[name].astype(np.int32, copy=False)
+         for name, floats in zip(names, is_float)], axis=1)  # fmt: skip
+    columns = np.cumsum([0] + [features[name].shape[1] for name in names])
     encoded = [name.encode() for name in names]
-    name_bytes = np.frombuffer(b"".join(encoded), np.uint8)
-    name_splits = np.cumsum([0] + [len(name) for name in encoded])
-    return _encode(values, counts, columns, tags, name_bytes, name_splits, order, _CRC_TABLES)
+    return _encode(
+        values,
+        np.stack([counts[name] for name in names], axis=1).astype(np.int64),
+        columns,
+        np.where(is_float, _FLOAT_LIST, _INT64_LIST).astype(np.uint8),
+        np.frombuffer(b"".join(encoded), np.uint8),
+        np.cumsum([0] + [len(name) for name in encoded]),
+        _CRC_TABLES,
+    ).tobytes()
 
 
 def _crc_tables() -> np.ndarray:
@@ -48,14 +54,14 @@ _CRC_TABLES = _crc_tables()
 
 
 @compiled
-def _encode(values, counts, columns, tags, name_bytes, name_splits, order, crc_tables):
+def _encode(values, counts, columns, tags, name_bytes, name_splits, crc_tables):
     features = len(tags)
     # 10 bytes hold any varint; 64 a feature hold its tags, lengths and more.
     fixed = _HEADER + _FOOTER + 16 + len(name_bytes) + 64 * features
     out = np.empty(1 << 16, np.uint8)
     end = 0
     payloads = np.empty(features, np.int64)
-    for row in order:
+    for row in range(len(values)):
         body = 0
         for f in range(features):
             payloads[f] = _payload_size(values[row], columns[f], counts[row, f], tags[f])

@@ -1,5 +1,6 @@
 """Where chunks are built: in this process or in several on this machine. All give the same parts."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ from concurrent import futures
 from typing import Any
 
 from tfrecords.corpus import Chunk
+from tfrecords.errors import UserError
 from tfrecords.writer import ChunkBuilder
 
 _builder: ChunkBuilder
@@ -17,40 +19,41 @@ _builder: ChunkBuilder
 def run_local(
     builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (chunk number, report) as they are done. At most two chunks a worker are in memory at a time."""
+    """Yields (chunk number, report) as they are done; at most one chunk more than there are workers is in memory."""
     chunks = iter(chunks)
-    first = next(chunks, None)
-    second = next(chunks, None) if first and workers > 1 else None
-    if second is None:
-        # One chunk, or one worker: a process more would only cost its start.
-        for number, chunk in ([first] if first else []) if workers > 1 else _again(first, chunks):
+    head = list(itertools.islice(chunks, 2))
+    if workers == 1 or len(head) < 2:
+        # A process for a single chunk would cost its start and gain nothing.
+        for number, chunk in itertools.chain(head, chunks):
             yield number, builder.build(number, chunk)
-        return
-    yield from _run_processes(builder, _again(first, _again(second, chunks)), workers)
+    else:
+        yield from _run_processes(builder, itertools.chain(head, chunks), workers)
 
 
-def _again(first, rest):
-    if first is not None:
-        yield first
-        yield from rest
-
-
-def _run_processes(builder, chunks, workers):
+def _run_processes(
+    builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    # Spawned, not forked: the caller may have TensorFlow's threads running.
     context = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(workers, context, _start_worker, (builder,)) as pool:
+        running: dict[futures.Future, int] = {}
         try:
-            running: dict[futures.Future, int] = {}
             for number, chunk in chunks:
                 running[pool.submit(_build, number, chunk)] = number
-                if len(running) >= workers + 1:
+                if len(running) > workers:
                     yield from _finished(running, futures.FIRST_COMPLETED)
             yield from _finished(running, futures.ALL_COMPLETED)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        except futures.process.BrokenProcessPool as error:
+            raise UserError(
+                "a worker process died, perhaps for want of memory; the same command goes on where this one stopped "
+                "(fewer --workers need less)"
+            ) from error
+        finally:
+            for future in running:
+                future.cancel()
 
 
-def _finished(running, when):
+def _finished(running: dict[futures.Future, int], when: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for future in futures.wait(running, return_when=when).done:
         yield running.pop(future), future.result()
 
@@ -58,7 +61,7 @@ def _finished(running, when):
 def _start_worker(builder: ChunkBuilder) -> None:
     global _builder
     _builder = builder
-    # Ctrl-C is the parent's to handle.
+    # Ctrl-C is the parent's to handle; and a worker must not outlive a parent that was killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

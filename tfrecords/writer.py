@@ -7,6 +7,7 @@ folder with a manifest is complete.
 
 import hashlib
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,15 +16,16 @@ import numpy as np
 
 from tfrecords import corpus, files
 from tfrecords.errors import UserError
-from tfrecords.examples import ExampleConfig, build_examples, encode_examples
+from tfrecords.examples import ExampleConfig, Examples, build_examples, encode_examples
 from tfrecords.manifest import SPLITS
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import derive
 from tfrecords.tokenizer import Tokenizer
 
-
 # Purposes of keys that belong to no single copy of a document.
 _HELD_OUT, _SHUFFLE = -1, -2
+# Examples encoded at once: few enough that their arrays stay in the processor's cache.
+_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -84,28 +86,30 @@ class ChunkBuilder:
         files.write_json(part_path(self.parts, number, "done.json"), report)
         return report
 
-    def _build_split(self, number: int, split: str, documents: list[list[str]], numbers: np.ndarray) -> dict[str, int]:
-        ids, sentence_splits = self.tokenizer.encode_batch([s for document in documents for s in document])
-        document_splits = np.cumsum([0] + [len(document) for document in documents])
+    def _build_split(self, number: int, split: str, documents: list[list[str]], numbers: np.ndarray) -> dict[str, Any]:
         examples = tokens = 0
         with files.replacing(part_path(self.parts, number, split)) as temporary, open(temporary, "wb") as file:
             writer = _HashingWriter(file, self.config.gzip)
-            for copy in range(self.config.examples.dupe_factor):
-                batch = build_examples(
-                    self.config.examples, self.vocabulary, ids, sentence_splits, document_splits, numbers, copy
-                )
-                order = np.argsort(derive(self.config.examples.seed, _SHUFFLE, copy, np.arange(len(batch.lengths))))
-                writer.write(encode_examples(self.config.examples, self.vocabulary, batch, order))
+            for batch in self._batches(documents, numbers):
+                writer.write(encode_examples(self.config.examples, self.vocabulary, batch))
                 examples += len(batch.lengths)
                 tokens += int(batch.lengths.sum())
             writer.finish()
-        return {
-            "documents": len(documents),
-            "examples": examples,
-            "tokens": tokens,
-            "bytes": writer.bytes,
-            "sha256": writer.sha256,
-        }
+        counts = {"documents": len(documents), "examples": examples, "tokens": tokens}
+        return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
+
+    def _batches(self, documents: list[list[str]], numbers: np.ndarray) -> Iterator[Examples]:
+        """The examples of all passes over these documents, shuffled within each pass."""
+        if not documents:
+            return
+        config = self.config.examples
+        ids, sentence_splits = self.tokenizer.encode_batch([s for document in documents for s in document])
+        document_splits = np.cumsum([0] + [len(document) for document in documents])
+        for copy in range(config.dupe_factor):
+            examples = build_examples(config, self.vocabulary, ids, sentence_splits, document_splits, numbers, copy)
+            order = np.argsort(derive(config.seed, _SHUFFLE, copy, numbers[0], np.arange(len(examples.lengths))))
+            for start in range(0, len(order), _BLOCK):
+                yield examples.take(order[start : start + _BLOCK])
 
 
 class _HashingWriter:

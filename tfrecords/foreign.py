@@ -1,0 +1,66 @@
+"""Records that another program wrote: what a manifest would say of them, found in the files."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfrecords.errors import UserError
+
+_WIDTHS = {
+    "max_seq_length": ("input_ids", "input_mask", "segment_ids"),
+    "max_predictions_per_seq": ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+}
+
+
+def describe_foreign(paths: list[Path]) -> dict[str, Any]:
+    """A manifest with what can be known: masking "static", the lengths of the first record, and every file's examples.
+
+    Raises UserError when the files do not hold static pre-training examples with google-research/albert's features.
+    """
+    features = _first_record(paths)
+    description: dict[str, Any] = {"masking": "static"}
+    for key, names in _WIDTHS.items():
+        widths = {len(_values(features[name])) if name in features else 0 for name in names}
+        if len(widths) > 1 or 0 in widths:
+            raise UserError(
+                f"'{paths[0]}' holds no pre-training examples: they have {', '.join(names)} of one length; "
+                "build some with python -m tfrecords.create_pretraining_data"
+            )
+        description[key] = widths.pop()
+    files = [{"name": path.name, "examples": _count_records(path), "bytes": path.stat().st_size} for path in paths]
+    return description | {"splits": {"train": {"files": files, "examples": sum(file["examples"] for file in files)}}}
+
+
+def _values(feature: tf.train.Feature) -> Any:
+    return feature.float_list.value or feature.int64_list.value
+
+
+def _first_record(paths: list[Path]) -> Any:
+    for path in paths:
+        try:
+            for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
+                return tf.train.Example.FromString(record.numpy()).features.feature
+        except Exception as error:  # tf.errors.* and protobuf's own
+            raise UserError(f"'{path}' is not a TFRecord file of tf.train.Example; check the name") from error
+    raise UserError(f"'{paths[0]}' holds no record; build the records anew")
+
+
+def _compression(path: Path) -> str:
+    return "GZIP" if path.suffix == ".gz" else ""
+
+
+def _count_records(path: Path) -> int:
+    """Walks over the frames of the file without reading what is in them."""
+    if _compression(path):
+        return sum(1 for _ in tf.data.TFRecordDataset(str(path), "GZIP"))
+    count, size = 0, path.stat().st_size
+    with open(path, "rb") as file:
+        while header := file.read(8):
+            end = file.tell() + 4 + struct.unpack("<Q", header.ljust(8, b"\0"))[0] + 4
+            if len(header) < 8 or end > size:
+                raise UserError(f"'{path}' is cut off after {count} records; copy it again or build it anew")
+            file.seek(end)
+            count += 1
+    return count

@@ -1,0 +1,132 @@
+"""Shows what is in records: some examples as text, and the statistics of a sample or of everything.
+
+python -m tfrecords.inspect_examples --input=data --examples=2 --output_dir=inspection
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.manifest import MANIFEST, find_records, read_manifest
+from tfrecords.script import run_main
+from tfrecords.statistics import LONGEST_RUN, Statistics, readable
+from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
+
+_INPUT = flags.DEFINE_string("input", None, "Folder or comma-separated globs of record files.")
+_SPLIT = flags.DEFINE_enum("split", "train", ("train", "eval"), "Which of a folder's files.")
+_TOKENIZER = flags.DEFINE_string("tokenizer", None, "Tokenizer, where the folder of the records holds none.")
+_EXAMPLES = flags.DEFINE_integer("examples", 3, "Examples to print.", 0)
+_SAMPLE = flags.DEFINE_integer("sample", 10000, "Examples to count; 0 counts all, and checks every file's checksum.", 0)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder for statistics.json and statistics.png.")
+_SEED = flags.DEFINE_integer("seed", 0, "Masks of dynamic records.")
+
+
+def main() -> None:
+    # Only here: --help and wrong flags need no TensorFlow.
+    from tfrecords.reader import manifest_of, read_examples
+
+    folder = files.make_output_dir(_OUTPUT_DIR.value) if _OUTPUT_DIR.value else None
+    paths = find_records(_INPUT.value, _SPLIT.value)
+    manifest = manifest_of(paths)
+    if _SAMPLE.value == 0:
+        _check_sums(paths, manifest)
+    tokenizer = load_tokenizer(_TOKENIZER.value or _tokenizer_beside(paths[0].parent))
+    statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
+    total = sum(file["examples"] for file in manifest["splits"][_SPLIT.value]["files"])
+    wanted = min(_SAMPLE.value or total, total)
+    to_print = _EXAMPLES.value
+    with tqdm(total=wanted, desc="reading", unit=" examples", file=sys.stderr) as bar:
+        for batch in read_examples([str(path) for path in paths], 256, False, _SEED.value).as_numpy_iterator():
+            batch = {name: array[: wanted - bar.n] for name, array in batch.items()}
+            for row in range(min(to_print, len(batch["input_ids"]))):
+                tqdm.write(readable(batch, row, tokenizer) + "\n", file=sys.stdout)
+            to_print -= min(to_print, len(batch["input_ids"]))
+            statistics.update(batch)
+            bar.update(len(batch["input_ids"]))
+            if bar.n >= wanted:
+                break
+    print(_table(statistics.summary(), manifest))
+    if folder:
+        files.write_json(folder / "statistics.json", statistics.summary())
+        _plot(statistics, manifest, folder / "statistics.png")
+        print(f"wrote {folder / 'statistics.json'} and {folder / 'statistics.png'}")
+
+
+def _tokenizer_beside(folder: Path) -> Path:
+    if not (folder / TOKENIZER_FILE).exists():
+        raise UserError(f"'{folder}' holds no tokenizer; name the one its records were built with: --tokenizer=...")
+    return folder
+
+
+def _check_sums(paths: list[Path], manifest: dict[str, Any]) -> None:
+    sums = {file["name"]: file.get("sha256") for split in manifest["splits"].values() for file in split["files"]}
+    for path in tqdm(paths, desc="checksums", unit=" files", file=sys.stderr):
+        if sums[path.name] and files.sha256(path) != sums[path.name]:
+            raise UserError(f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew")
+
+
+def _rule_shares(manifest: dict[str, Any]) -> np.ndarray:
+    weights = 1 / np.arange(1, manifest.get("max_ngram", 3) + 1)
+    return weights / weights.sum()
+
+
+def _table(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    rows = [
+        ("examples", f"{summary['examples']:,}"),
+        ("tokens", f"{summary['tokens']:,}"),
+        ("mean length", f"{summary['mean_length']:.1f} of {manifest['max_seq_length']}"),
+        ("padding", f"{summary['padding_share']:.1%}"),
+        ("predicted tokens", f"{summary['mask_rate']:.2%}"),
+        ("  seen as [MASK]", f"{summary['mask_share']:.2%}  (rule: 80 %)"),
+        ("  seen as they are", f"{summary['kept_share']:.2%}  (rule: 10 %)"),
+        ("  seen as another", f"{summary['random_share']:.2%}  (rule: 10 %)"),
+        ("label 1", f"{summary['label_1_share']:.2%}  (pair task: {manifest.get('pair_task', 'unknown')})"),
+    ]
+    runs = "  ".join(f"{n}: {share:.1%}" for n, share in enumerate(summary["run_shares"], 1))
+    rule = "  ".join(f"{n}: {share:.1%}" for n, share in enumerate(_rule_shares(manifest), 1))
+    # Spans that happen to lie side by side make one run, so long runs are more, and 1-word runs fewer, than spans.
+    rows += [("runs of words", runs), ("  spans by rule", rule)]
+    return "\n".join(f"{name:20} {value}" for name, value in rows)
+
+
+def _plot(statistics: Statistics, manifest: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), layout="constrained")
+    _histogram(axes[0, 0], statistics.lengths, "tokens in an example")
+    _histogram(axes[0, 1], statistics.predictions, "predicted tokens in an example")
+    summary = statistics.summary()
+    axes[1, 0].bar(range(1, LONGEST_RUN + 1), summary["run_shares"], label="runs of predicted words")
+    rule = _rule_shares(manifest)
+    axes[1, 0].plot(range(1, len(rule) + 1), rule, "k_", markersize=28, label="spans by the rule")
+    axes[1, 0].set(xlabel="words", ylabel="share")
+    axes[1, 0].legend()
+    shares = ("mask_share", "kept_share", "random_share", "label_1_share", "padding_share")
+    axes[1, 1].barh([name.removesuffix("_share").replace("_", " ") for name in shares], [summary[n] for n in shares])
+    axes[1, 1].set(xlim=(0, 1), xlabel="share")
+    with files.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120)
+    pyplot.close(figure)
+
+
+def _histogram(axes: Any, counts: np.ndarray, label: str) -> None:
+    axes.hist(np.arange(len(counts)), bins=min(64, len(counts)), weights=counts)
+    axes.set(xlabel=label, ylabel="examples")
+
+
+def run() -> None:
+    flags.mark_flags_as_required(["input"])
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

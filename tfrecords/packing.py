@@ -1,0 +1,92 @@
+"""Several short examples in one row, their attention kept apart.
+
+Packed features have, beside the usual ones: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2 for
+the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32 [batch, sequence],
+counted from 0 in each example; `sequence_starts` int32 [batch, rows_of] with the place of each [CLS]; `pair_weights`
+float32 [batch, rows_of], 0 where a row has fewer examples. next_sentence_labels is [batch, rows_of], and masked_lm_* hold
+the predictions of all examples of the row one after another.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tfrecords.compiled import compiled
+
+# Examples packed among each other: more fill rows better, and are held in memory.
+WINDOW = 1024
+
+
+def pack_records(records: tf.data.Dataset, sequence: int, examples_per_row: int) -> tf.data.Dataset:
+    """Turns a dataset of records (string []) into one of rows (string [examples_per_row], "" where unused).
+
+    Each window of records is packed by itself, so the rows are the same in every epoch.
+    """
+
+    def pack(window: tf.Tensor) -> tf.Tensor:
+        lengths = record_lengths(window)
+        rows = tf.numpy_function(lambda sizes: _first_fit(sizes, sequence, examples_per_row), [lengths], tf.int64)
+        rows = tf.ensure_shape(rows, [None, examples_per_row])
+        return tf.gather(tf.concat([window, [""]], axis=0), rows)
+
+    return records.batch(WINDOW).map(pack, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+
+
+def record_lengths(records: tf.Tensor) -> tf.Tensor:
+    """int32 [batch]: tokens of each record without its padding."""
+    parsed = tf.io.parse_example(records, {"input_ids": tf.io.RaggedFeature(tf.int64)})
+    # 0 is [PAD] in ALBERT's and BERT's vocabularies, and no text gives it.
+    return tf.reduce_sum(tf.cast(parsed["input_ids"] != 0, tf.int32), axis=1)
+
+
+@compiled
+def _first_fit(sizes, sequence, examples_per_row):
+    """First-fit decreasing: int64 [rows, examples_per_row], indices into `sizes`, len(sizes) where none."""
+    rows = np.full((len(sizes), examples_per_row), len(sizes), np.int64)
+    filled = np.zeros(len(sizes), np.int64)
+    counts = np.zeros(len(sizes), np.int64)
+    # The index breaks ties: the order must not depend on the sort's inner workings.
+    order = np.argsort(-sizes.astype(np.int64) * len(sizes) + np.arange(len(sizes)))
+    used = 0
+    for example in order:
+        row = 0
+        while counts[row] == examples_per_row or filled[row] + sizes[example] > sequence:
+            row += 1
+        rows[row, counts[row]] = example
+        counts[row] += 1
+        filled[row] += sizes[example]
+        used = max(used, row + 1)
+    return rows[:used]
+
+
+def pack_features(features: dict[str, tf.Tensor], examples_per_row: int) -> dict[str, tf.Tensor]:
+    """Joins each `examples_per_row` consecutive examples into one row. See the top of the file for the result."""
+    sequence = features["input_ids"].shape[1]
+    lengths = tf.reduce_sum(features["input_mask"], axis=1)
+    token_places = tf.sequence_mask(lengths, sequence)
+    row_lengths = tf.reduce_sum(tf.reshape(lengths, [-1, examples_per_row]), axis=1)
+
+    def join(values: tf.Tensor) -> tf.Tensor:
+        flat = tf.boolean_mask(values, token_places)
+        return tf.RaggedTensor.from_row_lengths(flat, row_lengths, validate=False).to_tensor(shape=[None, sequence])
+
+    def by_row(values: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(values, [-1, examples_per_row * values.shape[1]])
+
+    starts = tf.cumsum(tf.reshape(lengths, [-1, examples_per_row]), axis=1, exclusive=True)
+    number = tf.broadcast_to(tf.range(1, examples_per_row + 1), tf.shape(starts))
+    present = tf.reshape(lengths > 0, [-1, examples_per_row])
+    offsets = tf.cast(tf.reshape(starts, [-1, 1]), tf.int32)
+    weights = features["masked_lm_weights"]
+    return {
+        "input_ids": join(features["input_ids"]),
+        "input_mask": join(features["input_mask"]),
+        "segment_ids": join(features["segment_ids"]),
+        "sequence_ids": join(tf.broadcast_to(tf.reshape(number, [-1, 1]), tf.shape(token_places))),
+        "position_ids": join(tf.broadcast_to(tf.range(sequence), tf.shape(token_places))),
+        "sequence_starts": tf.where(present, starts, 0),
+        "pair_weights": tf.cast(present, tf.float32),
+        "masked_lm_positions": by_row(tf.where(weights > 0, features["masked_lm_positions"] + offsets, 0)),
+        "masked_lm_ids": by_row(features["masked_lm_ids"]),
+        "masked_lm_weights": by_row(weights),
+        "next_sentence_labels": by_row(features["next_sentence_labels"]),
+    }

@@ -1,0 +1,87 @@
+"""What a set of examples is like, counted over batches."""
+
+from typing import Any
+
+import numpy as np
+
+from tfrecords.tokenizer import Tokenizer
+
+LONGEST_RUN = 8
+
+
+class Statistics:
+    """Counts over any number of batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
+
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int):
+        self._tokenizer = tokenizer
+        self.lengths = np.zeros(max_seq_length + 1, np.int64)
+        self.predictions = np.zeros(max_predictions + 1, np.int64)
+        # Index n: runs of n neighbouring predicted words; the last holds all longer ones.
+        self.runs = np.zeros(LONGEST_RUN + 1, np.int64)
+        self.masked = self.kept = self.replaced = self.labels = self.pairs = 0
+
+    def update(self, features: dict[str, np.ndarray]) -> None:
+        lengths = features["input_mask"].sum(axis=1)
+        self.lengths += np.bincount(lengths, minlength=len(self.lengths))
+        predicted = features["masked_lm_weights"] > 0
+        self.predictions += np.bincount(predicted.sum(axis=1), minlength=len(self.predictions))
+        now = np.take_along_axis(features["input_ids"], features["masked_lm_positions"], axis=1)[predicted]
+        before = features["masked_lm_ids"][predicted]
+        self.masked += int((now == self._tokenizer.mask_id).sum())
+        self.kept += int((now == before).sum())
+        self.replaced += int(((now != before) & (now != self._tokenizer.mask_id)).sum())
+        self.labels += int(features["next_sentence_labels"].sum())
+        self.pairs += int((features["segment_ids"].max(axis=1) > 0).sum())
+        self._count_runs(original_ids(features), features["masked_lm_positions"], predicted)
+
+    def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
+        special = (ids == self._tokenizer.cls_id) | (ids == self._tokenizer.sep_id)
+        begins = special | self._tokenizer.word_starts[ids]
+        begins[:, 1:] |= special[:, :-1]
+        word = np.cumsum(begins, axis=1)
+        # Rows are set far enough apart that no run goes from one into the next.
+        word += np.arange(len(ids))[:, None] * (2 * ids.shape[1])
+        words = np.unique(np.take_along_axis(word, positions, axis=1)[predicted])
+        starts = np.flatnonzero(np.diff(words, prepend=-2) != 1)
+        runs = np.minimum(np.diff(starts, append=len(words)), LONGEST_RUN)
+        self.runs += np.bincount(runs, minlength=len(self.runs))
+
+    def summary(self) -> dict[str, Any]:
+        """Totals and shares, by name; shares of nothing are 0."""
+        examples = int(self.lengths.sum())
+        tokens = int((self.lengths * np.arange(len(self.lengths))).sum())
+        predictions = int((self.predictions * np.arange(len(self.predictions))).sum())
+        share = {
+            name: count / max(predictions, 1)
+            for name, count in (("mask", self.masked), ("kept", self.kept), ("random", self.replaced))
+        }
+        return {
+            "examples": examples,
+            "tokens": tokens,
+            "mean_length": tokens / max(examples, 1),
+            "padding_share": 1 - tokens / max(examples * (len(self.lengths) - 1), 1),
+            "predictions": predictions,
+            "mask_rate": predictions / max(tokens, 1),
+            **{f"{name}_share": value for name, value in share.items()},
+            "pair_share": self.pairs / max(examples, 1),
+            "label_1_share": self.labels / max(examples, 1),
+            "run_shares": (self.runs[1:] / max(self.runs.sum(), 1)).tolist(),
+        }
+
+
+def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
+    """input_ids with the masks undone."""
+    ids = features["input_ids"].copy()
+    rows, columns = np.nonzero(features["masked_lm_weights"])
+    ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
+    return ids
+
+
+def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
+    """One example as text: {word -> what the model sees} for predicted tokens, the label last."""
+    ids = features["input_ids"][row][features["input_mask"][row] > 0]
+    pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
+    for slot in np.flatnonzero(features["masked_lm_weights"][row]):
+        position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
+        pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
+    return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
