@@ -65,10 +65,14 @@ def platform_of(model: ModelConfig) -> str:
     """The platform by its new name or by the deprecated type. Raises ServingError when both or neither is set."""
     if model.model_type:
         if model.model_platform:
-            raise invalid_argument("Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform.")
+            raise invalid_argument(
+                "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
+            )
         return _PLATFORM if model.model_type == model_server_config_pb2.TENSORFLOW else "other"
     if not model.model_platform:
-        raise invalid_argument("Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform.")
+        raise invalid_argument(
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."
+        )
     return model.model_platform
 
 

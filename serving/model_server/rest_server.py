@@ -5,9 +5,8 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.model_server.rest import Answer, RestApi
 from serving.model_server.status import UNAVAILABLE, ServingError
@@ -15,6 +14,7 @@ from serving.model_server.status import UNAVAILABLE, ServingError
 _RECEIVE_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 75
 _MAX_BODY_BYTES = 2**31 - 1
+_MAX_HEADER_BYTES = 2**16
 _BACKLOG = 1024
 
 
@@ -86,25 +86,40 @@ async def _body(receive) -> bytes | None:
     return b"".join(chunks)
 
 
-class _PatientProtocol(H11Protocol):
-    """Closes a connection whose request line and headers do not arrive in time, which uvicorn leaves to a proxy."""
+class _PatientProtocol(HttpToolsProtocol):
+    """Closes a connection whose request line and headers take too long or too much room, which uvicorn leaves to a
+    proxy."""
 
     _timer: asyncio.TimerHandle | None = None
+    _header_bytes = 0
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
-        self._timer = self.loop.call_later(_RECEIVE_SECONDS, transport.close)
+        self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
+        if self._timer is not None:
+            self._header_bytes += len(data)
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._cancel()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(_RECEIVE_SECONDS, self.transport.close)
+        if self._timer is not None and self._header_bytes > _MAX_HEADER_BYTES:
+            self.transport.close()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._timer is None:
+            self._expect_headers()
+
+    def on_headers_complete(self) -> None:
         self._cancel()
-        super().connection_lost(error)
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        self._header_bytes = 0
+        self._timer = self.loop.call_later(_RECEIVE_SECONDS, self.transport.close)
 
     def _cancel(self) -> None:
         if self._timer is not None:

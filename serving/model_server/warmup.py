@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server import metrics
@@ -55,9 +56,7 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
             count += 1
             if count > _MAX_RECORDS:
                 raise invalid_argument(f"Number of warmup records exceeds the maximum ({_MAX_RECORDS}) at {file}")
-            log = prediction_log_pb2.PredictionLog()
-            if not _parse(log, record):
-                raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}")
+            log = _parsed(record, file)
             for _ in range(iterations):
                 _run(servable, log)
     except tf.errors.DataLossError as error:
@@ -66,12 +65,11 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
     return count
 
 
-def _parse(log: prediction_log_pb2.PredictionLog, record: bytes) -> bool:
+def _parsed(record: bytes, file: Path) -> prediction_log_pb2.PredictionLog:
     try:
-        log.ParseFromString(record)
-    except ValueError:
-        return False
-    return True
+        return prediction_log_pb2.PredictionLog.FromString(record)
+    except DecodeError as error:
+        raise invalid_argument(f"Failed to parse warmup record: {record[:100]!r} from {file}") from error
 
 
 def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:

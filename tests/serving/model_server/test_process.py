@@ -1,0 +1,204 @@
+"""The command itself: flags, start errors, signals, a second start after kill -9."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from serving.model_server import flags
+
+COMMAND = [sys.executable, "-m", "serving.model_server"]
+
+
+@pytest.fixture
+def launch():
+    processes = []
+
+    def start(*arguments, **options):
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def wait_until_open(port, process, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert process.poll() is None, process.communicate()
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the port never opened")
+
+
+def predict(port, model="default", timeout=10):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        return list(
+            prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout).outputs["y"].float_val
+        )
+
+
+def test_whole_life(launch, half_plus_two, build, tmp_path):
+    """Starts, says what it did not understand, serves, logs, survives kill -9 and ends on SIGTERM with status 0."""
+    log = tmp_path / "access.log"
+    port, rest_port = build.free_port(), build.free_port()
+    arguments = (
+        f"--port={port}", f"--rest_api_port={rest_port}", f"--model_base_path={half_plus_two}", f"--access_log={log}",
+        "--bogus=1", "--enable_grpc_healthcheck_service", "--file_system_poll_wait_seconds=0",
+    )  # fmt: skip
+    first = launch(*arguments)
+    wait_until_open(port, first)
+    first.send_signal(signal.SIGKILL)
+    output, _ = first.communicate()
+    assert output.startswith("unknown argument: --bogus=1\nusage: ")
+    second = launch(*arguments)
+    wait_until_open(port, second)
+    assert predict(port) == [3.0]
+    assert listening_addresses(port) == {"127.0.0.1"}
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(30) == 0
+    entry = json.loads(log.read_text().splitlines()[-1])
+    assert (entry["call"], entry["model"], entry["status"]) == ("Predict", "default", "OK")
+
+
+def listening_addresses(port):
+    """The IPv4 addresses on which something listens on `port`, from the kernel's own tables."""
+    result = set()
+    for line in (Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()).splitlines():
+        fields = line.split()
+        host, _, number = fields[1].partition(":")
+        if fields[3] == "0A" and int(number, 16) == port:
+            # IPv6 sockets show an IPv4 address in their last 32 bits.
+            result.add(socket.inet_ntoa(bytes.fromhex(host[-8:])[::-1]))
+    return result
+
+
+def test_sigterm_finishes_what_runs(launch, build, tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32)])
+    def slow(x):
+        return {"y": tf.while_loop(lambda i, v: i < 30_000, lambda i, v: (i + 1, v + 0.0), (0, x))[1] + 1.0}
+
+    build.function(tmp_path / "m" / "1", serving_default=slow)
+    port = build.free_port()
+    process = launch(f"--port={port}", f"--model_base_path={tmp_path}/m")
+    wait_until_open(port, process)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        call = stub.Predict.future(request, 60)
+        time.sleep(0.1)
+        running = not call.done()
+        process.send_signal(signal.SIGTERM)
+        assert list(call.result().outputs["y"].float_val) == [3.0]
+        assert running, "the request was too quick to be caught by the signal"
+    assert process.wait(30) == 0
+
+
+def test_sigint_while_waiting_for_a_model(launch, tmp_path):
+    process = launch("--port=0", "--grpc_socket_path=" + str(tmp_path / "s"), f"--model_base_path={tmp_path}")
+    for line in process.stderr:
+        if "Did you forget to name your leaf directory" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert not (tmp_path / "s").exists()
+
+
+def failed_start(*arguments):
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 255
+    return done.stdout, done.stderr
+
+
+def test_model_that_does_not_load(tmp_path, build):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "saved_model.pb").write_bytes(b"junk")
+    output, _ = failed_start(
+        f"--port={build.free_port()}", "--max_num_load_retries=0", f"--model_base_path={tmp_path}/m", "--model_name=M"
+    )
+    assert re.search(
+        r"^Failed to start server\. Error: UNKNOWN: 1 servable\(s\) did not become available: "
+        r"\{\{\{name: M version: 1\} due to error: .*\}, \}$",
+        output,
+        re.MULTILINE | re.DOTALL,
+    )
+
+
+def test_port_in_use(half_plus_two):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        output, _ = failed_start(f"--port={port}", f"--model_base_path={half_plus_two}")
+        assert f"Failed to start server. Error: UNAVAILABLE: Cannot listen on 127.0.0.1:{port}" in output
+
+
+def test_bad_config_file(tmp_path):
+    file = tmp_path / "bad.config"
+    file.write_text("improperly formatted file {")
+    output, errors = failed_start("--port=0", f"--model_config_file={file}")
+    message = f"Invalid protobuf file: '{file}'"
+    assert output.startswith("Failed to start server. Error: INVALID_ARGUMENT: " + message)
+    assert message in errors
+
+
+def test_help_and_version_need_no_tensorflow():
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0
+    assert " tensorflow\n" not in done.stderr
+    for name in ("port", "model_base_path", "grpc_max_threads", "bind_address"):
+        assert f"--{name}=" in done.stdout
+    done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "TensorFlow" in done.stdout) == (0, True)
+
+
+def test_flag_values():
+    options, unknown = flags.parse(
+        ["--port=1", "--enable_batching", "--enable_model_warmup=false", "--model_name=a=b", "--port", "2", "-x"]
+    )
+    assert (options.port, options.enable_batching, options.enable_model_warmup) == (1, True, False)
+    assert options.model_name == "a=b"
+    assert unknown == ["--port", "2", "-x"]
+
+
+@pytest.mark.parametrize("argument", ["--port=x", "--port=99999999999", "--enable_batching=maybe", "--port="])
+def test_bad_flag_values(argument):
+    with pytest.raises(flags.BadFlag, match=argument.partition("=")[0]):
+        flags.parse([argument])
+    done = subprocess.run([*COMMAND, argument], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 255
+    assert "usage:" in done.stdout
+
+
+def test_defaults_are_the_real_server_s():
+    options = flags.Options()
+    assert options.port == 8500
+    assert options.rest_api_port == 0
+    assert options.rest_api_timeout_in_ms == 30000
+    assert options.file_system_poll_wait_seconds == 1
+    assert options.max_num_load_retries == 5
+    assert options.load_retry_interval_micros == 60_000_000
+    assert options.grpc_max_threads == options.rest_api_num_threads == 4 * len(os.sched_getaffinity(0))

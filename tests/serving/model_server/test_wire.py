@@ -1,0 +1,264 @@
+"""What stands around the calls: TLS, metrics, access log, odd and hostile connections, channel arguments."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from serving.model_server import metrics, rest_server
+from serving.model_server.status import ServingError
+from serving.model_server.tensors import fill_proto
+
+
+def predict_request(value=2.0):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([value]))
+    return request
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A certificate authority, and a certificate for localhost and one for a client that it signed."""
+    if shutil.which("openssl") is None:
+        pytest.skip("makes its certificates with the openssl command")
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test authority")
+    (folder / "names").write_text("subjectAltName=DNS:localhost")
+    for name in ("server", "client"):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+                "-out", f"{name}.crt", "-extfile", "names")  # fmt: skip
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def ssl_config(path, certificates, verify):
+    quoted = {name: json.dumps(text) for name, text in certificates.items()}
+    path.write_text(
+        f"server_key: {quoted['server.key']}\nserver_cert: {quoted['server.crt']}\n"
+        f"custom_ca: {quoted['ca.crt']}\nclient_verify: {str(verify).lower()}\n"
+    )
+    return str(path)
+
+
+def secure_predict(port, certificates, with_client):
+    pair = [certificates[f"client.{kind}"].encode() for kind in ("key", "crt")] if with_client else [None, None]
+    credentials = grpc.ssl_channel_credentials(certificates["ca.crt"].encode(), *pair)
+    with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        return list(stub.Predict(predict_request(), 10).outputs["y"].float_val)
+
+
+def test_tls(start_server, half_plus_two, tmp_path, certificates, error_of):
+    running = start_server(
+        model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=False)
+    )
+    assert secure_predict(running.options.port, certificates, with_client=False) == [3.0]
+    assert error_of(running.predict, 2.0, timeout=2)[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    assert running.http("GET", "/v1/models/default")[0] == 200, "REST stays plain, as in the real server"
+
+
+def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_of):
+    running = start_server(
+        model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=True)
+    )
+    assert secure_predict(running.options.port, certificates, with_client=True) == [3.0]
+    assert error_of(secure_predict, running.options.port, certificates, with_client=False)[0] == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize("text", ['server_key: "/a/file.key"', "server_key: {", 'no_such_field: "a"'])
+def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
+    (tmp_path / "ssl").write_text(text)
+    with pytest.raises(ServingError):
+        start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
+
+
+def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
+    (tmp_path / "monitoring").write_text('prometheus_config { enable: true path: "/metrics/here" }')
+    running = start_server(
+        model_name="metered", model_base_path=str(half_plus_two), monitoring_config_file=str(tmp_path / "monitoring")
+    )
+    for _ in range(3):
+        running.predict(2.0, model="metered")
+    error_of(running.predict, 2.0, model="metered", version=9)
+    running.http("POST", "/v1/models/metered:predict", {"inputs": 2.0})
+    status, page, headers = running.http("GET", "/metrics/here")
+    page = page.decode()
+    assert (status, headers["Content-Type"]) == (200, "text/plain")
+    assert "# TYPE :tensorflow:serving:request_count counter\n" in page
+    assert ':tensorflow:serving:request_count{model_name="metered",status="OK"} 4\n' in page
+    assert ':tensorflow:serving:request_count{model_name="metered",status="NOT_FOUND"} 1\n' in page
+    labels = 'model_name="metered",API="Predict",entrypoint="GRPC"'
+    assert f":tensorflow:serving:request_latency_count{{{labels}}} 3\n" in page
+    assert f':tensorflow:serving:request_latency_bucket{{{labels},le="10"}} 0\n' in page
+    assert f':tensorflow:serving:request_latency_bucket{{{labels},le="+Inf"}} 3\n' in page
+    assert 'request_latency_count{model_name="metered",API="predict",entrypoint="REST"} 1\n' in page
+    assert ':tensorflow:serving:runtime_latency_count{model_name="metered",API="Predict",runtime="TF1"} 4\n' in page
+    assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
+
+
+def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    running = start_server(model_base_path=str(half_plus_two), monitoring_config_file=str(tmp_path / "monitoring"))
+    assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 200
+    assert server.http("GET", "/monitoring/prometheus/metrics")[0] == 404
+
+
+def test_page_is_what_prometheus_reads():
+    """Names with a leading colon and counters without _total, read by Prometheus' own parser."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    metrics.REQUEST_COUNT.increase(2, 'odd "name"\\', "OK")
+    metrics.REQUEST_EXAMPLE_COUNTS.observe(3, "parsed")
+    families = {family.name: family for family in text_string_to_metric_families(metrics.exposition())}
+    samples = families[":tensorflow:serving:request_count"].samples
+    assert any(s.labels == {"model_name": 'odd "name"\\', "status": "OK"} and s.value == 2 for s in samples)
+    histogram = [s for s in families[":tensorflow:serving:request_example_counts"].samples
+                 if s.labels.get("model") == "parsed"]  # fmt: skip
+    by_limit = {s.labels["le"]: s.value for s in histogram if "le" in s.labels}
+    assert (by_limit["2"], by_limit["4"], by_limit["+Inf"]) == (0, 1, 1)
+
+
+def test_access_log_has_both_sides(start_server, half_plus_two, tmp_path, error_of):
+    log = tmp_path / "access"
+    running = start_server(model_base_path=str(half_plus_two), access_log=str(log))
+    running.predict(2.0)
+    error_of(running.predict, 2.0, version=9)
+    running.http("POST", "/v1/models/default/versions/123:predict", {"inputs": "a"})
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(e["entrypoint"], e["status"], e["version"]) for e in entries] == [
+        ("GRPC", "OK", None), ("GRPC", "NOT_FOUND", 9), ("REST", "INVALID_ARGUMENT", 123),
+    ]  # fmt: skip
+    assert all(entry["milliseconds"] > 0 for entry in entries)
+
+
+def test_slow_and_silent_connections_do_not_stop_others(start_server, half_plus_two, monkeypatch):
+    monkeypatch.setattr(rest_server, "_RECEIVE_SECONDS", 1.0)
+    running = start_server(model_base_path=str(half_plus_two), rest_api_num_threads=2, grpc_max_threads=4)
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for index in range(100):
+            port = running.options.rest_api_port if index % 2 else running.options.port
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            if index % 4 == 1:
+                connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+            elif index % 4 == 3:
+                connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+            if index % 2:
+                slow.append(connection)
+        for _ in range(5):
+            assert running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})[1] == {"outputs": 3.0}
+            assert running.predict(2.0) == [3.0]
+        for connection in slow:
+            connection.settimeout(10)
+            # Cut off without an answer, or told that it took too long.
+            assert connection.recv(100)[:12] in (b"", b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(
+    "bytes_",
+    [
+        b"\x00\xff\x00\xff\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST / HTTP/1.1\r\nA" + b"a" * 10**6,
+        b"POST /v1/models/default:predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_no_http_at_all(server, bytes_):
+    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(bytes_)
+            answer = connection.recv(1000)
+            assert answer == b"" or b" 400 " in answer.splitlines()[0]
+    assert server.http("GET", "/v1/models/default")[0] == 200
+
+
+def test_chunked_body_and_keep_alive(server):
+    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
+        connection.settimeout(10)
+        for _ in range(2):
+            connection.sendall(
+                b"POST /v1/models/default:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b'8\r\n{"inputs\r\n7\r\n": 2.0}\r\n0\r\n\r\n'
+            )
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(10_000)
+            assert b"200 OK" in answer
+            assert b'"outputs": 3.0' in answer
+
+
+def test_large_messages_both_ways(server):
+    value = np.ones((5_000_000, 1), np.float32)
+    request = predict_request()
+    request.inputs["x"].Clear()
+    fill_proto(request.inputs["x"], value)
+    output = server.predictions.Predict(request, 60).outputs["y"]
+    assert len(output.float_val) == len(value)
+
+
+def test_channel_arguments(start_server, half_plus_two, error_of):
+    running = start_server(
+        model_base_path=str(half_plus_two),
+        grpc_channel_arguments="grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb,"
+        "grpc.max_receive_message_length=-1,grpc.max_receive_message_length=1000",
+    )
+    assert running.predict(2.0) == [3.0]
+    code, message = error_of(running.predict, *([1.0] * 1000))
+    assert (code, "larger than max" in message) == ("RESOURCE_EXHAUSTED", True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.binary(max_size=60), cut=st.integers(0, 60))
+def test_any_bytes_over_grpc_get_a_status(server, data, cut):
+    good = predict_request().SerializeToString()
+    raw = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    for payload in (data, good[:cut] + data, good + data):
+        try:
+            raw(payload, 10)
+        except grpc.RpcError as error:
+            assert error.code().name in ("INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
+
+
+def test_threads_and_memory_stay_level(start_server, half_plus_two):
+    running = start_server(model_base_path=str(half_plus_two))
+
+    def burst():
+        for _ in range(300):
+            running.predict(2.0)
+            running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})
+
+    burst()
+    threads = threading.active_count()
+    burst()
+    assert threading.active_count() <= threads + 1
+
+
+def test_a_stopped_server_leaves_no_thread(half_plus_two, build):
+    before = set(threading.enumerate())
+    running = build.start(model_base_path=str(half_plus_two), enable_batching=True)
+    running.predict(2.0)
+    running.http("GET", "/v1/models/default")
+    running.stop()
+    end = time.monotonic() + 10
+    while time.monotonic() < end and set(threading.enumerate()) - before:
+        time.sleep(0.05)
+    assert set(threading.enumerate()) - before == set()
