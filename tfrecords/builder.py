@@ -55,8 +55,8 @@ def build(
         manifest = _assemble(folder, parts, description, reports, config)
     except OSError as error:
         raise UserError(
-            f"cannot write to '{folder}': {error.strerror or error}; mend that, and the same command goes on where this "
-            "one stopped"
+            f"cannot write to '{folder}': {error.strerror or error}; mend that, and the same command goes on where "
+            "this one stopped"
         ) from error
     text_bytes = sum(report["text_bytes"] for report in reports)
     seconds = time.monotonic() - start
@@ -177,7 +177,7 @@ def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
 
 
 def _counts(manifest: dict[str, Any]) -> str:
+    counts = {name: manifest["splits"][name] for name in SPLITS}
     return " and ".join(
-        f"{manifest['splits'][split]['examples']:,} {split} examples of {manifest['splits'][split]['documents']:,} documents"
-        for split in SPLITS
+        f"{split['examples']:,} {name} examples of {split['documents']:,} documents" for name, split in counts.items()
     )

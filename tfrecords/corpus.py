@@ -35,7 +35,7 @@ class Chunk:
 
 
 def find_files(patterns: str | Iterable[str]) -> list[Path]:
-    """Files that match comma-separated globs, each once, sorted by name. Raises UserError when a pattern has no file."""
+    """Files that match comma-separated globs, each once, sorted. Raises UserError when a pattern has no file."""
     patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     paths: set[Path] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
@@ -155,7 +155,7 @@ def _read_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yields (block with every line end as \\n and blank lines truly empty, position on disk)."""
     try:
         with open(path, "rb") as raw:
-            file = gzip.open(raw) if path.suffix == ".gz" else raw
+            file = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
             held = b""
             first = True
             while block := file.read(_READ_BYTES):

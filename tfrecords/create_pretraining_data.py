@@ -1,6 +1,6 @@
 """Text to TFRecords for pre-training.
 
-python -m tfrecords.create_pretraining_data --input='corpus/*.txt' --output_dir=data --tokenizer=30k-clean.model --seed=1
+python -m tfrecords.create_pretraining_data --input='corpus/*.txt' --output_dir=data --tokenizer=spm.model --seed=1
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary. The only file of the room that needs tensorflow-text."""
+"""The tokenizers as TensorFlow graphs that own their vocabulary; the only file here that needs tensorflow-text."""
 
 import numpy as np
 import tensorflow as tf

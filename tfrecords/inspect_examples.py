@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.manifest import MANIFEST, find_records, read_manifest
+from tfrecords.manifest import MANIFEST, find_records
 from tfrecords.script import run_main
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
@@ -68,7 +68,9 @@ def _check_sums(paths: list[Path], manifest: dict[str, Any]) -> None:
     sums = {file["name"]: file.get("sha256") for split in manifest["splits"].values() for file in split["files"]}
     for path in tqdm(paths, desc="checksums", unit=" files", file=sys.stderr):
         if sums[path.name] and files.sha256(path) != sums[path.name]:
-            raise UserError(f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew")
+            raise UserError(
+                f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"
+            )
 
 
 def _rule_shares(manifest: dict[str, Any]) -> np.ndarray:

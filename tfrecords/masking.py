@@ -78,7 +78,7 @@ def mask_examples(
 @compiled
 def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_predictions, probability, thresholds):
     cls_id, sep_id, mask_id = special
-    examples, sequence = input_ids.shape
+    examples = len(input_ids)
     positions = np.zeros((examples, max_predictions), np.int32)
     originals = np.zeros((examples, max_predictions), np.int32)
     counts = np.zeros(examples, np.int32)

@@ -1,9 +1,10 @@
 """ALBERT's text normalisation compiled into the SentencePiece model itself.
 
 google-research/albert normalises in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
-dropped, lower case; `` and '' become " in the paper's preprocessing) and then runs the model, whose own rules (nmt_nfkc)
-come on top. Both are maps over characters, so their composition is one more set of rules of the kind that a
-SentencePiece model carries. With these inside, plain SentencePiece in any language or graph normalises as ALBERT does.
+dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model, whose own
+rules (nmt_nfkc) come on top. Both are maps over characters, so their composition is one more set of rules of the kind
+that a SentencePiece model carries. With these inside, plain SentencePiece, in any language or graph, normalises as
+ALBERT does.
 """
 
 import functools

@@ -1,10 +1,10 @@
 """Several short examples in one row, their attention kept apart.
 
-Packed features have, beside the usual ones: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2 for
-the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32 [batch, sequence],
-counted from 0 in each example; `sequence_starts` int32 [batch, rows_of] with the place of each [CLS]; `pair_weights`
-float32 [batch, rows_of], 0 where a row has fewer examples. next_sentence_labels is [batch, rows_of], and masked_lm_* hold
-the predictions of all examples of the row one after another.
+Packed features have, beside the usual ones: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2
+for the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32 [batch,
+sequence], counted from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the place of each [CLS];
+`pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch,
+examples_per_row], and masked_lm_* hold the predictions of all examples of the row one after another.
 """
 
 import numpy as np

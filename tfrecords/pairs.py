@@ -48,10 +48,8 @@ def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probabi
             if (task == NSP and (label == 1 or size == 1)) or (task == SOP_LEGACY and size == 1):
                 other = _other_document(document_splits, document, key)
             if other >= 0:
-                b_first, b_end = _random_segment(
-                    sentence_splits, document_splits, other, key, target - (sentence_splits[cut] - sentence_splits[first]),
-                    single_sentences,
-                )  # fmt: skip
+                room = target - (sentence_splits[cut] - sentence_splits[first])
+                b_first, b_end = _random_segment(sentence_splits, document_splits, other, key, room, single_sentences)
                 row = (sentence_splits[first], sentence_splits[cut], sentence_splits[b_first], sentence_splits[b_end])
                 label, first = np.uint64(1), cut
             else:
@@ -59,7 +57,7 @@ def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probabi
                 first = end
                 if size == 1 and task != NONE:
                     continue
-                if task == NSP or task == NONE:
+                if task in (NSP, NONE):
                     label = np.uint64(0)
                 if label == 1:
                     row = (row[2], row[3], row[0], row[1])

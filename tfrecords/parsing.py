@@ -14,9 +14,10 @@ _MASKS = 3
 
 
 class Parser:
-    """(position int64 [batch], record string [batch] or, packed, [batch, examples_per_row]) to features; see `reader.read_examples`.
+    """(positions int64 [batch], records string [batch] or, packed, [batch, examples_per_row]) to features.
 
-    The masks of a dynamic record depend on (seed, position, its place in the row). An empty string is no example.
+    The features are those of `reader.read_examples`. The masks of a dynamic record depend on (seed, position, its place
+    in the row). An empty string is no example.
     """
 
     def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int):

@@ -114,7 +114,7 @@ def _check_files(paths: list[Path], manifest: dict[str, Any]) -> int:
 
 
 def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int) -> tf.data.Dataset:
-    """Rows (string [], or [examples_per_row] above 1) of the files, in turns from several at once, always in the same order."""
+    """Rows of the files, in turns from several at once, always in the same order: string [], or [examples_per_row]."""
 
     def read(name: tf.Tensor) -> tf.data.Dataset:
         gzipped = tf.strings.regex_full_match(name, r".*\.gz")

@@ -1,9 +1,11 @@
 """How every command of the three packages starts and ends."""
 
+import logging
 import sys
 from collections.abc import Callable
 
 from absl import app, flags
+from absl import logging as absl_logging
 
 from tfrecords.errors import UserError
 
@@ -18,6 +20,9 @@ def run_main(main: Callable[[], None]) -> None:
     def checked(arguments: list[str]) -> None:
         if len(arguments) > 1:
             sys.exit(f"error: unexpected argument '{arguments[1]}'; flags are written --name=value")
+        # Libraries announce every file they write; what the user waits for, the commands say themselves.
+        absl_logging.set_verbosity(absl_logging.WARNING)
+        logging.getLogger("tensorflow").setLevel(logging.WARNING)
         main()
 
     try:

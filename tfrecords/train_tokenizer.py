@@ -21,7 +21,7 @@ from tfrecords.script import run_main
 
 # google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").
 CONTROL_PIECES = ["[CLS]", "[SEP]", "[MASK]"]
-USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]
+USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")
 _OUTPUT_PREFIX = flags.DEFINE_string("output_prefix", None, "Writes PREFIX.model and PREFIX.vocab.")
@@ -98,9 +98,8 @@ def main() -> None:
         temporary.write_text(vocabulary_listing(model), encoding="utf-8")
     with files.replacing(f"{prefix}.model") as temporary:
         temporary.write_bytes(model)
-    print(
-        f"wrote {prefix}.model and {prefix}.vocab: {_VOCAB_SIZE.value:,} pieces, sha256 {files.sha256(f'{prefix}.model')}"
-    )
+    digest = files.sha256(f"{prefix}.model")
+    print(f"wrote {prefix}.model and {prefix}.vocab: {_VOCAB_SIZE.value:,} pieces, sha256 {digest}")
 
 
 def run() -> None:
