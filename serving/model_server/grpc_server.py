@@ -99,7 +99,7 @@ class GrpcServer:
         try:
             request = method.request_type.FromString(payload)
             spec = model_spec(request)
-            answer = method.call(self._core, request, _timeout(context)).SerializeToString()
+            answer = method.call(self._core, request, _timeout(context))
         except DecodeError:
             error = ServingError(INTERNAL, "Failed to parse the request message")
         except Exception as failure:

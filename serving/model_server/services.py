@@ -21,20 +21,22 @@ from serving.model_server.core import ServerCore
 from serving.model_server.metadata import get_model_metadata, get_model_status
 from serving.model_server.predict import DEFAULT_SIGNATURE, predict
 from serving.model_server.status import invalid_argument
-from serving.model_server.tensors import fill_proto
+from serving.model_server.tensors import named_tensors
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
+_OUTPUTS_FIELD = predict_pb2.PredictResponse.OUTPUTS_FIELD_NUMBER
 
 
 @dataclass(frozen=True)
 class Method:
-    """call(core, request, timeout in seconds or None) -> response; raises ServingError or tf.errors.OpError."""
+    """call(core, request, timeout in seconds or None) -> serialised response; raises ServingError or
+    tf.errors.OpError."""
 
     service: str
     name: str
     request_type: type[Message]
-    call: Callable[[ServerCore, Message, float | None], Message]
+    call: Callable[[ServerCore, Message, float | None], bytes]
     is_inference: bool = True
 
 
@@ -57,7 +59,7 @@ def _fill_spec(answer: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, version:
     answer.signature_name = signature or DEFAULT_SIGNATURE
 
 
-def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: float | None) -> Message:
+def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: float | None) -> bytes:
     spec = _checked_spec(request)
     response = predict_pb2.PredictResponse()
     check = core.options.enable_signature_method_name_check
@@ -66,35 +68,34 @@ def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: flo
             servable, spec.signature_name, request.inputs, request.output_filter, timeout, check
         )
         _fill_spec(response.model_spec, spec, servable.version, signature)
-    for alias, value in outputs.items():
-        fill_proto(response.outputs[alias], value, core.options.enable_serialization_as_tensor_content)
-    return response
+    as_content = core.options.enable_serialization_as_tensor_content
+    return named_tensors(_OUTPUTS_FIELD, outputs, as_content) + response.SerializeToString()
 
 
-def _classify(core: ServerCore, request: classification_pb2.ClassificationRequest, timeout: float | None) -> Message:
+def _classify(core: ServerCore, request: classification_pb2.ClassificationRequest, timeout: float | None) -> bytes:
     spec = _checked_spec(request)
     response = classification_pb2.ClassificationResponse()
     with core.use(spec) as servable:
         response.result.CopyFrom(classify(servable, spec.signature_name, request.input, timeout))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
-    return response
+    return response.SerializeToString()
 
 
-def _regress(core: ServerCore, request: regression_pb2.RegressionRequest, timeout: float | None) -> Message:
+def _regress(core: ServerCore, request: regression_pb2.RegressionRequest, timeout: float | None) -> bytes:
     spec = _checked_spec(request)
     response = regression_pb2.RegressionResponse()
     with core.use(spec) as servable:
         response.result.CopyFrom(regress(servable, spec.signature_name, request.input, timeout))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
-    return response
+    return response.SerializeToString()
 
 
-def _multi_inference(core: ServerCore, request: inference_pb2.MultiInferenceRequest, timeout: float | None) -> Message:
+def _multi_inference(core: ServerCore, request: inference_pb2.MultiInferenceRequest, timeout: float | None) -> bytes:
     with core.use(model_spec(request)) as servable:
-        return multi_inference(servable, request, timeout)
+        return multi_inference(servable, request, timeout).SerializeToString()
 
 
-def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest, timeout: float | None) -> Message:
+def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest, timeout: float | None) -> bytes:
     if request.config.WhichOneof("config") != "model_config_list":
         raise invalid_argument(
             "ServerModelConfig type not supported by HandleReloadConfigRequest. "
@@ -106,7 +107,7 @@ def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest,
     response.status.SetInParent()
     for name, value in before.items():
         response.metric.add(name=name, int64_value_increase=metrics.total(name) - value)
-    return response
+    return response.SerializeToString()
 
 
 METHODS = (
@@ -118,14 +119,14 @@ METHODS = (
         PREDICTION_SERVICE,
         "GetModelMetadata",
         get_model_metadata_pb2.GetModelMetadataRequest,
-        lambda core, request, timeout: get_model_metadata(core, request),
+        lambda core, request, timeout: get_model_metadata(core, request).SerializeToString(),
         is_inference=False,
     ),
     Method(
         MODEL_SERVICE,
         "GetModelStatus",
         get_model_status_pb2.GetModelStatusRequest,
-        lambda core, request, timeout: get_model_status(core, request),
+        lambda core, request, timeout: get_model_status(core, request).SerializeToString(),
         is_inference=False,
     ),
     Method(

@@ -1,9 +1,11 @@
 """TensorProto to NumPy and back, without a Python object per element wherever the wire format allows."""
 
+from collections.abc import Mapping
+
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from serving.model_server.status import invalid_argument
 
@@ -32,6 +34,7 @@ _HALF_TYPES = {types_pb2.DT_HALF: np.dtype(np.float16), types_pb2.DT_BFLOAT16: n
 _COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX128: "dcomplex_val"}
 # A message cannot exceed this, so only a shape that lies about a repeated value can ask for more.
 _MAX_TENSOR_BYTES = 2**31
+_CONTENT_FIELD = 4
 _LENGTH_DELIMITED = 2
 
 
@@ -101,33 +104,51 @@ def parse_tensor(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
 def fill_proto(proto: tensor_pb2.TensorProto, value: np.ndarray, as_content: bool = False) -> None:
     """Writes `value` into an empty proto, as repeated *_val fields or (as_content) as raw bytes; strings always as
     string_val."""
+    proto.MergeFromString(b"".join(_wire_pieces(value, as_content)))
+
+
+def named_tensors(field: int, values: Mapping[str, np.ndarray], as_content: bool = False) -> bytes:
+    """The wire form of a `map<string, TensorProto>` field: one copy of the data, where filling a message and
+    serialising it makes three."""
+    pieces: list[bytes | memoryview] = []
+    for name, value in values.items():
+        tensor = _wire_pieces(value, as_content)
+        tensor_size = sum(map(len, tensor))
+        key = name.encode()
+        entry = [_header(1, len(key)), key, _header(2, tensor_size)]
+        pieces += [_header(field, sum(map(len, entry)) + tensor_size), *entry, *tensor]
+    return b"".join(pieces)
+
+
+def _wire_pieces(value: np.ndarray, as_content: bool) -> list[bytes | memoryview]:
+    """Parts that, put together, are a serialised TensorProto; large ones are views of the array itself."""
     value = np.asarray(value)
+    proto = tensor_pb2.TensorProto()
+    proto.tensor_shape.SetInParent()
+    for size in value.shape:
+        proto.tensor_shape.dim.add(size=size)
     if value.dtype.kind in "OSU":
         proto.dtype = types_pb2.DT_STRING
-        _fill_shape(proto.tensor_shape, value.shape)
         proto.string_val.extend(value.reshape(-1).tolist())
-        return
+        return [proto.SerializeToString()]
     proto.dtype = tf.as_dtype(value.dtype).as_datatype_enum
-    _fill_shape(proto.tensor_shape, value.shape)
-    if as_content:
-        proto.tensor_content = value.tobytes()
-    elif proto.dtype in _PACKED_AS_BYTES:
-        number, dtype = _PACKED_AS_BYTES[proto.dtype]
-        # Parsing a packed field is one copy; extending a repeated field is a Python float per element.
-        data = np.ascontiguousarray(value, dtype).data.cast("B") if value.size else b""
-        proto.MergeFromString(b"".join((_varint(number << 3 | _LENGTH_DELIMITED), _varint(len(data)), data)))
-    elif proto.dtype in _HALF_TYPES:
-        proto.half_val.extend(np.ascontiguousarray(value).view(np.uint16).reshape(-1).tolist())
+    number, dtype = (_CONTENT_FIELD, value.dtype) if as_content else _PACKED_AS_BYTES.get(proto.dtype, (None, None))
+    if number is not None and value.size:
+        # Not a memoryview of the array itself: bfloat16 has no buffer format.
+        data = memoryview(np.ascontiguousarray(value, dtype).reshape(-1).view(np.uint8))
+        return [proto.SerializeToString(), _header(number, len(data)), data]
+    if proto.dtype in _HALF_TYPES:
+        proto.half_val.extend(np.ascontiguousarray(value).reshape(-1).view(np.uint16).tolist())
     elif proto.dtype in _LIST_FIELDS:
         getattr(proto, _LIST_FIELDS[proto.dtype]).extend(value.reshape(-1).tolist())
-    else:
-        proto.CopyFrom(tf.make_tensor_proto(value))
+    elif value.size:
+        proto = tf.make_tensor_proto(value)
+    return [proto.SerializeToString()]
 
 
-def _fill_shape(proto: tensor_shape_pb2.TensorShapeProto, shape: tuple[int, ...]) -> None:
-    proto.SetInParent()
-    for size in shape:
-        proto.dim.add(size=size)
+def _header(number: int, size: int) -> bytes:
+    """What stands before a length-delimited field."""
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
 
 
 def _varint(value: int) -> bytes:

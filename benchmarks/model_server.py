@@ -1,0 +1,188 @@
+"""What the model server costs over calling the model in process; the figures of docs/model_server.md.
+
+python benchmarks/model_server.py --what=overhead|encode|throughput [--model_base_path=FOLDER --length=128]
+"""
+
+import dataclasses
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from absl import flags
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from serving.model_server.saved_model import SavedModel
+from serving.model_server.source import list_versions
+from serving.model_server.tensors import fill_proto, named_tensors
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+
+flags.DEFINE_enum("what", "overhead", ["overhead", "encode", "throughput"], "What to measure.")
+flags.DEFINE_string("model_base_path", "", "Folder of an export with token-id inputs; empty: y = x / 2.")
+flags.DEFINE_integer("length", 128, "Tokens in a request, for an export.")
+flags.DEFINE_integer("requests", 500, "Requests per measurement.")
+flags.DEFINE_integer("clients", 8, "Concurrent clients of `throughput`.")
+FLAGS = flags.FLAGS
+
+
+@dataclasses.dataclass
+class Case:
+    """One model, its feeds by alias, and the folder that holds it."""
+
+    base_path: Path
+    feeds: dict[str, np.ndarray]
+
+
+def trivial_case(folder: Path) -> Case:
+    halve = tf.function(lambda x: {"y": x / 2}, input_signature=[tf.TensorSpec([None], tf.float32)])
+    module = tf.Module()
+    module.halve = halve
+    tf.saved_model.save(module, str(folder / "1"), signatures=halve.get_concrete_function())
+    return Case(folder, {"x": np.ones(1, np.float32)})
+
+
+def export_case(base_path: Path, length: int) -> Case:
+    return Case(base_path, {"input_ids": np.full((1, length), 7, np.int32), "lengths": np.array([length], np.int32)})
+
+
+def in_process(case: Case):
+    """The same graph, called without any server."""
+    model = SavedModel(list_versions(str(case.base_path)).popitem()[1])
+    signature = model.signatures["serving_default"]
+    fetches = [info.name for info in signature.outputs.values()]
+    return lambda feeds: model.run({signature.inputs[name].name: value for name, value in feeds.items()}, fetches)
+
+
+class Server:
+    """The command in a process of its own."""
+
+    def __init__(self, case: Case, *arguments: str):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "serving.model_server", f"--port={port}", "--grpc_max_threads=64",
+             f"--model_base_path={case.base_path}", *arguments], stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
+        grpc.channel_ready_future(self.channel).result(120)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+
+    def call(self, feeds: dict[str, np.ndarray]):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = "default"
+        for name, value in feeds.items():
+            fill_proto(request.inputs[name], value)
+        return self._stub.Predict(request, 60)
+
+    def close(self) -> None:
+        self.channel.close()
+        self._process.terminate()
+        self._process.wait()
+
+
+def milliseconds(function, *arguments, count: int) -> np.ndarray:
+    for _ in range(max(5, count // 10)):
+        function(*arguments)
+    result = np.empty(count)
+    for index in range(count):
+        begin = time.perf_counter()
+        function(*arguments)
+        result[index] = (time.perf_counter() - begin) * 1e3
+    return result
+
+
+def overhead(case: Case) -> None:
+    """One client: the server's latency beside the in-process call's, in alternating rounds."""
+    direct, server = in_process(case), Server(case)
+    rounds = 5
+    try:
+        pairs = [
+            (
+                np.median(milliseconds(direct, case.feeds, count=FLAGS.requests // rounds)),
+                np.median(milliseconds(server.call, case.feeds, count=FLAGS.requests // rounds)),
+            )
+            for _ in range(rounds)
+        ]
+    finally:
+        server.close()
+    inside, outside = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"in process p50 {inside:.3f} ms, server p50 {outside:.3f} ms, overhead {outside - inside:.3f} ms "
+          f"({100 * (outside / inside - 1):.1f} %)")  # fmt: skip
+
+
+def encode() -> None:
+    """Server time from NumPy outputs to response bytes."""
+    value = np.random.default_rng(0).normal(size=(1, 512, 768)).astype(np.float32)
+
+    def answer() -> bytes:
+        return named_tensors(predict_pb2.PredictResponse.OUTPUTS_FIELD_NUMBER, {"sequence_output": value})
+
+    p50, p99 = np.percentile(milliseconds(answer, count=FLAGS.requests), [50, 99])
+    print(f"[1, 512, 768] float32 to response bytes: p50 {p50:.3f} ms, p99 {p99:.3f} ms")
+
+
+def throughput(case: Case) -> None:
+    """Rows a second of `clients` clients with batching on, beside the in-process call at that batch size."""
+    direct = in_process(case)
+    batch = {name: np.repeat(value, FLAGS.clients, axis=0) for name, value in case.feeds.items()}
+    with tempfile.NamedTemporaryFile("w", suffix=".config") as file:
+        file.write(f"max_batch_size {{ value: {FLAGS.clients} }} batch_timeout_micros {{ value: 20000 }} "
+                   "num_batch_threads { value: 1 }")  # fmt: skip
+        file.flush()
+        server = Server(case, "--enable_batching", f"--batching_parameters_file={file.name}")
+        try:
+            best = FLAGS.clients / (milliseconds(direct, batch, count=max(5, FLAGS.requests // 50)).min() / 1e3)
+            rate = rows_per_second(server, case)
+        finally:
+            server.close()
+    share = 100 * rate / best
+    print(f"in-process best {best:.1f} rows/s, server with {FLAGS.clients} clients {rate:.1f} rows/s ({share:.0f} %)")
+
+
+def rows_per_second(server: Server, case: Case) -> float:
+    def work() -> None:
+        for _ in range(FLAGS.requests // FLAGS.clients):
+            server.call(case.feeds)
+
+    server.call(case.feeds)
+    threads = [threading.Thread(target=work) for _ in range(FLAGS.clients)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return FLAGS.requests // FLAGS.clients * FLAGS.clients / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    print(
+        f"{os.cpu_count()} cores {platform.machine()}, Python {platform.python_version()}, TensorFlow {tf.__version__}"
+    )
+    if FLAGS.what == "encode":
+        encode()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if FLAGS.model_base_path and not Path(FLAGS.model_base_path).is_dir():
+            raise UserError(f"--model_base_path={FLAGS.model_base_path} is no folder")
+        base_path = FLAGS.model_base_path
+        case = export_case(Path(base_path), FLAGS.length) if base_path else trivial_case(Path(folder))
+        {"overhead": overhead, "throughput": throughput}[FLAGS.what](case)
+
+
+def run() -> None:
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()
