@@ -38,7 +38,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
         "1. Train a SentencePiece vocabulary",
         work / "tokenizer",
         [*python, "tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
-        + ["--vocab_size=4000"],
+        + ["--vocab_size=2000"],
     )
     road.stage(
         "2. Write training and held-out examples: sentence order and masked n-grams",
@@ -48,7 +48,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
         + [
             "--max_seq_length=64",
             "--max_predictions_per_seq=10",
-            "--dupe_factor=4",
+            "--dupe_factor=20",
             "--held_out_fraction=0.1",
             "--seed=1",
         ],
@@ -58,7 +58,13 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
         "3. Pre-train a small ALBERT",
         work / "run",
         [*python, "albert_tf.run_pretraining", "--config=scripts/quickstart_config.json", train, held_out]
-        + [f"--output_dir={work}/run", "--optimizer=adamw", "--learning_rate=0.002", "--train_batch_size=64"]
+        + [
+            f"--output_dir={work}/run",
+            "--optimizer=adamw",
+            "--learning_rate=0.003",
+            "--train_batch_size=32",
+            "--jit_compile",
+        ]
         + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
         + [f"--save_checkpoints_steps={max(arguments.steps // 5, 1)}"],
         resumes=True,

@@ -44,3 +44,13 @@ def _print_sizes(work: Path) -> None:
     ):
         paths = path.rglob("*") if path.is_dir() else [path]
         print(f"  {label:32}{sum(p.stat().st_size for p in paths if p.is_file()) / 1e6:>9.2f} MB")
+
+
+def _print_latency(name: str, report: dict) -> None:
+    print(f"\nOver gRPC, {name} inputs, one request at a time, milliseconds")
+    print(f"  {'length':>8}{'p50':>9}{'p90':>9}{'p99':>9}{'requests/s':>13}")
+    for point in report["points"]:
+        # A percentile is null when too few requests stand behind it.
+        latency = [point["latency_ms"].get(key) for key in ("p50", "p90", "p99")]
+        cells = "".join(f"{'-' if value is None else format(value, '.2f'):>9}" for value in latency)
+        print(f"  {point['length']:>8}{cells}{point['requests_per_second']:>13.1f}")

@@ -136,10 +136,8 @@ class TextServable(tf.Module):
         first, second = self.tokenize_ragged(first), self.tokenize_ragged(second)
         # Both segments keep at least half of the room; a short one leaves the rest to the other.
         room = self.ids.max_seq_length - 3
-        kept_second = tf.minimum(
-            second.row_lengths(), tf.maximum(room // 2, room - tf.cast(first.row_lengths(), tf.int64))
-        )
-        kept_first = tf.minimum(first.row_lengths(), room - kept_second)
+        kept_second = tf.minimum(_lengths(second), tf.maximum(room // 2, room - _lengths(first)))
+        kept_first = tf.minimum(_lengths(first), room - kept_second)
         first, second = _cut(first, kept_first), _cut(second, kept_second)
         left = self._frame(first)
         right = tf.concat([second, self._column(second, self.tokenizer.sep_id)], axis=1)
@@ -157,7 +155,11 @@ class TextServable(tf.Module):
         return tf.fill([like.nrows(out_type=tf.int32), 1], tf.constant(token, tf.int32))
 
     def _pad(self, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tokens.to_tensor(self.tokenizer.pad_id), tf.cast(tokens.row_lengths(), tf.int32)
+        return tokens.to_tensor(self.tokenizer.pad_id), _lengths(tokens)
+
+
+def _lengths(tokens: tf.RaggedTensor) -> tf.Tensor:
+    return tf.cast(tokens.row_lengths(), tf.int32)
 
 
 def _cut(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:

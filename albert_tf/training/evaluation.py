@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
 
 
@@ -16,19 +17,20 @@ def trivial_baselines(train_data: str, eval_data: str, batch_size: int = 64, max
     Returns:
         masked_lm_accuracy (most frequent masked token) and sentence_order_accuracy (majority label), each in [0, 1].
     """
-    train_tokens, train_labels = _answers(train_data, batch_size, max_train_batches)
-    eval_tokens, eval_labels = _answers(eval_data, batch_size)
+    examples = read_manifest(train_data)["splits"]["train"]["examples"]
+    train_batches = max(1, min(max_train_batches, examples // batch_size))
+    train_tokens, train_labels = _answers(read_examples(train_data, batch_size, training=True).take(train_batches))
+    eval_tokens, eval_labels = _answers(read_examples(eval_data, batch_size, training=False))
     return {
         "masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax())),
         "sentence_order_accuracy": float(np.mean(eval_labels == np.bincount(train_labels).argmax())),
     }
 
 
-def _answers(data: str, batch_size: int, max_batches: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """All masked token ids and all pair labels of one pass, as two flat arrays."""
+def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
+    """All masked token ids and all pair labels, as two flat arrays."""
     tokens, labels = [], []
-    dataset = read_examples(data, batch_size, training=False)
-    for batch in dataset.take(-1 if max_batches is None else max_batches).as_numpy_iterator():
+    for batch in dataset.as_numpy_iterator():
         tokens.append(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0])
         labels.append(batch["next_sentence_labels"].ravel())
     return np.concatenate(tokens), np.concatenate(labels)

@@ -21,7 +21,6 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
 def save_for_inference(model: keras.Model, path: str | os.PathLike) -> None:
     """Writes the model without its optimizer, which would triple the file."""
     bare = model.__class__.from_config(model.get_config())
-    bare.build_from_config(model.get_build_config())
     bare.set_weights(model.get_weights())
     save_model(bare, path)
 

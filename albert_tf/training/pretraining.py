@@ -12,7 +12,8 @@ from albert_tf.optimizers import create_optimizer
 from albert_tf.training import callbacks, model_folder
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.reader import read_examples, read_manifest
+from tfrecords.manifest import find_records, read_manifest
+from tfrecords.reader import read_examples
 from tfrecords.settings import setting
 from tfrecords.tokenizer import load_tokenizer
 
@@ -60,7 +61,7 @@ def pretrain(settings: PretrainingSettings) -> Path:
         return output_dir
     action = "Resuming" if step else "Starting"
     print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
-    load_tokenizer(Path(settings.train_data).parent).save(output_dir)
+    load_tokenizer(find_records(settings.train_data, "train")[0].parent).save(output_dir)
     model.encoder.config.to_json(output_dir / "config.json")
     _fit(model, settings, manifest, output_dir, step)
     return output_dir
@@ -80,15 +81,19 @@ def _claim(output_dir: Path, settings: PretrainingSettings) -> None:
 
 
 def _new_model(settings: PretrainingSettings, manifest: dict) -> AlbertPretrainer:
-    config = AlbertConfig.load(settings.config).replace(vocab_size=manifest["vocab_size"])
+    is_file = settings.config.endswith(".json")
+    config = AlbertConfig.from_json(settings.config) if is_file else AlbertConfig.named(settings.config)
+    # The records decide: a head over any other vocabulary could not be trained on them.
+    config = config.replace(vocab_size=manifest["vocab_size"])
     if manifest["max_seq_length"] > config.max_position_embeddings:
         raise UserError(
             f"the records are {manifest['max_seq_length']} tokens long, the model takes at most "
             f"max_position_embeddings={config.max_position_embeddings}; raise it in --config or rebuild the records"
         )
     encoder = AlbertEncoder(config, dtype=settings.dtype_policy)
-    pair_task = None if manifest["pair_task"] == "none" else manifest["pair_task"]
-    model = AlbertPretrainer(encoder, pair_task=pair_task, dtype=settings.dtype_policy)
+    # Whatever old pairs the records hold, the label still says whether the segments are in order.
+    pair_task = {"none": None, "sop_legacy": "sop"}.get(manifest["pair_task"], manifest["pair_task"])
+    model = AlbertPretrainer(encoder, pair_task=pair_task)
     optimizer = create_optimizer(
         settings.optimizer,
         settings.learning_rate,
@@ -133,5 +138,6 @@ def _fit(model: AlbertPretrainer, settings: PretrainingSettings, manifest: dict,
                 steps_per_epoch=steps,
                 validation_data=held_out,
                 callbacks=watchers,
+                shuffle=False,  # The reader has shuffled.
                 verbose=0,
             )
