@@ -45,8 +45,8 @@ class InProcess:
     def _answer(self):
         try:
             answer = self._pipe.recv()
-        except EOFError:
-            raise RuntimeError("the in-process model's process died") from None
+        except (EOFError, ConnectionError):
+            raise UserError("the in-process model's process died; was it killed, or is memory short?") from None
         if isinstance(answer, str):
             raise UserError(f"in process: {answer}")
         return answer
@@ -59,7 +59,7 @@ def _serve(pipe: Pipe, path: str, signature: str) -> None:
         pipe.send(load_seconds)
         while True:
             pipe.send(_measure(call, *pipe.recv()))
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         return
     except Exception as error:
         # Whatever TensorFlow raises, the parent says it in one line.

@@ -62,12 +62,11 @@ def encode_histogram(latencies: np.ndarray) -> str:
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
     """(milliseconds, counts) of the values an encoded histogram holds, ascending."""
-    items = [
-        (item.value_iterated_to, item.count_added_in_this_iter_step)
-        for item in HdrHistogram.decode(encoded).get_recorded_iterator()
-    ]
-    values, counts = np.array(items, dtype=np.float64).reshape(-1, 2).T
-    return values / 1000, counts.astype(np.int64)
+    decoded = HdrHistogram.decode(encoded)
+    every_count = np.array(decoded.counts)
+    filled = np.flatnonzero(every_count)
+    values = [decoded.get_highest_equivalent_value(decoded.get_value_from_index(index)) for index in filled.tolist()]
+    return np.array(values, dtype=np.float64) / 1000, every_count[filled].astype(np.int64)
 
 
 def bootstrap_percentiles(

@@ -11,6 +11,7 @@ from multiprocessing.connection import wait
 
 from serving.benchmark.load import Driver, Samples, Share, join
 from serving.client.channel import Connection
+from tfrecords.errors import UserError
 
 # Time for every process to have read its share before the common start.
 _HEAD_START_S = 0.05
@@ -47,20 +48,23 @@ class Workers:
     def run(self, share: Share, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
         """Sends `share`, whose `start` is set here, from all processes; `progress` hears of every span of seconds."""
         start = time.perf_counter() + _HEAD_START_S
-        for pipe, part in zip(self._pipes, split(replace(share, start=start), len(self._pipes)), strict=True):
-            pipe.send(part)
+        try:
+            for pipe, part in zip(self._pipes, split(replace(share, start=start), len(self._pipes)), strict=True):
+                pipe.send(part)
+            return join(self._collect(progress))
+        except (EOFError, ConnectionError):
+            raise UserError("a load generator process died; was it killed, or is memory short?") from None
+
+    def _collect(self, progress: Callable[[float], None]) -> list[Samples]:
         waiting, parts, told = list(self._pipes), [], time.perf_counter()
         while waiting:
             for pipe in wait(waiting, timeout=_TICK_S):
-                try:
-                    parts.append(pipe.recv())
-                except EOFError:
-                    raise RuntimeError("a load generator process died") from None
+                parts.append(pipe.recv())
                 waiting.remove(pipe)
             now = time.perf_counter()
             progress(now - told)
             told = now
-        return join(parts)
+        return parts
 
 
 def split(share: Share, count: int) -> list[Share]:
@@ -83,5 +87,5 @@ def _serve(pipe: Pipe, connection: Connection, connections: int) -> None:
         pipe.send("ready")
         while True:
             pipe.send(driver.run(pipe.recv()))
-    except (EOFError, BrokenPipeError):
+    except (EOFError, ConnectionError):
         driver.close()

@@ -1,0 +1,131 @@
+"""Client and benchmark against the embedded TensorFlow server, and the real one where it is installed."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from serving.benchmark import table
+from serving.benchmark.run import run_benchmark
+from serving.benchmark.settings import Settings
+from serving.client import Client, ServingError
+from tfrecords.errors import UserError
+
+LIMIT = 40
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    """A model of LIMIT positions: sums of two embeddings, so that every answer depends on its own tokens alone."""
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = tf.Variable(tf.random.stateless_normal([1000, 8], seed=[1, 2]))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="input_ids"),
+                                      tf.TensorSpec([None], tf.int32, name="lengths")])  # fmt: skip
+        def embed(self, input_ids, lengths):
+            tf.debugging.assert_less_equal(tf.shape(input_ids)[1], LIMIT, "longer than this model takes")
+            mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1], tf.float32)[:, :, None]
+            return {"embedding": tf.reduce_sum(tf.gather(self.words, input_ids) * mask, axis=1)}
+
+    path = tmp_path_factory.mktemp("models") / "tiny" / "1"
+    model = Model()
+    tf.saved_model.save(model, str(path), signatures={"serving_default": model.embed})
+    return path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module", params=["embedded", "tensorflow_model_server"])
+def server(request, saved_model, tmp_path_factory):
+    """(gRPC target, REST port)."""
+    program = [sys.executable, "-m", "serving.model_server"]
+    if request.param != "embedded":
+        if not shutil.which(request.param):
+            pytest.skip("tensorflow_model_server is not on the PATH")
+        program = [request.param]
+    monitoring = tmp_path_factory.mktemp("server") / "monitoring.txt"
+    monitoring.write_text("prometheus_config { enable: true }")
+    port, rest_port = free_port(), free_port()
+    process = subprocess.Popen(
+        [
+            *program, f"--port={port}", f"--rest_api_port={rest_port}", "--model_name=tiny",
+            f"--model_base_path={saved_model.parent}", f"--monitoring_config_file={monitoring}",
+        ],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    try:
+        with Client(f"127.0.0.1:{port}", "tiny", timeout_s=2) as client:
+            _wait_until_served(client, process)
+        yield f"127.0.0.1:{port}", rest_port
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait_until_served(client, process):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if client.status()[0].state == "AVAILABLE":
+                return
+        except ServingError:
+            time.sleep(0.1)
+    raise AssertionError("the server did not come up")
+
+
+def test_client_gets_each_row_its_own_answer(server):
+    with Client(server[0], "tiny") as client:
+        rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
+        together = client.predict_ids(rows, batch_size=2)["embedding"]
+        alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
+        assert together.shape == (3, 8)
+        np.testing.assert_allclose(together, alone, rtol=1e-5)
+        assert client.status()[0].state == "AVAILABLE" and client.served_version() == 1
+
+
+def test_client_errors_carry_the_servers_word(server):
+    with Client(server[0], "tiny") as client:
+        with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
+            client.predict({"zz": np.zeros(1, np.float32)})
+        with pytest.raises(ServingError, match="longer than this model takes"):
+            client.predict_ids([[1] * (LIMIT + 1)])
+    with Client(server[0], "absent") as client, pytest.raises(ServingError, match="no such model"):
+        client.predict_ids([[1]])
+
+
+def test_a_full_benchmark(server, saved_model):
+    settings = Settings(
+        target=server[0], model="tiny", lengths="8,32,64", batches="1,2", seconds=0.6, warmup_seconds=0.1, windows=3,
+        in_process=str(saved_model), rest_api_port=server[1],
+    )  # fmt: skip
+    report = run_benchmark(settings)
+    assert [(point["length"], point["batch"]) for point in report["points"]] == [(8, 1), (32, 1), (8, 2), (32, 2)]
+    assert [skip["length"] for skip in report["skipped"]] == [64, 64]
+    for point in report["points"]:
+        assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0} and not point["errors"]
+        parts = point["breakdown_ms"]
+        inside = [parts[name] for name in ("wire", "server_queue", "server_compute", "server_other")]
+        assert parts["server_compute"] > 0 and parts["wire"] > 0
+        assert sum(inside) == pytest.approx(point["latency_ms"]["mean"], rel=1e-6)
+        assert point["in_process"]["requests"] > 10 and point["in_process"]["latency_ms"]["p50"] > 0
+    assert report["model"]["in_process"]["load_seconds"] > 0
+    printed = table.console_text(report)
+    assert "server compute" in printed and "in-process p50" in printed
+
+
+def test_in_process_says_what_it_needs(server, tmp_path):
+    with pytest.raises(UserError, match="is not a SavedModel"):
+        run_benchmark(Settings(target=server[0], model="tiny", lengths="8", in_process=str(tmp_path)))

@@ -1,0 +1,51 @@
+"""The search for the highest rate, on servers whose limit is known."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.benchmark.find_rate import PRECISION, Trial, find_rate, judge
+
+
+def server(limit, gave_way="latency"):
+    tried = []
+
+    def attempt(rate):
+        tried.append(rate)
+        return Trial(rate, "" if rate <= limit else gave_way)
+
+    return attempt, tried
+
+
+@settings(max_examples=200, deadline=None)
+@given(limit=st.floats(0.5, 5000), start=st.floats(0.02, 5.0))
+def test_finds_the_limit_to_its_precision(limit, start):
+    attempt, tried = server(limit)
+    best, trials = find_rate(attempt, start * limit)
+    assert best <= limit <= best * (1 + PRECISION) * (1 + 1e-9)
+    assert [trial.rate for trial in trials] == tried and len(tried) <= 20
+
+
+def test_a_server_that_never_meets_the_bound():
+    attempt, tried = server(0.0)
+    best, _ = find_rate(attempt, 100.0)
+    assert best is None and len(tried) <= 20
+
+
+def test_a_server_without_limit_ends_the_search():
+    attempt, tried = server(float("inf"))
+    best, _ = find_rate(attempt, 1.0)
+    assert best == max(tried) and len(tried) == 20
+
+
+@pytest.mark.parametrize(
+    ("point", "limit"),
+    [
+        ({"rate": 5.0, "within_bound": 0.995, "valid": True}, ""),
+        ({"rate": 5.0, "within_bound": 0.989, "valid": True}, "latency"),
+        ({"rate": 5.0, "within_bound": 0.995, "valid": False}, "generator"),
+        ({"rate": 5.0, "within_bound": 0.5, "valid": False}, "generator"),
+    ],
+)
+def test_judgement(point, limit):
+    assert judge(point) == Trial(5.0, limit)

@@ -1,0 +1,248 @@
+"""Whole runs through the library: what a report holds, and what its files look like."""
+
+import base64
+import csv
+import json
+import re
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+
+from serving import protos
+from serving.benchmark import table
+from serving.benchmark.report import write_report
+from serving.benchmark.run import run_benchmark
+from serving.benchmark.settings import Settings
+from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
+from serving.client import ServingError
+from serving.client.tensors import read_tensor
+from tfrecords.errors import UserError
+
+ANSWER = constant_answer()
+
+
+def settings(server, **changes):
+    quick = {"seconds": 0.4, "warmup_seconds": 0.1, "lengths": "8,16", "windows": 3}
+    return Settings(target=server.target, **{**quick, **changes})
+
+
+def no_longer_than(limit):
+    """A model with `limit` positions."""
+
+    def predict(request, context):
+        ids = read_tensor(protos.PredictRequest.FromString(request).inputs["input_ids"])
+        if ids.shape[1] > limit:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"indices[0,{limit}] = {limit} is not in [0, {limit})")
+        return ANSWER
+
+    return predict
+
+
+@pytest.fixture(scope="module")
+def report():
+    with StandIn(no_longer_than(16)) as server:
+        yield run_benchmark(settings(server, clients="1,2", lengths="8,16,32", bound_ms=1000.0))
+
+
+def test_report_has_every_point_and_names_its_arrival(report):
+    assert [(point["length"], point["clients"], point["arrival"]) for point in report["points"]] == [
+        (8, 1, "closed"), (8, 2, "closed"), (16, 1, "closed"), (16, 2, "closed"),
+    ]  # fmt: skip
+    for point in report["points"]:
+        assert point["requests"] > 20 and point["errors"] == {} and point["valid"]
+        assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0}
+        latency = point["latency_ms"]
+        assert latency["min"] <= latency["p50"] <= latency["max"]
+        assert latency["p99.9"] is None
+        assert point["requests_per_second"] == pytest.approx(point["requests"] / point["seconds"])
+        assert point["within_bound"] == 1.0
+        assert point["goodput_per_second"] == pytest.approx(point["requests_per_second"])
+        assert point["first_call_ms"] > 0
+
+
+def test_lengths_over_the_models_maximum_are_skipped_with_the_servers_word(report):
+    (skipped,) = report["skipped"]
+    assert skipped["length"] == 32 and "not in [0, 16)" in skipped["reason"]
+    assert "skipped 32 tokens x 1" in table.console_text(report)
+
+
+def test_report_says_where_and_with_what(report):
+    environment = report["environment"]
+    assert environment["usable_cores"] >= 1 and environment["cpu"] and environment["packages"]["grpcio"]
+    assert report["settings"]["seed"] == 0 and report["model"]["version"] == 1
+    json.dumps(report, allow_nan=False)
+
+
+def test_files_are_what_they_say(report, tmp_path):
+    names = write_report(report, tmp_path)
+    assert {"report.json", "report.csv", "report.html", "latency.png", "throughput.png", "distribution.png"} == set(
+        names
+    )
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report))
+    rows = list(csv.DictReader((tmp_path / "report.csv").open()))
+    assert [float(row["p50_ms"]) for row in rows] == [point["latency_ms"]["p50"] for point in report["points"]]
+    assert rows[0]["p99.9_ms"] == ""
+    page = (tmp_path / "report.html").read_text()
+    images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert [base64.b64decode(image) for image in images] == [
+        (tmp_path / name).read_bytes() for name in names if name.endswith(".png")
+    ]
+    assert all(base64.b64decode(image).startswith(b"\x89PNG") for image in images)
+    # Stands alone: nothing is fetched from anywhere.
+    assert not re.search(r'(src|href)="(?!data:)', page) and "<script" not in page and "@import" not in page
+
+
+def test_names_from_a_server_cannot_break_the_page(report, tmp_path):
+    hostile = json.loads(json.dumps(report))
+    hostile["model"]["name"] = "<script>alert(1)</script>"
+    write_report(hostile, tmp_path)
+    assert "<script" not in (tmp_path / "report.html").read_text()
+
+
+def test_open_loop_reports_its_lag_and_offered_rate():
+    with StandIn() as server:
+        report = run_benchmark(settings(server, arrival="poisson", rate="50,100", lengths="8", seconds=1.0))
+    assert [point["rate"] for point in report["points"]] == [50, 100]
+    for point in report["points"]:
+        assert point["requests"] == pytest.approx(point["rate"], abs=5 * point["rate"] ** 0.5)
+        assert point["send_lag_ms"]["max"] >= point["send_lag_ms"]["p50"] >= 0
+
+
+def test_errors_and_wrong_answers_stand_in_the_verdict():
+    calls = []
+
+    def unreliable(request, context):
+        calls.append(1)
+        if len(calls) > 40 and len(calls) % 3 == 0:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "overloaded")
+        return constant_answer((0.9, 0.1)) if len(calls) > 40 and len(calls) % 3 == 1 else ANSWER
+
+    with StandIn(unreliable, threads=1) as server:
+        report = run_benchmark(settings(server, lengths="8", bound_ms=1000.0))
+    (point,) = report["points"]
+    assert point["errors"]["UNAVAILABLE"]["message"] == "overloaded"
+    assert point["errors"]["UNAVAILABLE"]["count"] == pytest.approx(point["requests"] / 3, abs=2)
+    assert point["answers"]["wrong"] == pytest.approx(point["requests"] / 3, abs=2)
+    assert point["within_bound"] == pytest.approx(2 / 3, abs=0.05)
+    printed = table.console_text(report)
+    assert "UNAVAILABLE" in printed and "WRONG ANSWERS" in printed
+
+
+def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
+    """One thread and 10 ms a request: 100/s at the very most; far less with p99 within 100 ms of Poisson arrivals."""
+
+    def slow(request, context):
+        time.sleep(0.01)
+        return ANSWER
+
+    with StandIn(slow, threads=1) as server:
+        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=100.0, seconds=1.0))
+    (found,) = report["found_rates"]
+    assert 30 < found["rate"] < 100
+    assert report["points"][0]["rate"] == found["rate"] and report["points"][0]["within_bound"] >= 0.99
+    assert "p99 within 100 ms up to" in table.console_text(report)
+
+
+def test_text_models_are_measured_in_words():
+    with StandIn(inputs=TEXT) as server:
+        report = run_benchmark(settings(server, lengths="5"))
+    assert report["points"][0]["unit"] == "words" and report["points"][0]["name"].startswith("5 words x 1")
+
+
+def test_scenarios_choose_the_arrivals():
+    assert Settings(scenario="single_stream").resolved().clients == "1"
+    assert Settings(scenario="server", rate="5", bound_ms=9.0).resolved().arrival == "poisson"
+    assert Settings(scenario="offline").resolved().arrival == "closed"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"scenario": "fast"}, "single_stream, server, offline"),
+        ({"arrival": "poison"}, "closed, constant, poisson"),
+        ({"arrival": "poisson"}, "give --rate"),
+        ({"rate": "5"}, "--arrival=poisson"),
+        ({"find_rate": True}, "--bound_ms"),
+        ({"scenario": "server", "rate": "5"}, "--bound_ms"),
+        ({"lengths": "12,x"}, "--lengths=12,x"),
+        ({"lengths": ""}, "numbers above 0"),
+        ({"clients": "0"}, "--clients=0"),
+        ({"seconds": 0.0}, "--seconds=0.0"),
+        ({"mixed": True}, "--text_file"),
+    ],
+)
+def test_wrong_settings_are_met_at_the_door(wrong, words):
+    with pytest.raises(UserError, match=words):
+        Settings(**wrong)
+
+
+def test_absent_target_and_absent_model():
+    with pytest.raises(ServingError, match="is the server running"):
+        run_benchmark(Settings(target="127.0.0.1:1"))
+
+
+def command(*arguments, **settings):
+    return subprocess.run(
+        [sys.executable, "-m", "serving.benchmark", *arguments], capture_output=True, text=True, timeout=120, **settings
+    )
+
+
+def test_command_writes_a_report_and_compares_it_with_itself(tmp_path):
+    with StandIn() as server:
+        done = command(f"--target={server.target}", "--lengths=8", "--seconds=0.5", f"--output_dir={tmp_path / 'a'}")
+    assert done.returncode == 0, done.stderr
+    assert "8 tokens x 1" in done.stdout and "report.html" in done.stdout
+    compared = command("compare", str(tmp_path / "a/report.json"), str(tmp_path / "a/report.json"))
+    assert compared.returncode == 0 and "no real difference" in compared.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target=127.0.0.1:1"], "UNAVAILABLE"),
+        (["--lengths=none"], "--lengths=none"),
+        (["compare", "a.json"], "takes two reports"),
+        (["--in_process=/nowhere"], "UNAVAILABLE"),
+    ],
+)
+def test_command_failures_are_one_line_and_status_1(arguments, words, tmp_path):
+    output = [] if arguments[0] == "compare" else [f"--output_dir={tmp_path / 'out'}"]
+    failed = command(*arguments, *output)
+    assert failed.returncode == 1 and failed.stdout == ""
+    assert len(failed.stderr.strip().splitlines()) == 1 and words in failed.stderr
+
+
+def children_of(pid):
+    listed = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True)
+    return [int(line) for line in listed.stdout.split()]
+
+
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGKILL"])
+def test_interrupted_it_leaves_no_process_and_no_half_report(tmp_path, blow):
+    import os
+    import signal
+
+    with StandIn() as server:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "serving.benchmark", f"--target={server.target}", "--lengths=8",
+                "--seconds=60", f"--output_dir={tmp_path}",
+            ],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while len(children := children_of(process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.0)
+        process.send_signal(getattr(signal, blow))
+        errors = process.communicate(timeout=20)[1]
+        deadline = time.monotonic() + 15
+        while any(os.path.exists(f"/proc/{child}") for child in children) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert children and not any(os.path.exists(f"/proc/{child}") for child in children)
+    assert list(tmp_path.iterdir()) == []
+    if blow == "SIGINT":
+        assert process.returncode == 130 and errors.rstrip().endswith("interrupted") and "Traceback" not in errors

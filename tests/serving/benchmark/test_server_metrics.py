@@ -1,0 +1,72 @@
+"""Where the time goes, from a page as TensorFlow Serving writes it."""
+
+import http.server
+import threading
+
+import pytest
+
+from serving.benchmark import server_metrics
+from serving.benchmark.breakdown import breakdown
+from tfrecords.errors import UserError
+
+PAGE = """# TYPE :tensorflow:serving:request_count counter
+:tensorflow:serving:request_count{{model_name="m",status="OK"}} {count}
+:tensorflow:serving:request_count{{model_name="other",status="OK"}} 7
+# TYPE :tensorflow:serving:request_latency histogram
+:tensorflow:serving:request_latency_bucket{{model_name="m",API="Predict",entrypoint="GRPC",le="10"}} 0
+:tensorflow:serving:request_latency_bucket{{model_name="m",API="Predict",entrypoint="GRPC",le="+Inf"}} {count}
+:tensorflow:serving:request_latency_sum{{model_name="m",API="Predict",entrypoint="GRPC"}} {request}
+:tensorflow:serving:request_latency_count{{model_name="m",API="Predict",entrypoint="GRPC"}} {count}
+:tensorflow:serving:request_latency_sum{{model_name="m",API="predict",entrypoint="REST"}} 999999
+:tensorflow:serving:request_latency_count{{model_name="m",API="predict",entrypoint="REST"}} 1
+# TYPE :tensorflow:serving:runtime_latency histogram
+:tensorflow:serving:runtime_latency_bucket{{model_name="m",API="Predict",runtime="TF1",le="+Inf"}} {count}
+:tensorflow:serving:runtime_latency_sum{{model_name="m",API="Predict",runtime="TF1"}} {session}
+:tensorflow:serving:runtime_latency_count{{model_name="m",API="Predict",runtime="TF1"}} {count}
+# TYPE :tensorflow:serving:batching_session:queuing_latency histogram
+:tensorflow:serving:batching_session:queuing_latency_bucket{{thread_pool_name="p",le="+Inf"}} {count}
+:tensorflow:serving:batching_session:queuing_latency_sum{{thread_pool_name="p"}} {queue}
+:tensorflow:serving:batching_session:queuing_latency_count{{thread_pool_name="p"}} {count}
+"""
+
+
+def reading(count, request, session, queue, model="m"):
+    return server_metrics.parse(PAGE.format(count=count, request=request, session=session, queue=queue), model)
+
+
+def test_means_are_of_what_happened_between_two_readings():
+    before, after = reading(10, 5e5, 4e5, 1e5), reading(30, 5.8e5, 4.6e5, 1.2e5)
+    assert server_metrics.means(before, after) == {"server": 4.0, "session": 3.0, "queue": 1.0}
+    assert server_metrics.requests_so_far(after) == 30
+
+
+def test_nothing_between_two_readings_is_no_mean():
+    same = reading(10, 1.0, 1.0, 1.0)
+    assert server_metrics.means(same, same) == dict.fromkeys(["server", "session", "queue"])
+    assert server_metrics.means({}, {}) == dict.fromkeys(["server", "session", "queue"])
+    assert server_metrics.requests_so_far(reading(10, 1.0, 1.0, 1.0, model="absent")) == 0
+
+
+def test_parts_add_up_to_the_mean():
+    costs = {"client_encode": 0.1, "client_decode": 0.2}
+    parts = breakdown(5.0, costs, {"server": 4.0, "session": 3.0, "queue": 1.0})
+    assert parts == costs | {"wire": 1.0, "server_queue": 1.0, "server_compute": 2.0, "server_other": 1.0}
+    silent = breakdown(5.0, costs, dict.fromkeys(["server", "session", "queue"]))
+    assert silent == costs | dict.fromkeys(["wire", "server_queue", "server_compute", "server_other"])
+
+
+def test_page_is_fetched_and_its_absence_said():
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/monitoring/prometheus/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(PAGE.format(count=3, request=9.0, session=6.0, queue=0.0).encode())
+
+    web = http.server.HTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    url = server_metrics.metrics_url("127.0.0.1:8500", web.server_port)
+    assert server_metrics.requests_so_far(server_metrics.read(url, "m")) == 3
+    web.shutdown()
+    web.server_close()
+    with pytest.raises(UserError, match="--monitoring_config_file"):
+        server_metrics.read(url, "m")

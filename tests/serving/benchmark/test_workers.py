@@ -1,0 +1,80 @@
+"""Load shared out to processes."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.benchmark import arrivals
+from serving.benchmark.load import Share
+from serving.benchmark.stand_in import StandIn, constant_answer
+from serving.benchmark.workers import Workers, split
+from serving.client import Connection
+from tfrecords.errors import UserError
+
+
+def share(**settings):
+    return Share([b"a", b"b", b"c"], [None] * 3, timeout_s=5.0, start=0.0, seconds=0.3, **settings)
+
+
+@settings(max_examples=50, deadline=None)
+@given(requests=st.integers(0, 60), processes=st.integers(1, 7))
+def test_arrivals_are_dealt_out_whole_and_with_their_items(requests, processes):
+    whole = share(due=np.arange(requests) / 10)
+    dealt = {}
+    for part in split(whole, processes):
+        items = (np.arange(len(part.due)) * part.item_step + part.first_item) % 3
+        dealt.update(zip(part.due.tolist(), items.tolist(), strict=True))
+    assert dealt == {i / 10: i % 3 for i in range(requests)}
+
+
+@settings(max_examples=50, deadline=None)
+@given(clients=st.integers(1, 20), processes=st.integers(1, 7))
+def test_clients_are_dealt_out_evenly_and_start_at_different_items(clients, processes):
+    parts = split(share(clients=clients, least_requests=100), processes)
+    sizes = [part.clients for part in parts]
+    assert sum(sizes) == clients and max(sizes) - min(sizes) <= 1
+    assert sum(part.least_requests for part in parts) >= 100
+    starts = [part.first_item + client for part in parts for client in range(part.clients)]
+    assert sorted(starts) == list(range(clients))
+
+
+def test_several_processes_send_one_schedule():
+    seen = []
+
+    def note(request, context):
+        seen.append(request)
+        return constant_answer()
+
+    with StandIn(note) as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
+        samples = workers.run(share(due=arrivals.constant(100, 0.3)))
+        again = workers.run(share(clients=2, item_step=2))
+    assert len(samples.due) == 30 and (samples.code == 0).all()
+    assert sorted(seen[:30]) == sorted([b"a", b"b", b"c"] * 10)
+    np.testing.assert_allclose(samples.due, np.arange(30) / 100)
+    assert samples.item.tolist() == [0, 1, 2] * 10
+    assert len(again.due) > 2
+
+
+def test_progress_hears_of_the_time_that_passed():
+    heard = []
+    with StandIn() as server, Workers(Connection(server.target, attempts=1)) as workers:
+        workers.run(share(clients=1), heard.append)
+    assert 0.3 <= sum(heard) < 3.0
+
+
+def test_a_killed_generator_is_an_error_not_a_hang():
+    with StandIn() as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
+        os.kill(workers._processes[0].pid, signal.SIGKILL)
+        with pytest.raises(UserError, match="generator process died"):
+            workers.run(share(clients=2))
+
+
+def test_processes_end_with_the_block():
+    with StandIn() as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
+        processes = list(workers._processes)
+        assert all(process.is_alive() for process in processes)
+    assert not any(process.is_alive() for process in processes)

@@ -1,0 +1,120 @@
+"""Requests of the shape that was asked for."""
+
+import numpy as np
+import pytest
+
+from serving import protos
+from serving.benchmark import workload
+from serving.benchmark.stand_in import TEXT, StandIn
+from serving.benchmark.workload import WorkloadMaker
+from serving.client import Client
+from serving.client.tensors import read_tensor
+from tfrecords.errors import UserError
+
+LINES = ["A short line.", "A line that is rather longer than the first one was.", "Third!"]
+
+
+class CharacterTokenizer:
+    cls_id, sep_id = 101, 102
+
+    def encode(self, text):
+        return [ord(character) for character in text]
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """make(inputs, text=False, tokenizer=False) -> a WorkloadMaker for a stand-in server."""
+    opened = []
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(LINES))
+    monkeypatch.setattr("tfrecords.tokenizer.load_tokenizer", lambda path: CharacterTokenizer())
+
+    def maker(inputs, text=False, tokenizer=False, seed=0):
+        server = StandIn(inputs=inputs).__enter__()
+        client = Client(server.target, "default")
+        opened.extend([client, server])
+        return WorkloadMaker(client, seed, str(path) if text else "", "some.model" if tokenizer else "")
+
+    yield maker
+    for one in opened:
+        one.__exit__()
+
+
+IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
+MASKED = {"input_ids": (9, 2), "input_mask": (9, 2), "segment_ids": (9, 2)}
+
+
+def sent(made):
+    """The requests as a server reads them."""
+    requests = [protos.PredictRequest.FromString(request) for request in made.requests]
+    return [{name: read_tensor(tensor) for name, tensor in request.inputs.items()} for request in requests]
+
+
+@pytest.mark.parametrize("length", [1, 2, 12, 128])
+def test_rows_are_as_long_as_asked(make, length):
+    made = make(IDS).of_length(length, batch=3)
+    arrays = sent(made)
+    assert len(arrays) == workload.DISTINCT
+    assert all(request["input_ids"].shape == (3, length) for request in arrays)
+    assert all((request["lengths"] == length).all() for request in arrays)
+    if length >= 2:
+        assert arrays[0]["input_ids"][0, 0] == 2 and arrays[0]["input_ids"][0, -1] == 3
+
+
+def test_masked_models_get_mask_and_segments(make):
+    request = sent(make(MASKED).of_length(8))[0]
+    assert request["input_mask"].tolist() == [[1] * 8] and request["segment_ids"].tolist() == [[0] * 8]
+
+
+def test_requests_differ_and_are_their_seed(make):
+    first, same, other = (make(IDS, seed=seed).of_length(16).requests for seed in (0, 0, 1))
+    assert len(set(first)) == workload.DISTINCT
+    assert first == same and first != other
+
+
+def test_texts_have_as_many_words_as_asked(make):
+    for text in (False, True):
+        made = make(TEXT, text=text).of_length(7, batch=2)
+        assert made.unit == "words"
+        for request in sent(made):
+            assert [len(row.split()) for row in request["text"]] == [7, 7]
+
+
+def test_rows_of_a_text_are_the_texts(make):
+    made = make(IDS, text=True, tokenizer=True).of_length(10)
+    stream = [ord(character) for line in LINES for character in line]
+    for request in sent(made):
+        row = request["input_ids"][0].tolist()
+        assert row[0] == 101 and row[-1] == 102
+        assert any(stream[i : i + 8] == row[1:-1] for i in range(len(stream)))
+
+
+def test_a_text_shorter_than_the_length_is_repeated(make):
+    made = make(IDS, text=True, tokenizer=True).of_length(400)
+    assert all(request["input_ids"].shape == (1, 400) for request in sent(made))
+
+
+def test_mixed_lengths_are_the_texts_own(make):
+    made = make(IDS, text=True, tokenizer=True).mixed(max_length=20)
+    lengths = np.array([request["lengths"][0] for request in sent(made)])
+    # Of the three lines two fit with [CLS] and [SEP]; the long one is cut.
+    assert set(lengths) == {len(LINES[0]) + 2, 20, len(LINES[2]) + 2}
+    assert len(lengths) == workload.DISTINCT_MIXED and made.length is None
+    # Each line is as likely: 128 draws of probability 1/3.
+    assert all(20 < count < 66 for count in np.unique(lengths, return_counts=True)[1])
+
+
+def test_mixed_batches_are_padded_and_say_their_lengths(make):
+    request = sent(make(IDS, text=True, tokenizer=True).mixed(batch=8))[0]
+    assert request["input_ids"].shape == (8, request["lengths"].max())
+    for row, length in zip(request["input_ids"], request["lengths"], strict=True):
+        assert row[length - 1] == 102 and not row[length:].any()
+
+
+def test_what_cannot_be_made_is_said(make):
+    with pytest.raises(UserError, match=r"takes .*image"):
+        make({"image": (1, 2)})
+    with pytest.raises(UserError, match="--tokenizer"):
+        make(IDS, text=True)
+    with pytest.raises(UserError, match="--text_file"):
+        make(IDS).mixed()
