@@ -49,6 +49,7 @@ def with_albert_normalization(model: bytes, lower_case: bool) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
+@functools.cache
 def albert_normalizer(lower_case: bool) -> SentencePieceNormalizer:
     """ALBERT's whole normalisation on top of nmt_nfkc, as an object whose `normalize` takes text to text."""
     base = SentencePieceNormalizer(

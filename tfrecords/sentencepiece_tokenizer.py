@@ -122,4 +122,6 @@ def _expand(ids, row_splits, values, table_splits):
 
 
 def _starts_word(piece: str) -> bool:
-    return piece.startswith((_WORD_BOUNDARY, "<")) or any(c.lower() not in _ENGLISH for c in piece)
+    if piece in _PUNCTUATION or piece.startswith((_WORD_BOUNDARY, "<")):
+        return True
+    return any(character.lower() not in _ENGLISH for character in piece)

@@ -1,0 +1,57 @@
+"""A corpus that every CPython carries, a tokenizer trained on it, and records built from it."""
+
+import dataclasses
+import pydoc_data.topics
+from pathlib import Path
+
+import pytest
+
+from tfrecords import builder, corpus
+from tfrecords.examples import ExampleConfig
+from tfrecords.tokenizer import Tokenizer, load_tokenizer
+from tfrecords.train_tokenizer import train_tokenizer
+from tfrecords.writer import BuildConfig
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory) -> Path:
+    """Plain text: 79 documents of paragraphs, a line each."""
+    path = tmp_path_factory.mktemp("corpus") / "topics.txt"
+    documents = (
+        "\n".join(" ".join(paragraph.split()) for paragraph in topic.split("\n\n"))
+        for topic in pydoc_data.topics.topics.values()
+    )
+    path.write_text("\n\n".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(corpus_file, tmp_path_factory) -> Tokenizer:
+    lines = (line for document in corpus.read_documents(str(corpus_file)) for line in document)
+    path = tmp_path_factory.mktemp("tokenizer") / "spm.model"
+    path.write_bytes(train_tokenizer(lines, vocab_size=1200))
+    return load_tokenizer(path)
+
+
+@pytest.fixture(scope="session")
+def build(corpus_file, tokenizer, tmp_path_factory):
+    """A function of settings that builds the corpus's records once for each and returns their folder."""
+    folders = {}
+
+    def build_once(**settings) -> Path:
+        key = tuple(sorted(settings.items()))
+        if key not in folders:
+            folders[key] = tmp_path_factory.mktemp("records")
+            builder.build(str(corpus_file), folders[key], tokenizer, config(**settings), workers=1, overwrite=False)
+        return folders[key]
+
+    return build_once
+
+
+def config(**settings) -> BuildConfig:
+    """Small examples of split sentences; `settings` may be fields of BuildConfig and of ExampleConfig."""
+    of_build = {field.name for field in dataclasses.fields(BuildConfig)}
+    examples = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10}
+    examples |= {name: value for name, value in settings.items() if name not in of_build}
+    rest = {name: value for name, value in settings.items() if name in of_build}
+    return BuildConfig(ExampleConfig(**examples), **({"split_sentences": True} | rest))
