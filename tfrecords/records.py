@@ -108,7 +108,13 @@ def _nested(size):
 
 @compiled
 def _entry_size(name_length, payload):
-    return _nested(name_length) + _nested(_nested(_nested(payload)))
+    return _nested(name_length) + _nested(_nested(_list_size(payload)))
+
+
+@compiled
+def _list_size(payload):
+    """Size of an Int64List or FloatList; the protocol leaves out the field of an empty one."""
+    return _nested(payload) if payload else 0
 
 
 @compiled
@@ -139,9 +145,10 @@ def _put_feature(out, at, name, row, column, count, tag, payload):
     at = _put_tag(out, at, 0x0A, _entry_size(len(name), payload))
     at = _put_tag(out, at, 0x0A, len(name))
     out[at : at + len(name)] = name
-    at = _put_tag(out, at + len(name), 0x12, _nested(_nested(payload)))
-    at = _put_tag(out, at, tag, _nested(payload))
-    at = _put_tag(out, at, 0x0A, payload)
+    at = _put_tag(out, at + len(name), 0x12, _nested(_list_size(payload)))
+    at = _put_tag(out, at, tag, _list_size(payload))
+    if payload:
+        at = _put_tag(out, at, 0x0A, payload)
     for i in range(column, column + count):
         if tag == _FLOAT_LIST:
             at = _put_fixed(out, at, np.uint64(np.uint32(row[i])), 4)

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecords.errors import UserError
+from tfrecords.examples import ExampleConfig, build_examples, encode_examples
+from tfrecords.masking import MaskingVocabulary
+from tfrecords.records import encode_records
+
+CLS, SEP, MASK = 2, 3, 4
+VOCABULARY = MaskingVocabulary(CLS, SEP, MASK, np.arange(300) % 2 == 0, np.arange(5, 300, dtype=np.int32))
+
+
+def tokenized(seed=0, documents=6, sentences=8):
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(1, 15, documents * sentences)
+    ids = generator.integers(5, 300, lengths.sum()).astype(np.int32)
+    splits = np.concatenate([[0], np.cumsum(lengths)])
+    return ids, splits, np.arange(documents + 1) * sentences, np.arange(documents)
+
+
+def parse(path):
+    return [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 5), st.integers(1, 300))
+def test_bytes_are_those_of_tensorflow(tmp_path_factory, seed, examples, width):
+    generator = np.random.default_rng(seed)
+    path = tmp_path_factory.mktemp("records") / "a.tfrecord"
+    whole = (generator.integers(0, 2**31, (examples, width)) >> generator.integers(0, 31, (examples, width))).astype(
+        np.int32
+    )
+    features = {
+        "some_ids": whole,
+        "weights": generator.random((examples, 3)).astype(np.float32),
+        "flags": whole > 9,
+    }
+    counts = {"some_ids": generator.integers(0, width + 1, examples), "weights": np.full(examples, 3)}
+    counts["flags"] = counts["some_ids"]
+    path.write_bytes(encode_records(features, counts))
+    # TFRecordDataset checks both checksums of every record.
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    assert len(records) == examples
+    for row, record in enumerate(records):
+        example = tf.train.Example.FromString(record)
+        written = example.features.feature
+        assert list(written["some_ids"].int64_list.value) == whole[row, : counts["some_ids"][row]].tolist()
+        assert list(written["flags"].int64_list.value) == (whole[row, : counts["some_ids"][row]] > 9).tolist()
+        assert np.float32(written["weights"].float_list.value).tolist() == features["weights"][row].tolist()
+        assert example.SerializeToString(deterministic=True) == record
+
+
+def test_static_records_have_the_official_features(tmp_path):
+    config = ExampleConfig(max_seq_length=32, max_predictions_per_seq=5)
+    batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(encode_examples(config, VOCABULARY, batch))
+    # The specification of google-research/albert run_pretraining.py:391-410.
+    whole = {name: tf.io.FixedLenFeature([32], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+    official = whole | {
+        "masked_lm_positions": tf.io.FixedLenFeature([5], tf.int64),
+        "masked_lm_ids": tf.io.FixedLenFeature([5], tf.int64),
+        "masked_lm_weights": tf.io.FixedLenFeature([5], tf.float32),
+        "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
+        "token_boundary": tf.io.FixedLenFeature([32], tf.int64),
+    }
+    records = list(tf.data.TFRecordDataset(str(path)))
+    assert len(records) == len(batch.lengths) > 10
+    for row, record in enumerate(records):
+        assert set(tf.train.Example.FromString(record.numpy()).features.feature) == set(official)
+        features = {name: value.numpy() for name, value in tf.io.parse_single_example(record, official).items()}
+        length = batch.lengths[row]
+        assert features["input_mask"].tolist() == [1] * length + [0] * (32 - length)
+        count = int(features["masked_lm_weights"].sum())
+        ids = features["input_ids"].copy()
+        ids[features["masked_lm_positions"][:count]] = features["masked_lm_ids"][:count]
+        assert ids.tolist() == batch.input_ids[row].tolist()
+        first, second = np.flatnonzero(ids == SEP)
+        assert ids[0] == CLS
+        assert second == length - 1
+        assert features["segment_ids"].tolist() == [int(first < i <= second) for i in range(32)]
+        special = np.isin(ids, [CLS, SEP])
+        boundary = (special | VOCABULARY.word_starts[ids]) & (np.arange(32) < length)
+        assert features["token_boundary"].tolist() == boundary.tolist()
+
+
+def test_dynamic_records_are_unmasked_and_unpadded(tmp_path):
+    config = ExampleConfig(max_seq_length=32, max_predictions_per_seq=5, masking="dynamic")
+    batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(encode_examples(config, VOCABULARY, batch))
+    for row, example in enumerate(parse(path)):
+        features = {name: list(value.int64_list.value) for name, value in example.features.feature.items()}
+        assert set(features) == {"input_ids", "segment_ids", "token_boundary", "next_sentence_labels"}
+        assert features["input_ids"] == batch.input_ids[row, : batch.lengths[row]].tolist()
+        assert len(features["segment_ids"]) == len(features["token_boundary"]) == batch.lengths[row]
+        assert len(features["next_sentence_labels"]) == 1
+
+
+@pytest.mark.parametrize("input_format", ["full-sentences", "doc-sentences"])
+def test_single_segment_formats(input_format):
+    config = ExampleConfig(max_seq_length=40, input_format=input_format, pair_task="none", short_seq_prob=0.0)
+    ids, sentence_splits, document_splits, numbers = tokenized()
+    batch = build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=0)
+    texts = []
+    inner = 0
+    for row, length in zip(batch.input_ids, batch.lengths):
+        assert row[0] == CLS
+        assert row[length - 1] == SEP
+        assert row[length - 2] != SEP
+        texts.append(row[1 : length - 1])
+        inner += (texts[-1] == SEP).sum()
+    joined = np.concatenate(texts)
+    np.testing.assert_array_equal(joined[joined != SEP], ids)
+    assert (batch.second_starts == batch.lengths).all()
+    assert inner == 0 if input_format == "doc-sentences" else 0 < inner <= len(numbers) - 1
+
+
+def test_copies_differ_and_documents_do_not_depend_on_their_batch():
+    config = ExampleConfig(max_seq_length=32)
+    ids, sentence_splits, document_splits, numbers = tokenized()
+    first, again, other = (
+        build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy) for copy in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first.input_ids, again.input_ids)
+    assert not np.array_equal(first.keys, other.keys)
+    tail = build_examples(config, VOCABULARY, ids, sentence_splits, document_splits[3:], numbers[3:], copy=0)
+    np.testing.assert_array_equal(tail.input_ids, first.input_ids[-len(tail.input_ids) :])
+    np.testing.assert_array_equal(tail.keys, first.keys[-len(tail.keys) :])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"masking": "both"},
+        {"pair_task": "rop"},
+        {"input_format": "lines"},
+        {"max_seq_length": 4},
+        {"max_predictions_per_seq": 0},
+        {"max_predictions_per_seq": 600},
+        {"masked_lm_prob": 1.5},
+        {"dupe_factor": 0},
+        {"input_format": "full-sentences"},
+    ],
+)
+def test_wrong_settings_are_named(wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        ExampleConfig(**wrong)

@@ -1,0 +1,160 @@
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecords.pairs import NONE, NSP, PAIR_TASKS, SOP, SOP_LEGACY, pair_spans
+from tfrecords.randomness import derive
+from tfrecords.segments import cut_long_sentences, join_documents, single_spans
+
+# Sentence lengths by document; every token's id is its place in the corpus.
+corpora = st.lists(st.lists(st.integers(1, 30), max_size=12), min_size=1, max_size=6)
+
+
+def splits_of(corpus):
+    sentences = [length for document in corpus for length in document]
+    sentence_splits = np.concatenate([[0], np.cumsum(sentences)]).astype(np.int64)
+    return sentence_splits, np.cumsum([0] + [len(document) for document in corpus])
+
+
+def document_of(corpus):
+    """For every token, its document."""
+    return np.repeat(np.arange(len(corpus)), [sum(document) for document in corpus])
+
+
+def make_pairs(corpus, max_tokens, task, seed=0, short=0.1, single=False):
+    sentence_splits, document_splits = splits_of(corpus)
+    keys = derive(seed, np.arange(len(corpus)))
+    return pair_spans(sentence_splits, document_splits, keys, max_tokens, short, task, single)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 60), max_size=8), min_size=1, max_size=5), st.integers(4, 40))
+def test_long_sentences_are_cut_evenly_and_no_token_is_lost(corpus, max_tokens):
+    sentence_splits, document_splits = splits_of(corpus)
+    cut, cut_documents = cut_long_sentences(sentence_splits, document_splits, max_tokens)
+    lengths = np.diff(cut)
+    assert (lengths > 0).all()
+    assert lengths.max(initial=0) <= max_tokens
+    np.testing.assert_array_equal(cut[cut_documents], sentence_splits[document_splits])
+    assert set(sentence_splits.tolist()) <= set(cut.tolist())
+    if max(map(max, filter(None, corpus)), default=0) <= max_tokens:
+        np.testing.assert_array_equal(cut, np.unique(sentence_splits))
+
+
+@settings(max_examples=60, deadline=None)
+@given(corpora, st.integers(4, 60), st.sampled_from(range(len(PAIR_TASKS))), st.booleans(), st.integers(0, 999))
+def test_pairs_fit_and_hold_what_the_task_says(corpus, max_tokens, task, single, seed):
+    spans, labels, _ = make_pairs(corpus, max_tokens, task, seed, single=single)
+    owner = document_of(corpus)
+    for (a_start, a_end, b_start, b_end), label in zip(spans, labels):
+        assert a_end > a_start
+        assert a_end - a_start + b_end - b_start <= max_tokens
+        if task != NONE:
+            assert b_end > b_start
+        assert len(set(owner[a_start:a_end])) == 1
+        assert len(set(owner[b_start:b_end])) <= 1
+        same = b_end == b_start or owner[a_start] == owner[b_start]
+        if task == SOP:
+            assert same
+            assert (a_end <= b_start) if label == 0 else (b_end <= a_start)
+        elif task == NONE:
+            assert label == 0 and same
+        elif label == 0:
+            assert same and a_end <= b_start
+        elif task == NSP:
+            assert not same
+
+
+def test_without_truncation_sop_uses_every_token_once():
+    corpus = [[5, 5, 5, 5, 5, 5]] * 40
+    spans, _, _ = make_pairs(corpus, 10, SOP, short=0.0)
+    assert sorted(t for a, b, c, d in spans for t in [*range(a, b), *range(c, d)]) == list(range(40 * 30))
+
+
+def test_one_sentence_documents():
+    corpus = [[7], [8], [9]]
+    assert len(make_pairs(corpus, 20, SOP)[0]) == 0
+    spans, _, _ = make_pairs(corpus, 20, NONE)
+    assert spans.tolist() == [[0, 7, 7, 7], [7, 15, 15, 15], [15, 24, 24, 24]]
+    for task in (SOP_LEGACY, NSP):
+        spans, labels, _ = make_pairs(corpus, 20, task)
+        assert labels.tolist() == [1, 1, 1]
+        owner = document_of(corpus)
+        assert all(owner[a] != owner[b] for a, _, b, _ in spans)
+        assert len(make_pairs([[7]], 20, task)[0]) == 0
+
+
+def test_empty_documents_are_passed_over():
+    for task in range(len(PAIR_TASKS)):
+        assert len(make_pairs([[], [3, 3], [], []], 20, task, short=0.0)[0]) == 1
+        assert len(make_pairs([[]], 20, task)[0]) == 0
+
+
+def test_labels_are_balanced():
+    _, labels, _ = make_pairs([[5] * 40] * 1000, 30, SOP)
+    assert abs(labels.mean() - 0.5) < 4.5 * np.sqrt(0.25 / len(labels))
+    assert len(labels) > 5000
+    # A chunk of one sentence has no other way to make an NSP pair, so there are a few more of label 1.
+    assert 0.5 < make_pairs([[5] * 40] * 1000, 30, NSP)[1].mean() < 0.56
+
+
+def test_cut_between_the_segments_is_uniform():
+    spans, _, _ = make_pairs([[1] * 6] * 20_000, 6, NONE, short=0.0)
+    cuts = np.bincount(spans[:, 1] - spans[:, 0], minlength=7)[1:6]
+    assert cuts.sum() == 20_000
+    assert (np.abs(cuts - 4000) < 5 * np.sqrt(4000)).all()
+
+
+def test_short_targets_are_uniform_and_drawn_once_a_document():
+    spans, _, keys = make_pairs([[1] * 200] * 10_000, 20, NONE, short=0.3)
+    lengths = spans[:, 3] - spans[:, 0]
+    first = np.concatenate([[0], np.flatnonzero(np.diff(spans[:, 0] // 200)) + 1])
+    targets = lengths[first]
+    short = targets[targets < 20]
+    # A short target is drawn from [2, 20]: one in 19 of them is the full length.
+    assert abs(len(short) / 10_000 - 0.3 * 18 / 19) < 0.02
+    counts = np.bincount(short, minlength=20)[2:20]
+    assert (np.abs(counts - counts.mean()) < 5 * np.sqrt(counts.mean())).all()
+    for begin, end, target in zip(first, [*first[1:], len(lengths)], targets):
+        assert (lengths[begin : end - 1] == target).all()
+    assert len(np.unique(keys)) == len(keys)
+
+
+def test_truncation_takes_from_both_ends_of_the_longer_segment():
+    spans, labels, _ = make_pairs([[30, 10]] * 4000, 20, SOP, short=0.0)
+    spans = np.where(labels[:, None] == 1, spans[:, [2, 3, 0, 1]], spans)
+    assert (spans[:, 1] - spans[:, 0] == 10).all()
+    assert (spans[:, 3] - spans[:, 2] == 10).all()
+    dropped_in_front = spans[:, 0] - np.arange(4000) * 40
+    assert abs(dropped_in_front.mean() - 10) < 5 * np.sqrt(5 / 4000)
+
+
+def test_sentence_pairs_are_two_sentences():
+    spans, _, _ = make_pairs([[3, 4, 5, 6, 7]], 50, NONE, short=0.0, single=True)
+    assert spans.tolist() == [[0, 3, 3, 7], [7, 12, 12, 18], [18, 25, 25, 25]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(corpora, st.integers(30, 60), st.floats(0, 1), st.integers(0, 999))
+def test_single_segments_are_whole_sentences_of_one_document(corpus, max_tokens, short, seed):
+    sentence_splits, document_splits = splits_of(corpus)
+    keys = derive(seed, np.arange(len(corpus)))
+    spans, labels, _ = single_spans(sentence_splits, document_splits, keys, max_tokens, short)
+    assert [s for span in spans for s in (span[0], span[1])] == [
+        s for i, span in enumerate(spans) for s in (spans[i - 1][1] if i else 0, span[1])
+    ]
+    assert (spans[-1, 1] if len(spans) else 0) == sentence_splits[-1]
+    owner = document_of(corpus)
+    assert all(len(set(owner[a:b])) == 1 and b - a <= max_tokens for a, b, _, _ in spans)
+    assert set(spans[:, 1].tolist()) <= set(sentence_splits.tolist())
+    assert not labels.any()
+
+
+def test_joined_documents_have_a_separator_behind_each():
+    sentence_splits, document_splits = splits_of([[2, 1], [], [3]])
+    ids, sentence_splits, document_splits = join_documents(
+        np.arange(10, 16, dtype=np.int32), sentence_splits, document_splits, 3
+    )
+    assert ids.tolist() == [10, 11, 12, 3, 13, 14, 15, 3]
+    assert sentence_splits.tolist() == [0, 2, 4, 8]
+    assert document_splits.tolist() == [0, 3]
