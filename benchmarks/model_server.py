@@ -1,6 +1,6 @@
 """What the model server costs over calling the model in process; the figures of docs/model_server.md.
 
-python benchmarks/model_server.py --what=overhead|encode|throughput [--model_base_path=FOLDER --length=128]
+python benchmarks/model_server.py --what=overhead|encode|batches|throughput [--model_base_path=FOLDER --length=128]
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from serving.model_server.tensors import fill_proto, named_tensors
 from tfrecords.errors import UserError
 from tfrecords.script import run_main
 
-flags.DEFINE_enum("what", "overhead", ["overhead", "encode", "throughput"], "What to measure.")
+flags.DEFINE_enum("what", "overhead", ["overhead", "encode", "batches", "throughput"], "What to measure.")
 flags.DEFINE_string("model_base_path", "", "Folder of an export with token-id inputs; empty: y = x / 2.")
 flags.DEFINE_integer("length", 128, "Tokens in a request, for an export.")
 flags.DEFINE_integer("requests", 500, "Requests per measurement.")
@@ -92,7 +92,7 @@ class Server:
 
 
 def milliseconds(function, *arguments, count: int) -> np.ndarray:
-    for _ in range(max(5, count // 10)):
+    for _ in range(max(2, count // 10)):
         function(*arguments)
     result = np.empty(count)
     for index in range(count):
@@ -130,6 +130,15 @@ def encode() -> None:
 
     p50, p99 = np.percentile(milliseconds(answer, count=FLAGS.requests), [50, 99])
     print(f"[1, 512, 768] float32 to response bytes: p50 {p50:.3f} ms, p99 {p99:.3f} ms")
+
+
+def batches(case: Case) -> None:
+    """Rows a second of the in-process call by batch size: where more rows gain nothing, max_batch_size should end."""
+    direct = in_process(case)
+    for rows in (1, 2, 4, 8, 16, 32):
+        batch = {name: np.repeat(value, rows, axis=0) for name, value in case.feeds.items()}
+        best = milliseconds(direct, batch, count=max(3, FLAGS.requests // 100)).min()
+        print(f"{rows:3d} rows: {best:8.1f} ms, {1e3 * rows / best:7.1f} rows/s")
 
 
 def throughput(case: Case) -> None:
@@ -177,7 +186,7 @@ def main() -> None:
             raise UserError(f"--model_base_path={FLAGS.model_base_path} is no folder")
         base_path = FLAGS.model_base_path
         case = export_case(Path(base_path), FLAGS.length) if base_path else trivial_case(Path(folder))
-        {"overhead": overhead, "throughput": throughput}[FLAGS.what](case)
+        {"overhead": overhead, "batches": batches, "throughput": throughput}[FLAGS.what](case)
 
 
 def run() -> None:

@@ -1,6 +1,7 @@
 """`python -m serving.model_server`: flags in, exit status out."""
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -33,13 +34,20 @@ def main(arguments: list[str]) -> int:
 
 def _serve(options: flags.Options) -> int:
     # The import takes seconds; --help and bad flags answer before it.
+    from serving.model_server.saved_model import disable_xla
     from serving.model_server.server import ModelServer
     from serving.model_server.status import ServingError
 
+    if not (options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled):
+        # For the whole process and for good, so here and not in ModelServer, which tests start beside other work.
+        disable_xla()
     stopped = threading.Event()
     server = None
 
     def stop(number, frame):
+        if stopped.is_set():
+            # Asked twice: do not wait for requests that may never end.
+            os._exit(128 + number)
         stopped.set()
         if server is not None:
             server.interrupt()

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
@@ -17,6 +18,8 @@ from serving.model_server.saved_model import SavedModel
 from serving.model_server.servable import Servable
 from serving.model_server.source import StoragePathSource
 from serving.model_server.status import UNKNOWN, ServingError, invalid_argument
+from serving.model_server.tflite_model import FILE as TFLITE_FILE
+from serving.model_server.tflite_model import TfLiteModel
 from serving.model_server.warmup import warm_up
 
 _LOG = logging.getLogger(__name__)
@@ -104,9 +107,15 @@ class ServerCore:
             return spec.name, version
         return spec.name, None
 
+    def _read(self, path: str) -> SavedModel | TfLiteModel:
+        options = self.options
+        if options.prefer_tflite_model and (Path(path) / TFLITE_FILE).is_file():
+            return TfLiteModel(path, options.num_tflite_pools * options.num_tflite_interpreters_per_pool)
+        return SavedModel(path, options.saved_model_tags.split(","), self._session_config)
+
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
-        model = SavedModel(path, self.options.saved_model_tags.split(","), self._session_config)
+        model = self._read(path)
         try:
             servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path))
         except BaseException:

@@ -57,9 +57,9 @@ class Options:
     ssl_config_file: str = _flag("", "Text SSLConfig (PEM texts) for the gRPC port")
     use_alts_credentials: bool = _flag(False, "Google ALTS for the gRPC port: refused here")
     remove_unused_fields_from_bundle_metagraph: bool = _flag(True, _NOT_HERE)
-    prefer_tflite_model: bool = _flag(False, "Refused here: only SavedModels are served")
-    num_tflite_pools: int = _flag(CPUS, _NOT_HERE)
-    num_tflite_interpreters_per_pool: int = _flag(1, _NOT_HERE)
+    prefer_tflite_model: bool = _flag(False, "Serve VERSION/model.tflite where it is there")
+    num_tflite_pools: int = _flag(CPUS, "Pools of TensorFlow Lite interpreters, per model")
+    num_tflite_interpreters_per_pool: int = _flag(1, "Interpreters in each such pool")
     enable_signature_method_name_check: bool = _flag(False, "Refuse signatures whose method is not TF Serving's own")
     xla_cpu_compilation_enabled: bool = _flag(False, "Allow XLA on CPUs; without it a jit_compile model fails")
     xla_gpu_compilation_enabled: bool = _flag(False, "Allow XLA on GPUs")
@@ -123,7 +123,7 @@ usage: python -m serving.model_server --model_name=NAME --model_base_path=/ABSOL
 TensorFlow Serving's gRPC and REST contract on the pip-installed TensorFlow: for development, tests, demonstrations
 and small loads on one machine. In production run the real tensorflow_model_server with the same flags
 (serving/deploy/). What differs: it listens on the loopback address unless --bind_address says otherwise, has no
-TensorFlow Lite, no profiler service and no remote file systems, and answers from Python, which costs a fraction of
+profiler service and no remote file systems, and answers from Python, which costs a fraction of
 a millisecond per request. Flags are written --name=value.
 
 Flags:

@@ -54,7 +54,8 @@ class GrpcServer:
                 self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
             health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.port:
-            self._listen(f"{options.bind_address}:{options.port}", credentials)
+            host = f"[{options.bind_address}]" if ":" in options.bind_address else options.bind_address
+            self._listen(f"{host}:{options.port}", credentials)
         if options.grpc_socket_path:
             self._listen(f"unix:{options.grpc_socket_path}", credentials)
         self._server.start()

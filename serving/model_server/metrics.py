@@ -8,6 +8,9 @@ import re
 import threading
 from collections.abc import Iterable, Sequence
 
+# Model names come from clients: somebody who invents names must not fill the memory.
+_MAX_SERIES = 10_000
+
 
 class Metric:
     """A family of series, one per combination of label values. Thread-safe."""
@@ -45,7 +48,8 @@ class Counter(Metric):
 
     def increase(self, amount: int, *values: str) -> None:
         with self._lock:
-            self._series[values] = self._series.get(values, 0) + amount
+            if values in self._series or len(self._series) < _MAX_SERIES:
+                self._series[values] = self._series.get(values, 0) + amount
 
     def value(self, *values: str) -> int:
         with self._lock:
@@ -72,6 +76,8 @@ class Histogram(Metric):
         with self._lock:
             state = self._series.get(values)
             if state is None:
+                if len(self._series) >= _MAX_SERIES:
+                    return
                 state = self._series[values] = [[0] * (len(self._limits) + 1), 0.0]
             state[0][bucket] += 1
             state[1] += amount

@@ -12,24 +12,21 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the operations of text models
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.saved_model import loader_impl
 
-from serving.model_server.status import NOT_FOUND, ServingError, invalid_argument
-
-_INIT_SIGNATURE = "__saved_model_init_op"
+from serving.model_server.status import DATA_LOSS, NOT_FOUND, ServingError, invalid_argument
 
 
 class SavedModel:
     """A session on the graph of a SavedModel folder.
 
     Attributes:
-      path: the version folder.
       signatures: name -> SignatureDef, as exported.
     """
 
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         """Raises ServingError or tf.errors.OpError when the folder holds no such model."""
-        self.path = path
-        _check_present(path, tags)
+        _check_files(path, tags)
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
@@ -81,13 +78,39 @@ class SavedModel:
         return element
 
 
-def _check_present(path: str, tags: Sequence[str]) -> None:
-    if not any((Path(path) / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
+def _check_files(path: str, tags: Sequence[str]) -> None:
+    """Raises ServingError when no model with these tags is there, or when its assets would be read from outside its
+    folder."""
+    file = Path(path) / "saved_model.pb"
+    if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
         raise ServingError(
             NOT_FOUND,
             f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {path}. "
             "Check that the directory exists and that you have the right permissions for accessing it.",
         )
+    try:
+        meta_graphs = loader_impl.parse_saved_model(path).meta_graphs
+    except OSError as error:
+        raise ServingError(DATA_LOSS, f"Can't parse {file} as binary proto") from error
+    if not any(set(graph.meta_info_def.tags) == set(tags) for graph in meta_graphs):
+        raise ServingError(
+            NOT_FOUND,
+            f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect available "
+            "tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",
+        )
+    assets = (Path(path) / "assets").resolve()
+    for asset in (asset for graph in meta_graphs for asset in graph.asset_file_def):
+        if not (assets / asset.filename).resolve().is_relative_to(assets):
+            raise invalid_argument(f"Asset '{asset.filename}' of {path} lies outside the model's folder")
+
+
+def disable_xla() -> None:
+    """The real server refuses XLA unless a flag allows it: a jit_compile model fails on its first request. Does
+    nothing where TensorFlow's library does not offer the switch."""
+    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
+    with contextlib.suppress(OSError, AttributeError):
+        # tensorflow::DisableXlaCompilation(), which has no Python name.
+        ctypes.CDLL(str(library))._ZN10tensorflow21DisableXlaCompilationEv()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
+_MAX_PORT = 65535
 
 
 class ModelServer:
@@ -79,12 +80,16 @@ def _check(options: Options) -> None:
     if options.batching_parameters_file and not options.enable_batching:
         raise invalid_argument("server_options.batching_parameters_file is set without setting "
                                "server_options.enable_batching to true.")  # fmt: skip
+    for name in ("grpc_max_threads", "rest_api_num_threads"):
+        if getattr(options, name) < 1:
+            raise invalid_argument(f"--{name} must be at least 1, not {getattr(options, name)}")
+    for name in ("port", "rest_api_port"):
+        if not 0 <= getattr(options, name) <= _MAX_PORT:
+            raise invalid_argument(f"--{name} must be 0 to {_MAX_PORT}, not {getattr(options, name)}")
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
         raise ServingError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
-    if options.prefer_tflite_model:
-        raise ServingError(UNIMPLEMENTED, "--prefer_tflite_model is not offered by this server")
 
 
 def _metrics_path(options: Options) -> str | None:

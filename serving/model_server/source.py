@@ -86,8 +86,12 @@ class StoragePathSource:
 
     def _poll_for_ever(self) -> None:
         while not self._stopped.wait(self._wait):
-            with self._lock:
-                self._poll_all()
+            try:
+                with self._lock:
+                    self._poll_all()
+            except Exception:
+                # Whatever the disk did, the next poll may find it well again.
+                _LOG.exception("Polling for versions failed")
 
     def _poll_all(self) -> None:
         for name, model in self._models.items():

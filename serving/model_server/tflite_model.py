@@ -1,0 +1,86 @@
+"""A TensorFlow Lite version on disk (--prefer_tflite_model): VERSION/model.tflite instead of a SavedModel."""
+
+import queue
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+from serving.model_server.predict import DEFAULT_SIGNATURE
+from serving.model_server.status import INTERNAL, ServingError, invalid_argument
+
+FILE = "model.tflite"
+
+
+class TfLiteModel:
+    """Interpreters of one model; each runs one request at a time.
+
+    Attributes:
+      signatures: name -> SignatureDef; a model without any gets serving_default over all its inputs and outputs.
+    """
+
+    def __init__(self, path: str, interpreters: int):
+        """Raises ServingError when the file is no such model."""
+        content = (Path(path) / FILE).read_bytes()
+        self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
+        try:
+            with warnings.catch_warnings():
+                # tf.lite announces at every use that it will move to a package of its own.
+                warnings.simplefilter("ignore")
+                made = [tf.lite.Interpreter(model_content=content) for _ in range(interpreters)]
+        except ValueError as error:
+            raise invalid_argument(f"Failed to load {FILE} at {path}: {error}") from error
+        inputs, outputs = made[0].get_input_details(), made[0].get_output_details()
+        self._inputs = {detail["name"]: detail for detail in inputs}
+        self._outputs = {detail["name"]: detail["index"] for detail in outputs}
+        self.signatures = _signatures(made[0], inputs, outputs)
+        for interpreter in made:
+            self._idle.put(interpreter)
+
+    def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
+        """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
+        interpreter = self._idle.get()
+        try:
+            for name, value in feeds.items():
+                interpreter.resize_tensor_input(self._inputs[name]["index"], list(np.shape(value)))
+            interpreter.allocate_tensors()
+            for name, value in feeds.items():
+                interpreter.set_tensor(self._inputs[name]["index"], value)
+            interpreter.invoke()
+            return [interpreter.get_tensor(self._outputs[name]) for name in fetches]
+        except ValueError as error:
+            raise invalid_argument(str(error)) from error
+        except RuntimeError as error:
+            raise ServingError(INTERNAL, str(error)) from error
+        finally:
+            self._idle.put(interpreter)
+
+    def close(self) -> None:
+        self._idle = None
+
+
+def _signatures(interpreter: tf.lite.Interpreter, inputs: list, outputs: list) -> dict:
+    names = interpreter.get_signature_list()
+    if not names:
+        by_name = [{d["name"].removesuffix(":0"): d for d in details} for details in (inputs, outputs)]
+        return {DEFAULT_SIGNATURE: _signature_def(*by_name)}
+    result = {}
+    for name in names:
+        runner = interpreter.get_signature_runner(name)
+        result[name] = _signature_def(runner.get_input_details(), runner.get_output_details())
+    return result
+
+
+def _signature_def(inputs: Mapping[str, dict], outputs: Mapping[str, dict]) -> meta_graph_pb2.SignatureDef:
+    signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
+    for infos, details in ((signature.inputs, inputs), (signature.outputs, outputs)):
+        for alias, detail in details.items():
+            infos[alias].name = detail["name"]
+            infos[alias].dtype = tf.as_dtype(detail["dtype"]).as_datatype_enum
+            infos[alias].tensor_shape.SetInParent()
+            for size in detail["shape_signature"].tolist():
+                infos[alias].tensor_shape.dim.add(size=size)
+    return signature

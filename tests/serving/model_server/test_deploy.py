@@ -1,0 +1,204 @@
+"""serving/deploy: each file is read as its tool reads it, and checked against the contract's flags and metrics."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+from serving.model_server import flags, metrics
+from serving.model_server.batching import BatchingOptions
+from serving.model_server.protos import BatchingParameters, MonitoringConfig
+
+DEPLOY = Path(flags.__file__).parents[1] / "deploy"
+GRPC, REST = 8500, 8501
+OWN_FLAGS = {"bind_address", "access_log", "help"}
+REAL_FLAGS = {field.name: field.type for field in dataclasses.fields(flags.Options) if field.name not in OWN_FLAGS}
+
+
+def documents(name):
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+def only(name):
+    (document,) = documents(name)
+    return document
+
+
+def check_flags(arguments):
+    """Each must be a flag of the real server with a value it takes."""
+    for argument in arguments:
+        name = argument.removeprefix("--").partition("=")[0]
+        assert name in REAL_FLAGS, argument
+    _, unknown = flags.parse(arguments)
+    assert unknown == []
+    return dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+
+
+def test_every_file_is_looked_at():
+    looked_at = {
+        "Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
+        "prometheus/prometheus.yaml", "prometheus/adapter_rules.yaml", "grafana/dashboard.json",
+        "grafana/datasource.yaml", "grafana/provider.yaml",
+        *(f"kubernetes/{name}.yaml" for name in ("config", "deployment", "service", "models", "autoscaler",
+                                                 "disruption_budget", "kustomization")),
+    }  # fmt: skip
+    assert {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} == looked_at
+
+
+def test_configs_parse_and_fit():
+    batching = text_format.Parse((DEPLOY / "batching.config").read_text(), BatchingParameters())
+    BatchingOptions.from_proto(batching).check()
+    monitoring = text_format.Parse((DEPLOY / "monitoring.config").read_text(), MonitoringConfig())
+    assert monitoring.prometheus_config.enable
+    models = text_format.Parse((DEPLOY / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
+    for model in models.model_config_list.config:
+        assert model.base_path.startswith("/")
+        assert model.model_platform == "tensorflow"
+
+
+def test_dockerfile():
+    text = (DEPLOY / "Dockerfile").read_text()
+    arguments = json.loads(re.search(r"^CMD (\[.*?\])$", text.replace("\\\n", ""), re.MULTILINE)[1])
+    values = check_flags(arguments)
+    copied = re.search(r"^COPY (serving/deploy/.*) /config/$", text, re.MULTILINE)[1].split()
+    repository = DEPLOY.parents[1]
+    assert all((repository / path).is_file() for path in copied)
+    names = {Path(path).name for path in copied}
+    for flag in ("batching_parameters_file", "monitoring_config_file"):
+        assert Path(values[flag]).name in names
+    assert re.search(rf"^EXPOSE {GRPC} {REST}$", text, re.MULTILINE)
+
+
+def test_compose():
+    services = only("compose.yaml")["services"]
+    values = check_flags(services["serving"]["command"])
+    mounts = {}
+    for service in services.values():
+        for port in service["ports"]:
+            assert port.startswith("127.0.0.1:"), "published on this machine only"
+        for mount in service.get("volumes", []):
+            if mount.startswith("./"):
+                source, target = mount.split(":")[:2]
+                assert (DEPLOY / source).is_file(), mount
+                mounts[target] = source
+    assert {values["batching_parameters_file"], values["monitoring_config_file"]} <= set(mounts)
+    assert services["serving"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
+
+
+def test_prometheus():
+    (job,) = only("prometheus/prometheus.yaml")["scrape_configs"]
+    monitoring = text_format.Parse((DEPLOY / "monitoring.config").read_text(), MonitoringConfig())
+    assert job["metrics_path"] == monitoring.prometheus_config.path
+    assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
+
+
+def metric_names(text):
+    """Names in a PromQL text without the suffixes a histogram's series have."""
+    return {re.sub("_(bucket|sum|count)$", "", n) if n not in KNOWN else n for n in re.findall(r":[a-z_:]+", text)}
+
+
+KNOWN = {metric.name for metric in metrics.REGISTRY}
+
+
+def test_dashboard_asks_only_for_metrics_that_exist():
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        for target in panel["targets"]:
+            names = metric_names(target["expr"])
+            assert names, target
+            assert names <= KNOWN, target
+            assert target["expr"].count("(") == target["expr"].count(")")
+    datasource = only("grafana/datasource.yaml")["datasources"][0]
+    assert {panel["datasource"]["uid"] for panel in panels} == {datasource["uid"]}
+    folder = only("grafana/provider.yaml")["providers"][0]["options"]["path"]
+    mounted = [m for m in only("compose.yaml")["services"]["grafana"]["volumes"] if "dashboard.json" in m]
+    assert mounted[0].split(":")[1].startswith(folder)
+
+
+@pytest.fixture(scope="module")
+def kubernetes():
+    names = only("kubernetes/kustomization.yaml")["resources"]
+    resources = [only(f"kubernetes/{name}") for name in names]
+    assert len(names) + 1 == len(list((DEPLOY / "kubernetes").iterdir()))
+    return {resource["kind"]: resource for resource in resources}
+
+
+def test_kubernetes_kinds(kubernetes):
+    assert {kind: resource["apiVersion"] for kind, resource in kubernetes.items()} == {
+        "PersistentVolumeClaim": "v1",
+        "ConfigMap": "v1",
+        "Deployment": "apps/v1",
+        "Service": "v1",
+        "HorizontalPodAutoscaler": "autoscaling/v2",
+        "PodDisruptionBudget": "policy/v1",
+    }
+    for resource in kubernetes.values():
+        assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", resource["metadata"]["name"])
+
+
+def test_kubernetes_config_is_the_files(kubernetes):
+    data = kubernetes["ConfigMap"]["data"]
+    assert data == {name: (DEPLOY / name).read_text() for name in data}
+    assert set(data) == {"batching.config", "monitoring.config", "models.config"}
+
+
+def test_kubernetes_deployment(kubernetes):
+    spec = kubernetes["Deployment"]["spec"]
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    values = check_flags(container["args"])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"grpc": int(values["port"]), "rest": int(values["rest_api_port"])}
+    config = {f"/config/{name}" for name in kubernetes["ConfigMap"]["data"]}
+    assert {values[f] for f in ("model_config_file", "batching_parameters_file", "monitoring_config_file")} == config
+    text = kubernetes["ConfigMap"]["data"]["models.config"]
+    models = text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
+    for probe in ("startupProbe", "readinessProbe"):
+        http = container[probe]["httpGet"]
+        assert http["path"] in {f"/v1/models/{model.name}" for model in models}
+        assert http["port"] in ports
+    assert container["livenessProbe"]["grpc"]["port"] == ports["grpc"]
+    assert values["enable_grpc_healthcheck_service"] == "true", "the liveness probe asks it"
+    if any(model.version_labels for model in models):
+        assert values["allow_version_labels_for_unavailable_models"] == "true"
+    batching = text_format.Parse(kubernetes["ConfigMap"]["data"]["batching.config"], BatchingParameters())
+    assert int(values["grpc_max_threads"]) >= 2 * batching.max_batch_size.value
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+    assert volumes["config"]["configMap"]["name"] == kubernetes["ConfigMap"]["metadata"]["name"]
+    claim = volumes["models"]["persistentVolumeClaim"]["claimName"]
+    assert claim == kubernetes["PersistentVolumeClaim"]["metadata"]["name"]
+    pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > pause
+    assert {"requests", "limits"} <= set(container["resources"])
+
+
+def test_kubernetes_parts_name_each_other(kubernetes):
+    labels = kubernetes["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert kubernetes["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert kubernetes["Service"]["spec"]["selector"] == labels
+    assert kubernetes["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    ports = {port["name"]: (port["port"], port["targetPort"]) for port in kubernetes["Service"]["spec"]["ports"]}
+    assert ports == {"grpc": (GRPC, "grpc"), "rest": (REST, "rest")}
+    scaler = kubernetes["HorizontalPodAutoscaler"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == kubernetes["Deployment"]["metadata"]["name"]
+    assert scaler["minReplicas"] <= scaler["maxReplicas"]
+    (metric,) = scaler["metrics"]
+    (rule,) = only("prometheus/adapter_rules.yaml")["rules"]["custom"]
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
+    assert metric_names(rule["seriesQuery"] + rule["metricsQuery"]) <= KNOWN
+
+
+def test_kserve():
+    service = only("kserve.yaml")
+    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+    model = service["spec"]["predictor"]["model"]
+    assert model["modelFormat"]["name"] == "tensorflow"
+    check_flags(model["args"])

@@ -1,0 +1,101 @@
+"""Loading: what is refused before TensorFlow reads it, and what a version may hold."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from serving.model_server.saved_model import SavedModel
+from serving.model_server.status import ServingError
+
+
+def test_missing_junk_and_wrong_tags(tmp_path, half_plus_two):
+    with pytest.raises(ServingError, match="Could not find SavedModel"):
+        SavedModel(str(tmp_path))
+    (tmp_path / "saved_model.pb").write_bytes(b"junk")
+    with pytest.raises(ServingError, match="as binary proto") as caught:
+        SavedModel(str(tmp_path))
+    assert caught.value.code.name == "DATA_LOSS"
+    with pytest.raises(ServingError, match=r"Could not find meta graph def matching supplied tags: \{ serve gpu \}"):
+        SavedModel(str(half_plus_two / "00000123"), ["serve", "gpu"])
+
+
+class Lookup(tf.Module):
+    """Reads a vocabulary file that is saved with the model."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.table = tf.lookup.StaticVocabularyTable(
+            tf.lookup.TextFileInitializer(
+                path, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER
+            ),
+            1,
+        )
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, words):
+        return {"ids": self.table.lookup(words)}
+
+
+@pytest.fixture
+def with_asset(tmp_path):
+    (tmp_path / "words.txt").write_text("a\nb\n")
+    module = Lookup(str(tmp_path / "words.txt"))
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.__call__.get_concrete_function())
+    return tmp_path / "m"
+
+
+def test_tables_and_assets(with_asset):
+    model = SavedModel(str(with_asset))
+    signature = model.signatures["serving_default"]
+    feeds = {signature.inputs["words"].name: np.array([b"b", b"a", b"zz"], object)}
+    (ids,) = model.run(feeds, [signature.outputs["ids"].name])
+    assert ids.tolist() == [1, 0, 2]
+    model.close()
+
+
+@pytest.mark.parametrize("name", ["../../secret.txt", "/etc/hostname"])
+def test_assets_outside_the_model_are_refused(with_asset, name):
+    path = with_asset / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    saved_model.meta_graphs[0].asset_file_def[0].filename = name
+    path.write_bytes(saved_model.SerializeToString())
+    with pytest.raises(ServingError, match="lies outside the model's folder"):
+        SavedModel(str(with_asset))
+
+
+def test_unknown_tensor_names(half_plus_two):
+    model = SavedModel(str(half_plus_two / "00000123"))
+    with pytest.raises(ServingError, match="nobody:0, specified in either feed_devices or fetch_devices was not found"):
+        model.run({}, ["nobody:0"])
+    model.close()
+
+
+SCRIPT = """
+import sys
+from serving.model_server.saved_model import SavedModel, disable_xla
+import numpy as np
+if sys.argv[2] == "off":
+    disable_xla()
+model = SavedModel(sys.argv[1])
+signature = model.signatures["serving_default"]
+print(model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])[0].tolist())
+"""
+
+
+def test_xla_is_refused_unless_allowed(build, tmp_path):
+    """In a process of its own: the switch cannot be turned back."""
+    compiled = tf.function(
+        lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True
+    )
+    build.function(tmp_path / "1", serving_default=compiled)
+    results = [
+        subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "1"), switch], capture_output=True, text=True)
+        for switch in ("off", "on")
+    ]
+    assert results[0].returncode != 0
+    assert "XLA compilation disabled" in results[0].stderr
+    assert results[1].stdout.strip() == "[3.0, 3.0]"

@@ -1,0 +1,64 @@
+"""--prefer_tflite_model: versions that hold model.tflite."""
+
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+from serving.model_server.status import ServingError
+
+
+def convert(folder, with_signature=True):
+    class HalfPlusTwo(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, "x")])
+        def run(self, x):
+            return {"y": x / 2 + 2}
+
+    module = HalfPlusTwo()
+    if with_signature:
+        tf.saved_model.save(module, str(folder / "saved"), signatures=module.run.get_concrete_function())
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "saved"))
+    else:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([module.run.get_concrete_function()])
+    version = folder / "m" / "7"
+    version.mkdir(parents=True)
+    (version / "model.tflite").write_bytes(converter.convert())
+    return folder / "m"
+
+
+def test_answers_any_number_of_rows(start_server, tmp_path, error_of):
+    running = start_server(model_base_path=str(convert(tmp_path)), prefer_tflite_model=True)
+    assert running.predict(2.0) == [3.0]
+    assert running.predict(2.0, 3.0, 4.0) == [3.0, 3.5, 4.0]
+    assert running.predict(2.0) == [3.0]
+    assert running.http("POST", "/v1/models/default:predict", {"instances": [[2.0]]})[1] == {"predictions": [[3.0]]}
+    assert running.http("GET", "/v1/models/default")[1]["model_version_status"][0]["version"] == "7"
+    status, answer, _ = running.http("POST", "/v1/models/default:predict", {"inputs": {"x": [["a"]]}})
+    assert (status, answer["error"][:10]) == (400, "JSON Value")
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([[1]]))
+    code, message = error_of(running.predictions.Predict, request)
+    assert code == "INVALID_ARGUMENT"
+    assert "INT32" in message
+    assert running.predict(2.0) == [3.0]
+
+
+def test_without_signatures(start_server, tmp_path):
+    running = start_server(
+        model_base_path=str(convert(tmp_path, with_signature=False)), prefer_tflite_model=True, enable_batching=True
+    )
+    answer = running.http("GET", "/v1/models/default/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    (name,) = answer["serving_default"]["inputs"]
+    status, body, _ = running.http("POST", "/v1/models/default:predict", {"instances": [{name: [2.0]}]})
+    assert (status, body) == (200, {"predictions": [[3.0]]})
+
+
+def test_saved_models_still_load(start_server, half_plus_two):
+    assert start_server(model_base_path=str(half_plus_two), prefer_tflite_model=True).predict(2.0) == [3.0]
+
+
+def test_no_model_at_all(start_server, tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.tflite").write_bytes(b"junk")
+    with pytest.raises(ServingError, match=r"Failed to load model\.tflite"):
+        start_server(model_base_path=str(tmp_path / "m"), prefer_tflite_model=True)
