@@ -96,7 +96,7 @@ def warnings(a: dict, b: dict) -> list[str]:
     for letter, report in (("A", a), ("B", b)):
         for point in report["points"]:
             if not point["valid"]:
-                found.append(f"{letter}, {point['name']}: invalid, the generator fell behind")
+                found.append(f"{letter}, {point['name']}: invalid, {', '.join(point['invalid_because'])}")
             if point["stable"] is False:
                 found.append(f"{letter}, {point['name']}: unstable; {point['stability']}")
             if point["errors"] or point["answers"]["wrong"]:

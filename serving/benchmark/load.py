@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import grpc
 import numpy as np
@@ -36,6 +36,21 @@ class Share:
     item_step: int = 1
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What the generator itself went through, seconds: its processes' CPU and wall time; of its sending threads the
+    time they were ready and had no CPU, and the time they ran at all.
+    """
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    waiting: float = 0.0
+    threads: float = 0.0
+
+    def __add__(self, other: "Effort") -> "Effort":
+        return Effort(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
 @dataclass
 class Samples:
     """One entry a request, in the order they were due. Times are seconds after the start.
@@ -51,11 +66,12 @@ class Samples:
     item: np.ndarray
     differing: Counter = field(default_factory=Counter)
     messages: dict[int, str] = field(default_factory=dict)
+    effort: Effort = Effort()
 
     def sorted(self) -> "Samples":
         order = np.argsort(self.due, kind="stable")
         arrays = [array[order] for array in (self.due, self.sent, self.done, self.code, self.item)]
-        return Samples(*arrays, self.differing, self.messages)
+        return Samples(*arrays, self.differing, self.messages, self.effort)
 
 
 def join(parts: Sequence[Samples]) -> Samples:
@@ -65,6 +81,7 @@ def join(parts: Sequence[Samples]) -> Samples:
     for part in parts:
         joined.differing.update(part.differing)
         joined.messages.update(part.messages)
+        joined.effort += part.effort
     return joined.sorted()
 
 
@@ -80,15 +97,19 @@ class Driver:
             channel.close()
 
     def run(self, share: Share) -> Samples:
-        return self._closed(share) if share.due is None else self._open(share)
+        begin, cpu = time.perf_counter(), time.process_time()
+        samples = self._closed(share) if share.due is None else self._open(share)
+        samples.effort += Effort(cpu=time.process_time() - cpu, wall=time.perf_counter() - begin)
+        return samples
 
     def _closed(self, share: Share) -> Samples:
         records: list[list[tuple]] = [[] for _ in range(share.clients)]
+        efforts: list[Effort] = []
         checkers = [_Checker(share.references) for _ in range(share.clients)]
         threads = [
             threading.Thread(
                 target=_closed_client,
-                args=(self._stubs[i % len(self._stubs)], share, i, records, checkers[i]),
+                args=(self._stubs[i % len(self._stubs)], share, i, records, checkers[i], efforts),
                 daemon=True,
             )
             for i in range(share.clients)
@@ -102,6 +123,7 @@ class Driver:
         samples = Samples(sent, sent, done, code.astype(np.uint8), item.astype(np.int64))
         for checker in checkers:
             checker.add_to(samples)
+        samples.effort = sum(efforts, Effort())
         return samples.sorted()
 
     def _open(self, share: Share) -> Samples:
@@ -120,6 +142,7 @@ class Driver:
 
             return note
 
+        watch = _ThreadWatch()
         for index, due in enumerate(share.due.tolist()):
             wait = start + due - clock()
             if wait > 0:
@@ -127,24 +150,28 @@ class Driver:
             sent[index] = clock() - start
             stub = self._stubs[index % len(self._stubs)]
             stub.future(requests[item[index]], timeout=timeout).add_done_callback(when_done(index))
+        effort = watch.effort()
         for _ in range(size):
             all_done.acquire()
-        samples = Samples(share.due, sent, done, code, item)
+        samples = Samples(share.due, sent, done, code, item, effort=effort)
         checker.add_to(samples)
         return samples
 
 
-def _closed_client(stub, share: Share, client: int, records: list[list[tuple]], checker: "_Checker") -> None:
+def _closed_client(
+    stub, share: Share, client: int, records: list[list[tuple]], checker: "_Checker", efforts: list[Effort]
+) -> None:
     clock, start, items = time.perf_counter, share.start, len(share.requests)
     record = records[client]
     time.sleep(max(share.start - clock(), 0))
     item = (share.first_item + client) % items
+    watch = _ThreadWatch()
     while True:
         sent = clock() - start
         if sent >= share.seconds:
             answered = sum(map(len, records))
             if answered >= share.least_requests or sent >= share.longest_seconds:
-                return
+                break
         try:
             answer = stub(share.requests[item], timeout=share.timeout_s)
             done, code = clock() - start, 0
@@ -153,6 +180,25 @@ def _closed_client(stub, share: Share, client: int, records: list[list[tuple]], 
             done, code = clock() - start, checker.failed(error)
         record.append((sent, done, code, item))
         item = (item + share.item_step) % items
+    efforts.append(watch.effort())
+
+
+class _ThreadWatch:
+    """How long the calling thread has waited for a CPU since this was made (Linux; elsewhere 0)."""
+
+    def __init__(self):
+        self._begin, self._waited = time.perf_counter(), _waited_s()
+
+    def effort(self) -> Effort:
+        return Effort(waiting=_waited_s() - self._waited, threads=time.perf_counter() - self._begin)
+
+
+def _waited_s() -> float:
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 class _Checker:

@@ -9,13 +9,15 @@ import numpy as np
 
 from serving import protos
 from serving.benchmark import answers, arrivals, statistics
-from serving.benchmark.load import Samples, Share
+from serving.benchmark.load import Effort, Samples, Share
 from serving.benchmark.settings import Settings
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
 from serving.client.errors import ServingError
 
+# A generator process this busy is what is being measured.
+BUSY_SHARE = 0.9
 # The generator has fallen behind when this share of its sends, or more, left later than LAG_LIMIT_MS after they were
 # due and later than a tenth of the median latency.
 LAGGING_SHARE = 0.01
@@ -116,6 +118,9 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
     windows = split_windows(samples.due, latencies, good, settings.windows)
     verdict = statistics.stability(windows)
     lag = generator_lag(samples, latencies) if share.due is not None else None
+    generator = generator_effort(samples.effort)
+    reasons = ["the generator fell behind"] * (lag is not None and not lag["valid"])
+    reasons += ["the generator ran out of CPU"] * (generator["cpu_share"] >= BUSY_SHARE)
     checked = answers.check(samples.differing, share.references)
     return {
         "latency_ms": statistics.summarise(latencies[good]),
@@ -129,7 +134,9 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
         "errors": _count_errors(samples),
         "answers": checked,
         "send_lag_ms": lag and lag["lag_ms"],
-        "valid": lag is None or lag["valid"],
+        "generator": generator,
+        "valid": not reasons,
+        "invalid_because": reasons,
         "stable": verdict.stable,
         "stability": verdict.reason,
         "windows": [
@@ -165,6 +172,14 @@ def generator_lag(samples: Samples, latencies: np.ndarray) -> dict:
     late = float((lag > limit).mean()) if len(lag) else 0.0
     lag_ms = {**quantiles, "max": float(lag.max(initial=0.0)), "limit": limit, "late_share": late}
     return {"lag_ms": lag_ms, "valid": late < LAGGING_SHARE}
+
+
+def generator_effort(effort: Effort) -> dict[str, float]:
+    """cpu_share: of a core, by each process; waiting_share: of the time that senders were ready and had no CPU."""
+    return {
+        "cpu_share": effort.cpu / effort.wall if effort.wall else 0.0,
+        "waiting_share": effort.waiting / effort.threads if effort.threads else 0.0,
+    }
 
 
 def _count_errors(samples: Samples) -> dict[str, dict]:

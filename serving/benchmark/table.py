@@ -16,6 +16,8 @@ _BREAKDOWN = {
 }
 
 
+# Worth a remark: that share of its time the generator was ready and other work had the CPU.
+_BUSY_MACHINE = 0.05
 _LONGEST_MESSAGE = 160
 
 
@@ -35,7 +37,7 @@ def verdict(point: dict) -> str:
     """What to know before quoting the point, in a few words."""
     words = []
     if not point["valid"]:
-        words.append("INVALID: the generator fell behind")
+        words.append(f"INVALID: {', '.join(point['invalid_because'])}")
     if point["errors"]:
         words.append(", ".join(f"{error['count']} {status}" for status, error in point["errors"].items()))
     if point["answers"]["wrong"]:
@@ -100,6 +102,9 @@ def remarks(report: dict) -> list[str]:
         needs = samples_needed(PERCENTILES[-len(missing)])
         lines.append(f"'-': too few samples to quote ({missing[0]} needs {needs:,}); raise --seconds")
     for point in report["points"]:
+        waiting = point["generator"]["waiting_share"]
+        if waiting > _BUSY_MACHINE:
+            lines.append(f"{point['name']}: the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
         if not point["stable"]:
             lines.append(f"{point['name']}: {point['stability']}")
         lines += [

@@ -15,7 +15,7 @@ def report(random, scale=1.0, drift=0.0, length=12, size=300, windows=10):
     verdict = statistics.stability(drawn)
     point = {
         "name": f"{length} tokens x 1, closed loop, 1 client", "length": length, "unit": "tokens", "batch": 1,
-        "arrival": "closed", "clients": 1, "rate": None, "valid": True, "stable": verdict.stable,
+        "arrival": "closed", "clients": 1, "rate": None, "valid": True, "invalid_because": [], "stable": verdict.stable,
         "stability": verdict.reason, "errors": {}, "answers": {"wrong": 0},
         "latency_ms": statistics.summarise(np.concatenate(drawn)),
         "windows": [{"hdr_microseconds": statistics.encode_histogram(window)} for window in drawn],
@@ -61,7 +61,11 @@ def test_other_machines_errors_and_lag_are_noted():
     a = report(np.random.default_rng(4))
     b = copy.deepcopy(a)
     b["environment"]["cpu"] = "another"
-    b["points"][0] |= {"valid": False, "errors": {"UNAVAILABLE": {"count": 1, "message": ""}}}
+    b["points"][0] |= {
+        "valid": False,
+        "invalid_because": ["the generator fell behind"],
+        "errors": {"UNAVAILABLE": {"count": 1, "message": ""}},
+    }
     notes = " | ".join(compare.warnings(a, b))
     assert "cpu is c in A and another in B" in notes and "generator fell behind" in notes and "errors" in notes
     assert compare.warnings(a, a) == []

@@ -7,9 +7,10 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.benchmark import answers, arrivals
-from serving.benchmark.load import Driver, Samples, Share
-from serving.benchmark.point import generator_lag
+from serving.benchmark import answers, arrivals, workload
+from serving.benchmark.load import Driver, Effort, Samples, Share
+from serving.benchmark.point import generator_effort, generator_lag
+from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
 
@@ -189,3 +190,28 @@ def test_wrong_answers_are_found_while_measuring(loop):
     checked = answers.check(samples.differing, [ANSWER])
     assert checked["wrong"] == len(calls) // 5 > 0
     assert checked["worst_difference"] == pytest.approx(0.65)
+
+
+def test_the_generators_own_effort_is_noted():
+    with StandIn(Recorder(seconds=0.05)) as server:
+        idle = drive(server, clients=1)
+    with StandIn() as server:
+        busy = drive(server, clients=4)
+    for samples, clients in ((idle, 1), (busy, 4)):
+        assert samples.effort.wall >= 0.4 and samples.effort.threads >= 0.4 * clients * 0.9
+        assert 0 <= samples.effort.waiting <= samples.effort.threads
+    assert generator_effort(busy.effort)["cpu_share"] > 3 * generator_effort(idle.effort)["cpu_share"]
+
+
+def test_a_generator_out_of_cpu_is_invalid():
+    from serving.benchmark import point
+
+    with StandIn() as server:
+        samples = drive(server, clients=1)
+    share = Share([b""], [None], 1.0, 0.0, 0.4, clients=1)
+    made = workload.Workload(8, 1, "tokens", [b""], [{}])
+    samples.effort = Effort(cpu=0.5, wall=1.0)
+    assert "the generator ran out of CPU" not in point.summary(samples, share, made, Settings())["invalid_because"]
+    samples.effort = Effort(cpu=0.95, wall=1.0)
+    summary = point.summary(samples, share, made, Settings())
+    assert summary["invalid_because"] == ["the generator ran out of CPU"] and not summary["valid"]

@@ -1,0 +1,117 @@
+"""What our own parts cost: the client over a bare stub, answers' decoding, and the rate the generator keeps.
+
+python -m benchmarks.client_overhead
+
+The server is the benchmark's stand-in, which does no work, in a process of its own on the same machine.
+"""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import numpy as np
+
+from serving import protos
+from serving.benchmark import arrivals, environment
+from serving.benchmark.load import Share
+from serving.benchmark.point import generator_effort, generator_lag
+from serving.benchmark.stand_in import StandIn
+from serving.benchmark.workers import Workers
+from serving.client import Client, Connection
+from serving.client.tensors import read_tensor
+
+ROUNDS = 20
+CALLS = 200
+RATES = (1000, 2000, 3000, 4000, 5000, 6000)
+SECONDS = 3.0
+
+
+def main() -> None:
+    machine = environment.describe()
+    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    with stand_in_process() as target:
+        client_over_stub(target)
+        generator_rates(target)
+    decoding()
+
+
+@contextmanager
+def stand_in_process():
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve(pipe) -> None:
+    with StandIn() as server:
+        pipe.send(server.target)
+        threading.Event().wait()
+
+
+def client_over_stub(target: str) -> None:
+    """The same call, from arrays to arrays by the client and from bytes to bytes by the stub, in turns."""
+    inputs = {"input_ids": np.ones((1, 128), np.int32), "lengths": np.array([128], np.int32)}
+    with Client(target, "default") as client:
+        request = client.request(inputs).SerializeToString()
+        stub = client.raw_stub(protos.PREDICT)
+        turns = {"client": lambda: client.predict(inputs), "stub": lambda: stub(request)}
+        medians = {name: [] for name in turns}
+        for _ in range(ROUNDS):
+            for name, call in turns.items():
+                medians[name].append(_median_ms(call))
+    ours, bare = (float(np.median(medians[name])) for name in ("client", "stub"))
+    print(f"1 x 128 tokens: client p50 {ours:.3f} ms, bare stub {bare:.3f} ms, added {ours - bare:.3f} ms")
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(CALLS):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times)) * 1000
+
+
+def generator_rates(target: str) -> None:
+    for processes in (1, 2):
+        with Workers(Connection(target, attempts=1), processes) as workers:
+            for rate in RATES:
+                share = Share([b""], [None], 10.0, 0.0, SECONDS, due=arrivals.constant(rate, SECONDS))
+                samples = workers.run(share)
+                latencies = (samples.done - samples.due) * 1000
+                lag = generator_lag(samples, latencies)
+                effort = generator_effort(samples.effort)
+                print(
+                    f"open loop {rate}/s, {processes} generator processes: "
+                    f"sent {rate * SECONDS / samples.sent.max():.0f}/s, "
+                    f"CPU {effort['cpu_share']:.0%}, waited for it {effort['waiting_share']:.0%}, "
+                    f"lag p50 {lag['lag_ms']['p50']:.2f} p99 {lag['lag_ms']['p99']:.2f} ms, "
+                    f"latency p50 {np.median(latencies):.2f} ms, {'valid' if lag['valid'] else 'FELL BEHIND'}"
+                )
+
+
+def decoding() -> None:
+    """400,000 floats of a float_val answer: hidden states of 4 x 128 tokens."""
+    import tensorflow as tf
+    from tensorflow.core.framework import tensor_pb2
+
+    values = np.random.default_rng(0).normal(size=400_000).astype(np.float32)
+    tensor = protos.TensorProto(dtype=1, float_val=values)
+    tensor.tensor_shape.dim.add(size=len(values))
+    theirs = tensor_pb2.TensorProto.FromString(tensor.SerializeToString())
+    print(
+        f"decode 400,000 floats: ours {_median_ms(lambda: read_tensor(tensor)):.3f} ms, "
+        f"tf.make_ndarray {_median_ms(lambda: tf.make_ndarray(theirs)):.2f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
