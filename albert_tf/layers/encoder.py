@@ -153,6 +153,15 @@ class AlbertEncoder(keras.Model):
             done += segment.repeats * len(segment.steps)
         return hidden
 
+    # Keras leaves seed generators out of its files; a resumed run must draw the masks that it would have drawn.
+    def save_own_variables(self, store):
+        if self.seed_generator is not None:
+            store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store):
+        if self.seed_generator is not None and "seed_generator_state" in set(store.keys()):
+            self.seed_generator.state.assign(store["seed_generator_state"])
+
     def get_config(self):
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
