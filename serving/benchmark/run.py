@@ -17,6 +17,7 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.errors import UserError
+from tfrecords.files import sha256
 
 SCHEMA = 1
 # A server that answers thus to a first request does so for what is in it; other failures are the server's state.
@@ -204,7 +205,12 @@ def loads(settings: Settings) -> list[Load]:
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
     files = [file for file in Path(path).rglob("*") if file.is_file()]
-    return {"path": path, "megabytes": sum(file.stat().st_size for file in files) / 1e6, "load_seconds": load_seconds}
+    return {
+        "path": path,
+        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
+        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
+        "load_seconds": load_seconds,
+    }
 
 
 def _trial_row(trial: find_rate.Trial, point: dict) -> dict:

@@ -3,6 +3,7 @@
 import csv
 import io
 
+from serving.benchmark.find_rate import WITHIN
 from serving.benchmark.statistics import PERCENTILES, percentile_name, samples_needed
 
 COLUMNS = [percentile_name(percent) for percent in PERCENTILES]
@@ -49,15 +50,18 @@ def verdict(point: dict) -> str:
 def latency_rows(report: dict) -> list[list[str]]:
     """A heading and a row a point; latencies in milliseconds."""
     bounded = any(point["within_bound"] is not None for point in report["points"])
+    batched = any(point["batch"] > 1 for point in report["points"])
     in_process = any(point["in_process"] for point in report["points"])
     heading = ["workload", "arrival", "requests", *COLUMNS, "max", "req/s"]
-    heading += ["in bound"] * bounded + ["in-process p50"] * in_process + ["verdict"]
+    heading += ["rows/s"] * batched + ["in bound"] * bounded + ["in-process p50"] * in_process + ["verdict"]
     rows = [heading]
     for point in report["points"]:
         workload, arrival = point["name"].split(", ", 1)
         latency = point["latency_ms"]
         row = [workload, arrival, str(point["requests"]), *(figure(latency[name]) for name in (*COLUMNS, "max"))]
         row.append(figure(point["requests_per_second"]))
+        if batched:
+            row.append(figure(point["examples_per_second"]))
         if bounded:
             row.append("-" if point["within_bound"] is None else f"{point['within_bound']:.1%}")
         if in_process:
@@ -89,9 +93,22 @@ def first_call_rows(report: dict) -> list[list[str]]:
     return rows
 
 
+def scenario_result(point: dict, scenario: str) -> str:
+    """The one figure that MLPerf Inference reports for its scenario."""
+    latency = point["latency_ms"]
+    if scenario == "single_stream":
+        return f"{point['name']}: single stream, p90 {figure(latency['p90'])} ms"
+    if scenario == "offline":
+        return f"{point['name']}: offline, {figure(point['examples_per_second'])} rows/s"
+    met = "met" if point["within_bound"] >= WITHIN and point["valid"] else "NOT met"
+    return f"{point['name']}: server, p99 bound {met} ({point['within_bound']:.2%} within it)"
+
+
 def remarks(report: dict) -> list[str]:
     """Sentences a reader needs beside the figures."""
     lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
+    if report["scenario"]:
+        lines += [scenario_result(point, report["scenario"]) for point in report["points"]]
     for found in report["found_rates"]:
         best = "no rate tried" if found["rate"] is None else f"{figure(found['rate'])} requests/s"
         because = f"; above it the {found['limited_by']} gave way" if found["limited_by"] else ""

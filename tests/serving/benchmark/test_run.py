@@ -154,6 +154,25 @@ def test_text_models_are_measured_in_words():
     assert report["points"][0]["unit"] == "words" and report["points"][0]["name"].startswith("5 words x 1")
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"scenario": "single_stream"}, "single stream, p90"),
+        ({"scenario": "offline", "batches": "4"}, "offline, "),
+        ({"scenario": "server", "rate": "50", "bound_ms": 5000.0}, "p99 bound "),
+    ],
+)
+def test_each_scenario_reports_its_figure(flags, words):
+    with StandIn() as server:
+        report = run_benchmark(settings(server, lengths="8", **flags))
+    printed = table.console_text(report)
+    assert words in printed and report["scenario"] == flags["scenario"]
+    if flags["scenario"] == "offline":
+        (point,) = report["points"]
+        assert point["examples_per_second"] == pytest.approx(4 * point["requests_per_second"])
+        assert point["clients"] == 4 and "rows/s" in printed
+
+
 def test_scenarios_choose_the_arrivals():
     assert Settings(scenario="single_stream").resolved().clients == "1"
     assert Settings(scenario="server", rate="5", bound_ms=9.0).resolved().arrival == "poisson"
