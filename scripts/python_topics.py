@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from pydoc_data.topics import topics
 
+from tfrecords.files import replacing
+
 
 def paragraphs(text: str) -> list[str]:
     """Unwraps hard-wrapped paragraphs; drops the underlines of headings."""
@@ -12,5 +14,10 @@ def paragraphs(text: str) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", without_rules) if paragraph.strip()]
 
 
+def write_topics(path: Path) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text("\n\n".join("\n".join(paragraphs(topics[name])) for name in sorted(topics)) + "\n")
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text("\n\n".join("\n".join(paragraphs(topics[name])) for name in sorted(topics)) + "\n")
+    write_topics(Path(sys.argv[1]))

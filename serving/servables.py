@@ -108,7 +108,7 @@ class TextServable(tf.Module):
         return self.ids.embed(*self._pad(self._frame(self.tokenize_ragged(text))))
 
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The text as the model sees it: `input_ids` int32, `pieces` string [batch, length], `lengths` int32 [batch]."""
+        """The text as the model sees it: `input_ids`, `pieces` (string) [batch, length] and `lengths` [batch]."""
         ids, lengths = self._pad(self._frame(self.tokenize_ragged(text)))
         return {"input_ids": ids, "lengths": lengths, "pieces": tf.gather(self.pieces, ids)}
 

@@ -4,7 +4,9 @@ from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
 
-__all__ = ["AdamWeightDecay", "Lamb", "WarmupPolynomialDecay", "create_optimizer", "scale_learning_rate"]
+OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay}
+
+__all__ = ["OPTIMIZERS", "AdamWeightDecay", "Lamb", "WarmupPolynomialDecay", "create_optimizer", "scale_learning_rate"]
 
 
 def create_optimizer(
@@ -23,8 +25,7 @@ def create_optimizer(
     Raises:
         ValueError: for an unknown name or an impossible curve.
     """
-    optimizers = {"lamb": Lamb, "adamw": AdamWeightDecay}
-    if name not in optimizers:
-        raise ValueError(f"unknown optimizer '{name}'; choose one of {', '.join(optimizers)}")
+    if name not in OPTIMIZERS:
+        raise ValueError(f"unknown optimizer '{name}'; choose one of {', '.join(OPTIMIZERS)}")
     schedule = WarmupPolynomialDecay(learning_rate, num_train_steps, num_warmup_steps, poly_power)
-    return optimizers[name](learning_rate=schedule, **{"global_clipnorm": 1.0, **kwargs})
+    return OPTIMIZERS[name](learning_rate=schedule, **{"global_clipnorm": 1.0, **kwargs})

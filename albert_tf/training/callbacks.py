@@ -14,18 +14,16 @@ from tfrecords.progress import progress_bar
 
 
 class Progress(keras.callbacks.Callback):
-    """One bar over all steps, with running metrics, tokens a second and ETA; one line at each evaluation."""
+    """One bar over all steps, with running metrics and ETA; one line at each evaluation."""
 
-    def __init__(self, num_train_steps: int, first_step: int, tokens_per_step: int):
+    def __init__(self, num_train_steps: int, first_step: int):
         super().__init__()
-        self.tokens_per_step = tokens_per_step
         self.bar = progress_bar(num_train_steps, "step", "pre-training", initial=first_step)
 
     def on_train_batch_end(self, batch, logs=None):
         # Reading the metrics waits for the step to finish, so only when they will be shown.
         if self.bar.update() and logs:
-            rate = (self.bar.format_dict["rate"] or 0.0) * self.tokens_per_step
-            self.bar.set_postfix_str(f"{rate:,.0f} tokens/s, {_summary(logs)}", refresh=False)
+            self.bar.set_postfix_str(_summary(logs), refresh=False)
 
     def on_epoch_end(self, epoch, logs=None):
         held_out = {key.removeprefix("val_"): value for key, value in logs.items() if key.startswith("val_")}

@@ -8,7 +8,7 @@ import keras
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers import OPTIMIZERS, create_optimizer
 from albert_tf.training import callbacks, model_folder
 from tfrecords import files
 from tfrecords.errors import UserError
@@ -16,6 +16,8 @@ from tfrecords.manifest import find_records, read_manifest
 from tfrecords.reader import read_examples
 from tfrecords.settings import setting
 from tfrecords.tokenizer import load_tokenizer
+
+DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,20 @@ class PretrainingSettings:
     jit_compile: bool = setting(False, help="compile the step with XLA")
     seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
 
+    def __post_init__(self):
+        """Raises UserError naming the first value that no run could have."""
+        for name in ("train_batch_size", "eval_batch_size", "num_train_steps", "save_checkpoints_steps"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name}={getattr(self, name)} must be 1 or more")
+        if not 0 <= self.num_warmup_steps < self.num_train_steps:
+            raise UserError(
+                f"--num_warmup_steps={self.num_warmup_steps} must be 0 or more and below "
+                f"--num_train_steps={self.num_train_steps}"
+            )
+        for name, choices in (("optimizer", tuple(OPTIMIZERS)), ("dtype_policy", DTYPE_POLICIES)):
+            if getattr(self, name) not in choices:
+                raise UserError(f"--{name}={getattr(self, name)} is unknown; choose one of {', '.join(choices)}")
+
 
 def pretrain(settings: PretrainingSettings) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
@@ -50,11 +66,16 @@ def pretrain(settings: PretrainingSettings) -> Path:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
     manifest = read_manifest(settings.train_data)
+    config = _model_config(settings, manifest)
+    held_out = None
+    if settings.eval_data:
+        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False)
     output_dir = files.make_output_dir(settings.output_dir)
     _claim(output_dir, settings)
     keras.utils.set_random_seed(settings.seed)
     last = output_dir / "last.keras"
-    model = model_folder.load_model(last, compile=True) if last.is_file() else _new_model(settings, manifest)
+    resumed = last.is_file()
+    model = model_folder.load_model(last, compile=True) if resumed else _new_model(settings, config, manifest)
     step = int(model.optimizer.iterations)
     if step >= settings.num_train_steps:
         print(f"{output_dir} is trained already ({step} steps)")
@@ -62,8 +83,8 @@ def pretrain(settings: PretrainingSettings) -> Path:
     action = "Resuming" if step else "Starting"
     print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
     load_tokenizer(find_records(settings.train_data, "train")[0].parent).save(output_dir)
-    model.encoder.config.to_json(output_dir / "config.json")
-    _fit(model, settings, manifest, output_dir, step)
+    config.to_json(output_dir / "config.json")
+    _fit(model, settings, held_out, output_dir, step)
     return output_dir
 
 
@@ -80,17 +101,20 @@ def _claim(output_dir: Path, settings: PretrainingSettings) -> None:
     files.write_json(path, wanted)
 
 
-def _new_model(settings: PretrainingSettings, manifest: dict) -> AlbertPretrainer:
+def _model_config(settings: PretrainingSettings, manifest: dict) -> AlbertConfig:
     is_file = settings.config.endswith(".json")
     config = AlbertConfig.from_json(settings.config) if is_file else AlbertConfig.named(settings.config)
-    # The records decide: a head over any other vocabulary could not be trained on them.
-    config = config.replace(vocab_size=manifest["vocab_size"])
     if manifest["max_seq_length"] > config.max_position_embeddings:
         raise UserError(
             f"the records are {manifest['max_seq_length']} tokens long, the model takes at most "
             f"max_position_embeddings={config.max_position_embeddings}; raise it in --config or rebuild the records"
         )
-    encoder = AlbertEncoder(config, dtype=settings.dtype_policy)
+    # The records decide: a head over any other vocabulary could not be trained on them.
+    return config.replace(vocab_size=manifest["vocab_size"])
+
+
+def _new_model(settings: PretrainingSettings, config: AlbertConfig, manifest: dict) -> AlbertPretrainer:
+    encoder = AlbertEncoder(config, dtype=settings.dtype_policy, seed=settings.seed)
     # Whatever old pairs the records hold, the label still says whether the segments are in order.
     pair_task = {"none": None, "sop_legacy": "sop"}.get(manifest["pair_task"], manifest["pair_task"])
     model = AlbertPretrainer(encoder, pair_task=pair_task)
@@ -106,16 +130,13 @@ def _new_model(settings: PretrainingSettings, manifest: dict) -> AlbertPretraine
     return model
 
 
-def _fit(model: AlbertPretrainer, settings: PretrainingSettings, manifest: dict, output_dir: Path, step: int) -> None:
-    held_out = None
-    if settings.eval_data:
-        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False)
+def _fit(model: AlbertPretrainer, settings: PretrainingSettings, held_out, output_dir: Path, step: int) -> None:
     history = callbacks.History(output_dir / "history.csv", first_step=step)
     watchers = [
         callbacks.StopOnNonFiniteLoss(),
         history,
         callbacks.Checkpoints(output_dir, history),
-        callbacks.Progress(settings.num_train_steps, step, settings.train_batch_size * manifest["max_seq_length"]),
+        callbacks.Progress(settings.num_train_steps, step),
         keras.callbacks.TensorBoard(output_dir / "tensorboard", update_freq=20, write_graph=False),
     ]
     interval = min(settings.save_checkpoints_steps, settings.num_train_steps)

@@ -1,0 +1,147 @@
+"""Training is the same interrupted or not, refuses what cannot be trained, and keeps what it says it keeps."""
+
+import csv
+import dataclasses
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.training import pretraining
+from albert_tf.training.evaluation import evaluate, trivial_baselines
+from albert_tf.training.model_folder import load_model, load_model_folder
+from tfrecords.errors import UserError
+from tfrecords.reader import read_examples
+
+
+def weights(folder, name="last.keras"):
+    return load_model(folder / name, compile=name == "last.keras").get_weights()
+
+
+def history(folder):
+    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+
+
+def test_the_folder_holds_what_later_stages_need(tiny_run):
+    model, tokenizer = load_model_folder(tiny_run)
+    assert tokenizer.vocab_size == model.encoder.config.vocab_size == 500
+    rows = history(tiny_run)
+    assert [row["step"] for row in rows] == ["2", "4"]
+    assert all(float(row["val_loss"]) > 0 and 0 <= float(row["masked_lm_accuracy"]) <= 1 for row in rows)
+    assert any((tiny_run / "tensorboard").rglob("events.*"))
+    # The kept model has no optimizer in it: a third of the size.
+    assert (tiny_run / "model.keras").stat().st_size < 0.7 * (tiny_run / "last.keras").stat().st_size
+
+
+def test_killed_and_resumed_equals_uninterrupted(tiny_settings, tiny_run, tmp_path, monkeypatch):
+    settings = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
+
+    class Killed(BaseException):
+        pass
+
+    def die_in_the_third_step(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining.callbacks.Progress, "on_train_batch_begin", die_in_the_third_step)
+        with pytest.raises(Killed):
+            pretraining.pretrain(settings)
+    assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
+    pretraining.pretrain(settings)
+    for resumed, straight in zip(weights(tmp_path / "run"), weights(tiny_run), strict=True):
+        np.testing.assert_array_equal(resumed, straight)
+    assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
+
+
+def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
+    settings = dataclasses.replace(
+        tiny_settings, output_dir=str(tmp_path / "run"), num_train_steps=5, eval_data="", save_checkpoints_steps=3
+    )
+    folder = pretraining.pretrain(settings)
+    assert int(load_model(folder / "last.keras", compile=True).optimizer.iterations) == 5
+    assert [row["step"] for row in history(folder)] == ["3", "5"]
+
+
+def test_a_finished_run_is_left_alone(tiny_settings, tiny_run, capsys):
+    before = (tiny_run / "last.keras").stat().st_mtime_ns
+    pretraining.pretrain(tiny_settings)
+    assert "trained already" in capsys.readouterr().out
+    assert (tiny_run / "last.keras").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_in_a_folder_that_has_a_run(tiny_settings, tiny_run):
+    with pytest.raises(UserError, match=r"learning_rate=0\.01 \(now 0\.02\).*another --output_dir"):
+        pretraining.pretrain(dataclasses.replace(tiny_settings, learning_rate=0.02))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": "albert_huge"}, "albert_huge"),
+        ({"train_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
+        ({"eval_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
+        ({"optimizer": "lamp"}, "lamp"),
+        ({"num_warmup_steps": 4}, "num_warmup_steps=4"),
+        ({"num_train_steps": 0}, "num_train_steps=0"),
+        ({"train_batch_size": 0}, "train_batch_size=0"),
+        ({"dtype_policy": "float7"}, "float7"),
+        ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
+    ],
+)
+def test_impossible_settings_are_named_and_leave_nothing(tiny_settings, tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        pretraining.pretrain(dataclasses.replace(tiny_settings, **({"output_dir": str(tmp_path / "run")} | change)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_records_longer_than_the_model_are_refused(tiny_settings, tmp_path):
+    short = tmp_path / "short.json"
+    short.write_text(
+        Path(tiny_settings.config).read_text().replace('"max_position_embeddings": 48', '"max_position_embeddings": 16')
+    )
+    with pytest.raises(UserError, match=r"32 tokens long.*max_position_embeddings=16"):
+        pretraining.pretrain(dataclasses.replace(tiny_settings, config=str(short), output_dir=str(tmp_path / "run")))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings, tmp_path):
+    settings = dataclasses.replace(
+        tiny_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30, optimizer="adamw", num_warmup_steps=0
+    )
+    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+        pretraining.pretrain(settings)
+    assert not (tmp_path / "run" / "last.keras").exists()
+
+
+def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
+    """Counted by hand from the same records."""
+    batches = list(read_examples(tiny_data, 16, training=False).as_numpy_iterator())
+    tokens = np.concatenate([batch["masked_lm_ids"][batch["masked_lm_weights"] > 0] for batch in batches])
+    labels = np.concatenate([batch["next_sentence_labels"].ravel() for batch in batches])
+    baselines = trivial_baselines(str(tiny_data), str(tiny_data))
+    assert baselines["masked_lm_accuracy"] in {np.mean(tokens == token) for token in set(tokens)}
+    assert baselines["sentence_order_accuracy"] in {labels.mean(), 1 - labels.mean()}
+
+    figures = evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), batch_size=7)
+    assert figures["loss"] == pytest.approx(
+        evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), 64)["loss"], rel=1e-3
+    )
+    assert set(figures) >= {"masked_lm_accuracy", "sentence_order_accuracy", "masked_lm_loss"}
+
+
+def test_a_damaged_or_absent_model_is_named(tiny_run, tmp_path):
+    with pytest.raises(UserError, match="no model at"):
+        load_model_folder(tmp_path)
+    shutil.copytree(tiny_run, tmp_path / "damaged")
+    (tmp_path / "damaged" / "model.keras").write_bytes(b"not a zip")
+    with pytest.raises(UserError, match="is not a model"):
+        load_model_folder(tmp_path / "damaged")
+
+
+def test_dropout_is_drawn_anew_each_step_and_resumed(tiny_run):
+    """The seed of the dropout travels in the checkpoint; without it a resumed run could not be bit-equal."""
+    model = load_model(tiny_run / "last.keras", compile=True)
+    states = [variable for variable in model.variables if "seed" in variable.path]
+    assert states and all(keras.ops.convert_to_numpy(state).any() for state in states)

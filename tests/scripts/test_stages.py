@@ -1,0 +1,75 @@
+"""Stages run once, and again exactly when their command, an input or a stage before them changed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from scripts.stages import Road, shell_line
+
+
+def append(path, word, then="pass"):
+    """A command that adds a word to a file, so that runs can be counted."""
+    return [sys.executable, "-c", f"open({str(path)!r}, 'a').write({word!r}); {then}"]
+
+
+def walk(folder, first_word="a", mixed="input"):
+    road = Road(folder)
+    road.mix(mixed)
+    road.stage("first", folder / "one", append(folder / "one", first_word))
+    road.stage("second", folder / "two", append(folder / "two", "b"))
+    return (folder / "one").read_text(), (folder / "two").read_text()
+
+
+def test_second_walk_runs_nothing(tmp_path, capsys):
+    assert walk(tmp_path) == ("a", "b")
+    capsys.readouterr()
+    assert walk(tmp_path) == ("a", "b")
+    assert capsys.readouterr().out.count("kept from before") == 2
+
+
+def test_a_changed_command_reruns_it_and_all_after_it(tmp_path):
+    walk(tmp_path)
+    (tmp_path / "two").write_text("stale")
+    assert walk(tmp_path, first_word="A") == ("A", "b")
+
+
+def test_a_changed_input_reruns_everything(tmp_path):
+    walk(tmp_path)
+    (tmp_path / "one").write_text("stale")
+    assert walk(tmp_path, mixed="other input") == ("a", "b")
+
+
+def test_a_removed_output_is_made_again(tmp_path):
+    walk(tmp_path)
+    (tmp_path / "one").unlink()
+    assert walk(tmp_path) == ("a", "b")
+
+
+@pytest.mark.parametrize(("resumes", "expected"), [(False, "x"), (True, "xx")])
+def test_a_failed_stage_is_not_trusted(tmp_path, resumes, expected):
+    """What it left behind is removed, unless the stage says that it goes on from it."""
+    output = tmp_path / "output"
+    command = append(output, "x", then=f"import os, sys; sys.exit(3 if os.path.getsize({str(output)!r}) < 2 else 0)")
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        Road(tmp_path).stage("fails", output, command, resumes)
+    assert failure.value.returncode == 3
+    if resumes:
+        Road(tmp_path).stage("goes on", output, command, resumes)
+    else:
+        with pytest.raises(subprocess.CalledProcessError):
+            Road(tmp_path).stage("fails again", output, command, resumes)
+    assert output.read_text() == expected
+
+
+def test_what_another_command_began_is_not_resumed(tmp_path):
+    output = tmp_path / "output"
+    output.write_text("of another command")
+    Road(tmp_path).stage("resumes", output, append(output, "x"), resumes=True)
+    assert output.read_text() == "x"
+
+
+def test_printed_commands_can_be_pasted():
+    assert (
+        shell_line([sys.executable, "-m", "x", "--a=data/*.tfrecord"]) == ".venv/bin/python -m x '--a=data/*.tfrecord'"
+    )
