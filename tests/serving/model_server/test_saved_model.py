@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import predict_pb2
 
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.status import ServingError
+
+tf1 = tf.compat.v1
 
 
 def test_missing_junk_and_wrong_tags(tmp_path, half_plus_two):
@@ -76,26 +79,50 @@ def test_unknown_tensor_names(half_plus_two):
 
 SCRIPT = """
 import sys
-from serving.model_server.saved_model import SavedModel, disable_xla
 import numpy as np
-if sys.argv[2] == "off":
-    disable_xla()
+from serving.model_server.saved_model import SavedModel, disable_xla
+disable_xla()
 model = SavedModel(sys.argv[1])
 signature = model.signatures["serving_default"]
-print(model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])[0].tolist())
+model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
 """
 
 
 def test_xla_is_refused_unless_allowed(build, tmp_path):
-    """In a process of its own: the switch cannot be turned back."""
     compiled = tf.function(
         lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True
     )
-    build.function(tmp_path / "1", serving_default=compiled)
-    results = [
-        subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "1"), switch], capture_output=True, text=True)
-        for switch in ("off", "on")
-    ]
-    assert results[0].returncode != 0
-    assert "XLA compilation disabled" in results[0].stderr
-    assert results[1].stdout.strip() == "[3.0, 3.0]"
+    path = str(build.function(tmp_path / "1", serving_default=compiled))
+    # In a process of its own: the switch cannot be turned back.
+    refused = subprocess.run([sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, timeout=120)
+    assert refused.returncode != 0
+    assert "XLA compilation disabled" in refused.stderr
+    model = SavedModel(path)
+    signature = model.signatures["serving_default"]
+    (y,) = model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outputs["y"].name])
+    assert y.tolist() == [3.0, 3.0]
+
+
+def test_counter_of_reference_variables(build, start_server, tmp_path):
+    """TF1 variables: outputs have the dtype float_ref, and are answered as float."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        counter = tf1.Variable(0.0, use_resource=False, name="counter")
+        increase = tf1.assign_add(counter, 1.0)
+        outputs = {"get": counter, "increase": increase}
+        signatures = {
+            name: tf1.saved_model.build_signature_def(
+                {}, {"output": tf1.saved_model.build_tensor_info(tensor)}, "tensorflow/serving/predict"
+            )
+            for name, tensor in outputs.items()
+        }
+        session.run(tf1.global_variables_initializer())
+        builder = tf1.saved_model.Builder(str(tmp_path / "m" / "1"))
+        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+        builder.save()
+    running = start_server(model_base_path=str(tmp_path / "m"))
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    for signature, value in (("get", 0.0), ("increase", 1.0), ("increase", 2.0), ("get", 2.0)):
+        request.model_spec.signature_name = signature
+        output = running.predictions.Predict(request).outputs["output"]
+        assert (output.dtype, list(output.float_val)) == (tf.float32.as_datatype_enum, [value])
