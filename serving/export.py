@@ -32,6 +32,8 @@ def export(settings: ExportSettings) -> Path:
         UserError: for a model without the head or tokenizer that the servable needs, an impossible length, or a
             version that exists.
     """
+    if settings.version < 0:
+        raise UserError(f"--version={settings.version} must be a positive number, or 0 for the next free one")
     model, tokenizer = load_model_folder(settings.model)
     servable = _servable(settings, model, tokenizer)
     base = files.make_output_dir(settings.output_dir)

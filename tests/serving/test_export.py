@@ -1,0 +1,201 @@
+"""What is exported answers as the Keras model does, stands alone on disk, and is whole or not there."""
+
+import dataclasses
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf import AlbertClassifier
+from albert_tf.training.model_folder import load_model_folder, save_model
+from serving.export import ExportSettings, export
+from tfrecords.errors import UserError
+
+TEXTS = ["The if statement is used for conditional execution.", "a short one", ""]
+# Beyond core TensorFlow, tensorflow_model_server has linked these since 2.8.
+CUSTOM_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
+
+
+@pytest.fixture(scope="module", params=["ids", "text"])
+def version(request, tiny_run, tmp_path_factory):
+    return export(ExportSettings(str(tiny_run), str(tmp_path_factory.mktemp(request.param)), request.param))
+
+
+@pytest.fixture(scope="module")
+def ids(tiny_run, tmp_path_factory):
+    return tf.saved_model.load(export(ExportSettings(str(tiny_run), str(tmp_path_factory.mktemp("ids"))))).signatures
+
+
+@pytest.fixture(scope="module")
+def text(tiny_run, tmp_path_factory):
+    path = export(ExportSettings(str(tiny_run), str(tmp_path_factory.mktemp("text")), "text"))
+    servable = tf.saved_model.load(path)
+    # The signatures hold no reference to the model that owns the vocabulary.
+    yield servable.signatures
+    del servable
+
+
+@pytest.fixture(scope="module")
+def framed(tiny_run):
+    """The texts as padded token ids and lengths, by the Python tokenizer."""
+    tokenizer = load_model_folder(tiny_run)[1]
+    rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS]
+    lengths = np.array([len(row) for row in rows], np.int32)
+    padded = np.zeros((len(rows), lengths.max()), np.int32)
+    for row, tokens in zip(padded, rows, strict=True):
+        row[: len(tokens)] = tokens
+    return padded, lengths
+
+
+def test_ids_answers_equal_the_keras_model(tiny_run, ids, framed):
+    model, _ = load_model_folder(tiny_run)
+    input_ids, lengths = framed
+    mask = (np.arange(input_ids.shape[1]) < lengths[:, None]).astype("int32")
+    outputs = model.encoder({"input_ids": input_ids, "input_mask": mask, "segment_ids": np.zeros_like(mask)})
+    served = ids["serving_default"](input_ids=tf.constant(input_ids), lengths=tf.constant(lengths))
+    np.testing.assert_allclose(served["pooled_output"], outputs["pooled_output"], atol=1e-5)
+    sequence = keras.ops.convert_to_numpy(outputs["sequence_output"])
+    means = [sequence[row, :length].mean(axis=0) for row, length in enumerate(lengths)]
+    np.testing.assert_allclose(served["embedding"], means, atol=1e-5)
+
+    positions = np.array([[1, 2]] * len(lengths), np.int32)
+    filled = ids["fill_mask"](
+        input_ids=tf.constant(input_ids), lengths=tf.constant(lengths), masked_lm_positions=tf.constant(positions)
+    )
+    logits = model({"input_ids": input_ids, "input_mask": mask, "masked_lm_positions": positions})["masked_lm_logits"]
+    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
+    np.testing.assert_array_equal(filled["ids"], np.argsort(-probabilities, axis=-1, kind="stable")[..., :5])
+    np.testing.assert_allclose(filled["probabilities"], -np.sort(-probabilities)[..., :5], atol=1e-6)
+
+
+def test_text_answers_equal_ids_answers(ids, text, framed):
+    input_ids, lengths = map(tf.constant, framed)
+    by_ids = ids["serving_default"](input_ids=input_ids, lengths=lengths)
+    by_text = text["serving_default"](text=tf.constant(TEXTS))
+    for name in by_ids:
+        np.testing.assert_allclose(by_text[name], by_ids[name], atol=1e-6)
+    tokens = text["tokenize"](text=tf.constant(TEXTS))
+    np.testing.assert_array_equal(tokens["input_ids"], input_ids)
+    np.testing.assert_array_equal(tokens["lengths"], lengths)
+
+
+def test_what_a_server_pads_with_changes_nothing(ids, framed):
+    """TF Serving pads ids to the batch's longest by repeating a request's first element, here [CLS]."""
+    input_ids, lengths = framed
+    row, length = input_ids[1, : lengths[1]], lengths[1:2]
+    alone = ids["serving_default"](input_ids=tf.constant(row[None]), lengths=tf.constant(length))
+    padded = np.concatenate([row, np.full(9, row[0])]).astype(np.int32)
+    batched = ids["serving_default"](input_ids=tf.constant(padded[None]), lengths=tf.constant(length))
+    for name in alone:
+        np.testing.assert_allclose(batched[name], alone[name], atol=1e-6)
+
+
+def test_masks_in_text_are_filled(tiny_run, ids, text):
+    tokenizer = load_model_folder(tiny_run)[1]
+    answers = text["fill_mask"](text=tf.constant(["The [MASK] is a [MASK].", "none", "[MASK]"]))
+    assert answers["pieces"].shape == answers["probabilities"].shape == (3, 2, 5)
+    row = [2, *tokenizer.encode("The "), 4, *tokenizer.encode(" is a "), 4, *tokenizer.encode("."), 3]
+    expected = ids["fill_mask"](
+        input_ids=tf.constant([row]),
+        lengths=tf.constant([len(row)]),
+        masked_lm_positions=tf.constant([[i for i, token in enumerate(row) if token == 4]]),
+    )
+    np.testing.assert_allclose(answers["probabilities"][0], expected["probabilities"][0], atol=1e-6)
+    pieces = [[tokenizer.id_to_piece(int(i)).encode() for i in best] for best in expected["ids"][0]]
+    assert answers["pieces"][0].numpy().tolist() == pieces
+    assert set(answers["pieces"][1].numpy().ravel()) == {b""} and not answers["probabilities"][1].numpy().any()
+    assert answers["probabilities"][2, 0, 0] > 0 and answers["probabilities"][2, 1, 0] == 0
+
+
+def test_pairs_of_text_keep_their_segments_and_fit(tiny_run, ids, text):
+    tokenizer = load_model_folder(tiny_run)[1]
+    first, second = tokenizer.encode("if it is true"), tokenizer.encode("the suite runs")
+    row = [2, *first, 3, *second, 3]
+    segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    expected = ids["sentence_order"](
+        input_ids=tf.constant([row]), lengths=tf.constant([len(row)]), segment_ids=tf.constant([segments])
+    )
+    served = text["sentence_order"](first=tf.constant(["if it is true"]), second=tf.constant(["the suite runs"]))
+    np.testing.assert_allclose(served["probabilities"], expected["probabilities"], atol=1e-6)
+    long = tf.constant(["word " * 500])
+    for pair in ((long, long), (long, tf.constant([""])), (tf.constant([""]), long)):
+        assert np.isfinite(text["sentence_order"](first=pair[0], second=pair[1])["probabilities"]).all()
+
+
+def test_longer_ids_than_the_model_has_positions_are_refused(ids):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 48 tokens"):
+        ids["serving_default"](input_ids=tf.ones([1, 49], tf.int32), lengths=tf.constant([49]))
+
+
+def test_longer_text_is_cut(text):
+    tokens = text["tokenize"](text=tf.constant(["word " * 500]))
+    assert tokens["lengths"].numpy().tolist() == [48] and tokens["input_ids"][0, -1] == 3
+
+
+def test_only_known_ops_and_each_variable_once(version, tiny_run):
+    message = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+    nodes = [*message.meta_graphs[0].graph_def.node]
+    for function in message.meta_graphs[0].graph_def.library.function:
+        nodes += function.node_def
+    core = {name for name in {node.op for node in nodes} if hasattr(tf.raw_ops, name) or name == "NoOp"}
+    extra = {node.op for node in nodes} - core - set(tf.config.list_logical_devices())
+    assert extra == (CUSTOM_OPS if version.parent.name.startswith("text") else set())
+    stored = sum(path.stat().st_size for path in (version / "variables").glob("*.data*"))
+    model, _ = load_model_folder(tiny_run)
+    # Room for the object graph, not for a second copy of the weights.
+    assert 4 * model.count_params() <= stored < 1.5 * 4 * model.count_params() + 20_000
+
+
+def test_versions_count_up_and_are_never_overwritten(tiny_run, tmp_path):
+    (tmp_path / "notes").mkdir()
+    settings = ExportSettings(str(tiny_run), str(tmp_path))
+    assert export(settings).name == "1"
+    assert export(dataclasses.replace(settings, version=7)).name == "7"
+    assert export(settings).name == "8"
+    with pytest.raises(UserError, match="version 7 exists"):
+        export(dataclasses.replace(settings, version=7))
+
+
+def test_an_export_that_fails_leaves_no_version(tiny_run, tmp_path, monkeypatch):
+    def fail_halfway(servable, path, signatures):
+        (path := type(tmp_path)(path)).mkdir()
+        (path / "saved_model.pb").write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail_halfway)
+    with pytest.raises(OSError, match="No space left"):
+        export(ExportSettings(str(tiny_run), str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"inputs": "audio"}, "--inputs=audio"),
+        ({"max_seq_length": 49}, r"--max_seq_length=49.*max_position_embeddings=48"),
+        ({"max_seq_length": 2}, "--max_seq_length=2"),
+        ({"version": -1}, "--version=-1"),
+        ({"model": "nowhere"}, "no model at 'nowhere"),
+    ],
+)
+def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        export(dataclasses.replace(ExportSettings(str(tiny_run), str(tmp_path / "out")), **change))
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_needs_the_tokenizer(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    (tmp_path / "run" / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        export(ExportSettings(str(tmp_path / "run"), str(tmp_path / "out"), "text"))
+
+
+def test_a_model_of_something_else_is_refused(tiny_run, tmp_path):
+    model, _ = load_model_folder(tiny_run)
+    save_model(AlbertClassifier(model.encoder, num_classes=2), tmp_path / "model.keras")
+    with pytest.raises(UserError, match="AlbertClassifier"):
+        export(ExportSettings(str(tmp_path), str(tmp_path / "out")))
