@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -41,6 +42,9 @@ def _serve(options: flags.Options) -> int:
     if not (options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled):
         # For the whole process and for good, so here and not in ModelServer, which tests start beside other work.
         disable_xla()
+    # Idle and half-open connections must not use up the usual 1024 descriptors.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     stopped = threading.Event()
     server = None
 

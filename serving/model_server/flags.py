@@ -50,7 +50,9 @@ class Options:
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory to take; 0 = TensorFlow's own choice")
     saved_model_tags: str = _flag("serve", "Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = _flag("", "Comma-separated key=value arguments of the gRPC server")
-    grpc_max_threads: int = _flag(4 * CPUS, "gRPC requests in flight; one more is refused RESOURCE_EXHAUSTED")
+    grpc_max_threads: int = _flag(
+        4 * CPUS, "One more than the gRPC requests served at once; what comes above is refused"
+    )
     enable_model_warmup: bool = _flag(True, "Replay assets.extra/tf_serving_warmup_requests before serving a version")
     num_request_iterations_for_warmup: int = _flag(0, "Times that each warm-up request is replayed, if above 0")
     monitoring_config_file: str = _flag("", "Text MonitoringConfig: Prometheus metrics on the REST port")

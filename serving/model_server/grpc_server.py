@@ -42,7 +42,8 @@ class GrpcServer:
         options = core.options
         self._core = core
         self._access_log = access_log
-        self._slots = threading.BoundedSemaphore(options.grpc_max_threads)
+        # The real server spends one of its threads on waiting for requests: with 8 it takes 7 at once.
+        self._slots = threading.BoundedSemaphore(max(1, options.grpc_max_threads - 1))
         self._pool = ThreadPoolExecutor(options.grpc_max_threads + _REFUSING_THREADS, "grpc")
         self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
         for service in sorted({method.service for method in METHODS}):
