@@ -28,17 +28,16 @@ _SEED = flags.DEFINE_integer("seed", 0, "Masks of dynamic records.")
 
 
 def main() -> None:
-    # Only here: --help and wrong flags need no TensorFlow.
-    from tfrecords.reader import manifest_of, read_examples
-
     folder = files.make_output_dir(_OUTPUT_DIR.value) if _OUTPUT_DIR.value else None
     paths = find_records(_INPUT.value, _SPLIT.value)
-    manifest = manifest_of(paths)
+    # Only here: --help and wrong flags need no TensorFlow.
+    from tfrecords.reader import describe_records, read_examples
+
+    manifest, total = describe_records(paths, _SPLIT.value)
     if _SAMPLE.value == 0:
-        _check_sums(paths, manifest)
+        _check_sums(paths)
     tokenizer = load_tokenizer(_TOKENIZER.value or _tokenizer_beside(paths[0].parent))
     statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
-    total = sum(file["examples"] for file in manifest["splits"][_SPLIT.value]["files"])
     wanted = min(_SAMPLE.value or total, total)
     to_print = _EXAMPLES.value
     with tqdm(total=wanted, desc="reading", unit=" examples", file=sys.stderr) as bar:
@@ -64,10 +63,13 @@ def _tokenizer_beside(folder: Path) -> Path:
     return folder
 
 
-def _check_sums(paths: list[Path], manifest: dict[str, Any]) -> None:
-    sums = {file["name"]: file.get("sha256") for split in manifest["splits"].values() for file in split["files"]}
+def _check_sums(paths: list[Path]) -> None:
     for path in tqdm(paths, desc="checksums", unit=" files", file=sys.stderr):
-        if sums[path.name] and files.sha256(path) != sums[path.name]:
+        if not (path.parent / MANIFEST).exists():
+            continue
+        splits = files.read_json(path.parent / MANIFEST)["splits"].values()
+        sums = {file["name"]: file["sha256"] for split in splits for file in split["files"]}
+        if files.sha256(path) != sums[path.name]:
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"
             )

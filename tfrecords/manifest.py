@@ -47,6 +47,31 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
+def check_files(paths: list[Path], split: str) -> int:
+    """Compares record files with the manifests beside them; returns how many examples they hold.
+
+    Raises UserError for a file that is cut off, changed or not of its manifest's build, and when one of the split's
+    files is missing from a folder.
+    """
+    listed = {}
+    for folder in {path.parent for path in paths}:
+        splits = _read(folder)["splits"]
+        listed |= {folder / file["name"]: file for files_of in splits.values() for file in files_of["files"]}
+        for file in splits[split]["files"]:
+            if not (folder / file["name"]).exists():
+                raise UserError(f"'{folder / file['name']}' is missing; copy it again or build the folder anew")
+    for path in paths:
+        if path not in listed:
+            raise UserError(f"'{path}' is not in the manifest beside it; read another build from its own folder")
+        size, expected = path.stat().st_size, listed[path]["bytes"]
+        if size != expected:
+            raise UserError(
+                f"'{path}' has {size} bytes, its manifest says {expected}: it is cut off or changed; "
+                "copy it again or build it anew"
+            )
+    return sum(listed[path]["examples"] for path in paths)
+
+
 def _split_names(folder: Path, split: str) -> set[str] | None:
     """Names of the split's files by the folder's manifest; None without one."""
     if not (folder / MANIFEST).exists():

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfrecords.errors import UserError
 from tfrecords.foreign import describe_foreign
 from tfrecords.graph_masking import derive
-from tfrecords.manifest import MANIFEST, PARTS, find_records, read_manifest
+from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest
 from tfrecords.packing import pack_records
 from tfrecords.parsing import Parser
 
@@ -60,10 +60,10 @@ def read_examples(
             f"batch_size {batch_size}, worker {worker} of {num_workers}, skip_batches {skip_batches}: "
             "batch_size must be above 0, worker below num_workers, skip_batches not below 0"
         )
-    paths = find_records(patterns, "train" if training else "eval")
-    manifest = manifest_of(paths)
+    split = "train" if training else "eval"
+    paths = find_records(patterns, split)
+    manifest, total = describe_records(paths, split)
     _check_expected(manifest, expected or {}, paths[0].parent)
-    total = _check_files(paths, manifest)
 
     def read(names: tf.Tensor) -> tf.data.Dataset:
         return _read_files(names, manifest["max_seq_length"], examples_per_row)
@@ -85,32 +85,21 @@ def read_examples(
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def manifest_of(paths: list[Path]) -> dict[str, Any]:
-    """Files with no manifest beside them, and none on its way, are taken as another program's."""
+def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], int]:
+    """The manifest of the files and the number of their examples, after a check that the files are as it says.
+
+    Files with no manifest beside them, and none on its way, are taken as another program's.
+    """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
-        return read_manifest([str(path) for path in paths])
-    return describe_foreign(paths)
+        return read_manifest([str(path) for path in paths]), check_files(paths, split)
+    manifest = describe_foreign(paths)
+    return manifest, manifest["splits"]["train"]["examples"]
 
 
 def _check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
-
-
-def _check_files(paths: list[Path], manifest: dict[str, Any]) -> int:
-    """Compares sizes with the manifest; returns the number of examples in the files."""
-    listed = {file["name"]: file for split in manifest["splits"].values() for file in split["files"]}
-    for path in paths:
-        expected = listed.get(path.name)
-        if expected is None:
-            raise UserError(f"'{path}' is not in the manifest beside it; read another build from its own folder")
-        if path.stat().st_size != expected["bytes"]:
-            raise UserError(
-                f"'{path}' has {path.stat().st_size} bytes, its manifest says {expected['bytes']}: it is cut off or "
-                "changed; copy it again or build it anew"
-            )
-    return sum(listed[path.name]["examples"] for path in paths)
 
 
 def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int) -> tf.data.Dataset:

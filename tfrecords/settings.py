@@ -8,6 +8,9 @@ from absl import flags
 
 from tfrecords.errors import UserError
 
+# Flags belong to the script that calls `define_flags`: absl's --help lists those of the main module.
+flags.disclaim_key_flags()
+
 Settings = TypeVar("Settings")
 
 _DEFINE = {str: flags.DEFINE_string, int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool}

@@ -9,7 +9,7 @@ import pytest
 from tfrecords import builder, corpus
 from tfrecords.examples import ExampleConfig
 from tfrecords.tokenizer import Tokenizer, load_tokenizer
-from tfrecords.train_tokenizer import train_tokenizer
+from tfrecords.vocabulary import train_tokenizer
 from tfrecords.writer import BuildConfig
 
 

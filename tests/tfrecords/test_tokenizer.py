@@ -16,7 +16,7 @@ from tfrecords import normalization
 from tfrecords.errors import UserError
 from tfrecords.sentencepiece_tokenizer import SentencePieceTokenizer
 from tfrecords.tokenizer import load_tokenizer
-from tfrecords.train_tokenizer import train_tokenizer, vocabulary_listing
+from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
 from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
 
 HARD_TEXTS = [

@@ -1,0 +1,264 @@
+import itertools
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfrecords.errors import UserError
+from tfrecords.manifest import find_records
+from tfrecords.reader import read_examples, read_manifest
+from tfrecords.statistics import Statistics, original_ids
+
+NAMES = {
+    "input_ids": (64, np.int32),
+    "input_mask": (64, np.int32),
+    "segment_ids": (64, np.int32),
+    "masked_lm_positions": (10, np.int32),
+    "masked_lm_ids": (10, np.int32),
+    "masked_lm_weights": (10, np.float32),
+    "next_sentence_labels": (1, np.int32),
+}
+
+
+def batches(patterns, count=None, batch_size=16, training=True, **options):
+    dataset = read_examples(patterns, batch_size, training, **options)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def assert_same(left, right):
+    assert len(left) == len(right)
+    for one, other in zip(left, right):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def rows_of(some_batches):
+    return sorted(row.tobytes() for batch in some_batches for row in original_ids(batch))
+
+
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+class TestBothMaskings:
+    def test_names_types_and_shapes(self, build, masking):
+        dataset = read_examples(str(build(masking=masking)), 16, True)
+        assert {n: (s.shape.as_list(), s.dtype.as_numpy_dtype) for n, s in dataset.element_spec.items()} == {
+            name: ([16, width], dtype) for name, (width, dtype) in NAMES.items()
+        }
+        ragged = read_examples(str(build(masking=masking)), 16, False).element_spec
+        assert ragged["input_ids"].shape.as_list() == [None, 64]
+
+    def test_evaluation_is_one_pass_in_order_and_fixed(self, build, masking):
+        folder = build(masking=masking)
+        first, again = (batches(str(folder), training=False) for _ in range(2))
+        assert_same(first, again)
+        total = read_manifest(folder)["splits"]["eval"]["examples"]
+        assert sum(len(batch["input_ids"]) for batch in first) == total
+        assert len(first[-1]["input_ids"]) == (total % 16 or 16)
+        assert_same(batches(str(folder), training=False, skip_batches=3), first[3:])
+
+    def test_training_is_deterministic_and_other_for_another_seed(self, build, masking):
+        folder = str(build(masking=masking))
+        first = batches(folder, 5, seed=1)
+        tf.random.set_seed(99)
+        np.random.seed(7)  # noqa: NPY002
+        random.seed(7)
+        assert_same(batches(folder, 5, seed=1), first)
+        assert rows_of(batches(folder, 5, seed=2)) != rows_of(first)
+
+    @pytest.mark.parametrize("options", [{}, {"examples_per_row": 3}, {"num_workers": 2, "worker": 1}])
+    def test_resumed_training_goes_on_exactly(self, build, masking, options):
+        # Files of their own, a window smaller than the epoch, and a resumption in the third epoch.
+        folder = str(build(masking=masking, chunk_megabytes=0.1))
+        whole = batches(folder, 230, seed=4, shuffle_window=300, **options)
+        assert_same(batches(folder, 5, seed=4, shuffle_window=300, skip_batches=225, **options), whole[225:])
+
+    def test_an_epoch_holds_every_example_once_and_the_next_in_another_order(self, build, masking):
+        folder = build(masking=masking, chunk_megabytes=0.1)
+        total = read_manifest(folder)["splits"]["train"]["examples"]
+        epochs = batches(str(folder), 2, batch_size=total, shuffle_window=200)
+        assert rows_of(epochs[:1]) == rows_of(epochs[1:])
+        in_order = [original_ids(epoch) for epoch in epochs]
+        assert (in_order[0] != in_order[1]).any(axis=1).mean() > 0.9
+        masks = [set(map(tuple, np.hstack([o, e["input_ids"]]).tolist())) for o, e in zip(in_order, epochs)]
+        same = len(masks[0] & masks[1]) / total
+        assert same == 1 if masking == "static" else same < 0.02
+
+    def test_workers_share_what_one_would_read(self, build, masking):
+        folder = str(build(masking=masking))
+        alone = batches(folder, 6, batch_size=12, seed=5)
+        shared = [batches(folder, 6, batch_size=4, seed=5, num_workers=3, worker=worker) for worker in range(3)]
+        for name in NAMES:
+            for step in range(6):
+                for worker in range(3):
+                    np.testing.assert_array_equal(shared[worker][step][name], alone[step][name][worker::3])
+
+    def test_packing_keeps_every_example_whole_and_apart(self, build, masking):
+        folder = str(build(masking=masking, short_seq_prob=1.0, input_format="doc-sentences", pair_task="none"))
+        plain = batches(folder, training=False)
+        packed = batches(folder, training=False, examples_per_row=4)
+        found = []
+        for batch in packed:
+            for row in range(len(batch["input_ids"])):
+                found += list(unpack(batch, row))
+        expected = [(original_ids(b)[r][: b["input_mask"][r].sum()].tolist(), int(b["next_sentence_labels"][r, 0]))
+                    for b in plain for r in range(len(b["input_ids"]))]  # fmt: skip
+        assert sorted(found) == sorted(expected)
+        padding = [1 - np.concatenate([b["input_mask"] for b in some]).mean() for some in (plain, packed)]
+        assert padding[1] < 0.5 * padding[0]
+        assert sum(b["masked_lm_weights"].sum() for b in packed) == sum(b["masked_lm_weights"].sum() for b in plain)
+
+
+def unpack(batch, row):
+    """Yields (ids without masks, label) of every example in a packed row, and checks the row's other features."""
+    numbers, ids = batch["sequence_ids"][row], original_ids(batch)[row]
+    np.testing.assert_array_equal(numbers > 0, batch["input_mask"][row] > 0)
+    assert (np.diff(numbers[numbers > 0]) >= 0).all()
+    for k in range(int(batch["pair_weights"][row].sum())):
+        (where,) = np.nonzero(numbers == k + 1)
+        assert where[0] == batch["sequence_starts"][row, k]
+        assert batch["position_ids"][row, where].tolist() == list(range(len(where)))
+        assert ids[where[0]] == 2
+        assert batch["segment_ids"][row, where[0]] == 0
+        slots = slice(k * 10, (k + 1) * 10)
+        predicted = batch["masked_lm_positions"][row, slots][batch["masked_lm_weights"][row, slots] > 0]
+        assert np.isin(predicted, where).all()
+        yield ids[where].tolist(), int(batch["next_sentence_labels"][row, k])
+
+
+def test_dynamic_masks_follow_the_rule(build, tokenizer):
+    folder = build(masking="dynamic", max_seq_length=128, max_predictions_per_seq=20)
+    statistics = Statistics(tokenizer, 128, 20)
+    for batch in batches(str(folder), 400, batch_size=32):
+        statistics.update(batch)
+    summary = statistics.summary()
+    predictions = summary["predictions"]
+    for name, share in (("mask_share", 0.8), ("kept_share", 0.1), ("random_share", 0.1)):
+        assert abs(summary[name] - share) < 4.5 * np.sqrt(share * (1 - share) / predictions) + 0.0002
+    assert 0.145 < summary["mask_rate"] < 0.155
+
+
+def test_gzip_reads_the_same(build):
+    assert_same(batches(str(build(gzip=True)), 3), batches(str(build()), 3))
+
+
+class TestChoiceOfFiles:
+    def test_folder_glob_and_split(self, build):
+        folder = build()
+        train = find_records(folder, "train")
+        assert [path.name for path in train] == ["train-00000-of-00001.tfrecord"]
+        assert find_records(f"{folder}/*.tfrecord*", "train") == train
+        assert find_records(f"{folder}/*.tfrecord*", "eval") != train
+        # Named outright, a file is what was asked for.
+        assert find_records(f"{folder}/eval-*", "train") == find_records(folder, "eval")
+
+    def test_two_folders_of_one_kind(self, build):
+        total = sum(read_manifest(build(seed=s))["splits"]["eval"]["examples"] for s in (1, 2))
+        both = batches(f"{build(seed=1)},{build(seed=2)}", training=False)
+        assert sum(len(batch["input_ids"]) for batch in both) == total
+
+    @pytest.mark.parametrize("pattern", ["", "nowhere", "nowhere/*.tfrecord"])
+    def test_missing(self, pattern):
+        with pytest.raises(UserError, match="record file"):
+            read_examples(pattern, 4, True)
+
+
+class TestBadRecords:
+    def test_cut_off(self, build, tmp_path):
+        shutil.copytree(build(), tmp_path / "data")
+        path = tmp_path / "data/train-00000-of-00001.tfrecord"
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(UserError, match="cut off"):
+            read_examples(str(tmp_path / "data"), 4, True)
+
+    def test_missing_file_of_the_folder(self, build, tmp_path):
+        shutil.copytree(build(chunk_megabytes=0.1), tmp_path / "data")
+        next((tmp_path / "data").glob("train-00001*")).unlink()
+        with pytest.raises(UserError, match=r"train-00001.*missing"):
+            read_examples(str(tmp_path / "data"), 4, True)
+
+    def test_interrupted_build(self, build, tmp_path):
+        shutil.copytree(build(), tmp_path / "data")
+        (tmp_path / "data/manifest.json").unlink()
+        (tmp_path / "data/.parts").mkdir()
+        with pytest.raises(UserError, match="interrupted"):
+            read_examples(str(tmp_path / "data"), 4, True)
+
+    def test_another_length_or_vocabulary(self, build):
+        with pytest.raises(UserError, match="max_seq_length 64, needed is 128"):
+            read_examples(str(build()), 4, True, expected={"max_seq_length": 128})
+        with pytest.raises(UserError, match="tokenizer_sha256"):
+            read_examples(str(build()), 4, True, expected={"tokenizer_sha256": "0"})
+        with pytest.raises(UserError, match="read them apart"):
+            read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
+
+    def test_other_files(self, tmp_path, build):
+        (tmp_path / "text.tfrecord").write_text("hello")
+        (tmp_path / "empty.tfrecord").write_bytes(b"")
+        with tf.io.TFRecordWriter(str(tmp_path / "other.tfrecord")) as writer:
+            writer.write(tf.train.Example().SerializeToString())
+        for name in ("text", "empty", "other"):
+            with pytest.raises(UserError, match=name):
+                read_examples(str(tmp_path / f"{name}.tfrecord"), 4, True)
+
+    @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}])
+    def test_wrong_numbers(self, build, wrong):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            read_examples(str(build()), **({"batch_size": 4, "training": True} | wrong))
+
+
+class TestForeignRecords:
+    def test_without_a_manifest(self, build, tmp_path):
+        shutil.copy(build() / "eval-00000-of-00001.tfrecord", tmp_path / "a.tfrecord")
+        assert_same(batches(str(tmp_path), training=False), batches(str(build()), training=False))
+        path = tmp_path / "a.tfrecord"
+        path.write_bytes(path.read_bytes()[:-3])
+        with pytest.raises(UserError, match="cut off after"):
+            read_examples(str(tmp_path), 4, True)
+
+    def test_records_of_google_research_albert(self, shared):
+        read = batches(str(shared / "gold/official_records/sop_128.tfrecord"), training=False, batch_size=64)
+        assert sum(len(batch["input_ids"]) for batch in read) == 382
+        assert read[0]["input_ids"].shape == (64, 128)
+        assert read[0]["masked_lm_ids"].shape == (64, 20)
+
+    def test_word_starts_are_those_of_google_research_albert(self, shared):
+        from tfrecords.tokenizer import load_tokenizer
+
+        tokenizer = load_tokenizer(shared / "data/spm/30k-clean.model")
+        path = str(shared / "gold/official_records/sop_128.tfrecord")
+        boundaries = [
+            tf.train.Example.FromString(record.numpy()).features.feature["token_boundary"].int64_list.value
+            for record in tf.data.TFRecordDataset(path)
+        ]
+        (batch,) = batches(path, training=False, batch_size=400)
+        ids = original_ids(batch)
+        ours = (np.isin(ids, [2, 3]) | tokenizer.word_starts[ids]) & (batch["input_mask"] > 0)
+        np.testing.assert_array_equal(ours, np.array(boundaries) == 1)
+
+
+def test_inspect_examples(build, tmp_path):
+    command = [sys.executable, "-m", "tfrecords.inspect_examples", f"--input={build()}", f"--output_dir={tmp_path}"]
+    ran = subprocess.run([*command, "--examples=1", "--sample=0"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "[CLS]" in ran.stdout
+    assert "-> [MASK]}" in ran.stdout
+    total = read_manifest(build())["splits"]["train"]["examples"]
+    assert json.loads((tmp_path / "statistics.json").read_text())["examples"] == total
+    assert (tmp_path / "statistics.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_inspect_examples_checks_every_byte(build, tmp_path):
+    shutil.copytree(build(), tmp_path / "data")
+    path = tmp_path / "data/train-00000-of-00001.tfrecord"
+    content = bytearray(path.read_bytes())
+    content[-50] ^= 1
+    path.write_bytes(content)
+    command = [sys.executable, "-m", "tfrecords.inspect_examples", f"--input={tmp_path / 'data'}", "--sample=0"]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "checksum" in ran.stderr

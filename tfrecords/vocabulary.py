@@ -1,0 +1,63 @@
+"""Training a SentencePiece vocabulary as ALBERT's was."""
+
+import io
+import re
+from collections.abc import Iterable
+
+import sentencepiece
+
+from tfrecords.errors import UserError
+from tfrecords.normalization import albert_normalizer, with_albert_normalization
+
+# google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").
+CONTROL_PIECES = ["[CLS]", "[SEP]", "[MASK]"]
+USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
+
+
+def train_tokenizer(
+    lines: Iterable[str], vocab_size: int, lower_case: bool = True, character_coverage: float = 0.99995
+) -> bytes:
+    """Trains a unigram model on the lines and returns it serialised, ALBERT's normalisation inside.
+
+    The same lines and settings give the same bytes. Raises UserError when there is too little text for `vocab_size`.
+    """
+    normalizer = albert_normalizer(lower_case)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map(normalizer.normalize, lines),
+            model_writer=model,
+            vocab_size=vocab_size,
+            character_coverage=character_coverage,
+            model_type="unigram",
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece="<pad>",
+            unk_piece="<unk>",
+            control_symbols=CONTROL_PIECES,
+            user_defined_symbols=USER_PIECES,
+            # Whatever the machine: the number of threads decides in which order floats are summed.
+            num_threads=4,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _too_little_text(error, vocab_size) from error
+    return with_albert_normalization(model.getvalue(), lower_case)
+
+
+def _too_little_text(error: RuntimeError, vocab_size: int) -> UserError:
+    limit = re.search(r"value <= (\d+)", str(error))
+    if limit:
+        return UserError(f"the corpus is too small for --vocab_size={vocab_size}; set it to {limit[1]} or less")
+    if "sentences_.empty()" in str(error):
+        return UserError("the corpus holds no text to train on; check --input")
+    return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")
+
+
+def vocabulary_listing(model: bytes) -> str:
+    """The text of a .vocab file: a piece and its score a line, in the order of the ids."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = range(processor.get_piece_size())
+    return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)
