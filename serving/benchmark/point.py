@@ -18,12 +18,13 @@ from serving.client.errors import ServingError
 
 # A generator process this busy is what is being measured.
 BUSY_SHARE = 0.9
-# The generator has fallen behind when this share of its sends, or more, left later than LAG_LIMIT_MS after they were
-# due and later than a tenth of the median latency.
+# The generator has fallen behind when more than this share of its sends, and more than one, left later than
+# LAG_LIMIT_MS after they were due and later than a tenth of the median latency.
 LAGGING_SHARE = 0.01
 LAG_LIMIT_MS = 1.0
 LAG_OF_MEDIAN = 0.10
 _LONGEST_STRETCH = 10
+_SAMPLES_A_WINDOW = 30
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -114,8 +115,11 @@ def _share(workload: Workload, references: list, load: Load, settings: Settings,
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
     latencies = (samples.done - samples.due) * 1000
     good = samples.code == 0
-    elapsed = float(samples.done.max(initial=0.0)) or share.seconds
-    windows = split_windows(samples.due, latencies, good, settings.windows)
+    # An open loop lasts as long as its schedule, even when nothing was due at its end.
+    elapsed = max(float(samples.done.max(initial=0.0)), share.seconds)
+    # Fewer windows for a slow model: a window needs samples enough for its median.
+    count = max(min(settings.windows, int(good.sum()) // _SAMPLES_A_WINDOW), 1)
+    windows = split_windows(samples.due, latencies, good, count)
     verdict = statistics.stability(windows)
     lag = generator_lag(samples, latencies) if share.due is not None else None
     generator = generator_effort(samples.effort)
@@ -169,9 +173,9 @@ def generator_lag(samples: Samples, latencies: np.ndarray) -> dict:
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies))) if len(lag) else LAG_LIMIT_MS
     ordered = np.sort(lag)
     quantiles = {f"p{p:g}": statistics.percentile(ordered, p) for p in (50.0, 99.0)} if len(lag) else {}
-    late = float((lag > limit).mean()) if len(lag) else 0.0
-    lag_ms = {**quantiles, "max": float(lag.max(initial=0.0)), "limit": limit, "late_share": late}
-    return {"lag_ms": lag_ms, "valid": late < LAGGING_SHARE}
+    late = int((lag > limit).sum())
+    lag_ms = {**quantiles, "max": float(lag.max(initial=0.0)), "limit": limit, "late": late}
+    return {"lag_ms": lag_ms, "valid": late <= max(1, LAGGING_SHARE * len(lag))}
 
 
 def generator_effort(effort: Effort) -> dict[str, float]:

@@ -38,7 +38,7 @@ class Settings:
     tokenizer: str = setting("", help="vocabulary or tokenizer folder, for --text_file with a token-id model")
     seconds: float = setting(10.0, help="seconds measured a point")
     warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts")
-    windows: int = setting(10, help="parts a point is cut into for the stability verdict and the intervals")
+    windows: int = setting(10, help="parts, at most, that a point is cut into for the stability verdict and intervals")
     least_requests: int = setting(0, help="closed loop: go on until there are as many, for ten times --seconds at most")
     timeout_s: float = setting(30.0, help="seconds to wait for an answer")
     check: bool = setting(True, help="compare every answer with the first one to the same request")

@@ -113,7 +113,7 @@ class Stability:
 def stability(windows: Sequence[np.ndarray]) -> Stability:
     """Whether the p50 of every window lies within STABLE_WITHIN of their median."""
     if len(windows) < 3 or min(map(len, windows)) < samples_needed(50.0):
-        return Stability(None, f"fewer than 3 windows of {samples_needed(50.0)} answers: too few to tell")
+        return Stability(None, f"not 3 windows with {samples_needed(50.0)} answers each: too few to tell")
     medians = np.array([np.median(window) for window in windows])
     middle = float(np.median(medians))
     worst = float(np.max(np.abs(medians - middle)) / middle)
