@@ -1,5 +1,6 @@
 """One JSON line per request, for whoever asks for it."""
 
+import contextlib
 import datetime
 import json
 import sys
@@ -41,14 +42,12 @@ class AccessLog:
             "milliseconds": round(seconds * 1000, 3),
         }
         line = json.dumps(entry) + "\n"
-        with self._lock:
-            try:
-                self._file.write(line)
-                self._file.flush()
-            except OSError:
-                # A full disk must not fail requests.
-                return
+        # A full disk must not fail requests.
+        with self._lock, contextlib.suppress(OSError):
+            self._file.write(line)
+            self._file.flush()
 
     def close(self) -> None:
         if self._file not in (None, sys.stdout):
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()

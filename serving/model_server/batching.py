@@ -66,6 +66,11 @@ class BatchingOptions:
 
     def check(self) -> None:
         """Raises ServingError for sizes that cannot be met."""
+        for name in ("max_batch_size", "max_execution_batch_size"):
+            if getattr(self, name) < 1:
+                raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
+        if self.timeout < 0 or self.max_enqueued_batches < 0:
+            raise invalid_argument("batch_timeout_micros and max_enqueued_batches must not be negative")
         sizes = self.allowed_batch_sizes
         if not sizes:
             return
@@ -252,6 +257,8 @@ class Batching:
         if options.batching_parameters_file:
             read_text_proto(options.batching_parameters_file, proto)
         self._common = BatchingOptions.from_proto(proto)
+        if self._common.threads < 1:
+            raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: Runner, path: str) -> Runner:

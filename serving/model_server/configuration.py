@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.flags import Options
-from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, ServingError, invalid_argument
+from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, ServingError, invalid_argument
 
 M = TypeVar("M", bound=Message)
 ModelConfig = model_server_config_pb2.ModelConfig
@@ -40,6 +40,8 @@ def server_config(options: Options) -> ModelServerConfig:
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
     """Model name -> its configuration. Raises ServingError for one that must not take the place of `old`."""
+    if config.WhichOneof("config") == "custom_model_config":
+        raise ServingError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
         if model.name in models:

@@ -57,6 +57,8 @@ class RestServer:
     async def _application(self, scope, receive, send) -> None:
         try:
             body = await asyncio.wait_for(_body(receive), _RECEIVE_SECONDS)
+        except ConnectionError:
+            return
         except TimeoutError:
             answer = Answer(408, headers={"Connection": "close"})
         else:
@@ -73,10 +75,12 @@ class RestServer:
 
 
 async def _body(receive) -> bytes | None:
-    """The request's body, or None when it is larger than any gRPC message may be."""
+    """The request's body, or None when it is larger than any gRPC message may be. Raises ConnectionError."""
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client left before the end of its request")
         chunk = message.get("body", b"")
         chunks.append(chunk)
         size += len(chunk)

@@ -152,6 +152,8 @@ def test_padding_to_allowed_sizes_repeats_the_last_task_s_first_row(scheduler):
             {"max_batch_size": 8, "allowed_batch_sizes": [4, 2, 8], "enable_large_batch_splitting": True},
             "allowed_batch_sizes entries must be monotonically increasing",
         ),
+        ({"max_batch_size": 0}, "max_batch_size must be positive; was 0"),
+        ({"batch_timeout_micros": -1}, "must not be negative"),
     ],
 )
 def test_sizes_that_cannot_be_met(scheduler, parameters, message):
@@ -329,6 +331,9 @@ def test_parameters_that_do_not_fit_fail_the_load(start_server, half_plus_two, t
     file = tmp_path / "batching.config"
     file.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 8")
     with pytest.raises(ServingError, match="Last entry in allowed_batch_sizes must match max_batch_size"):
+        start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
+    file.write_text("num_batch_threads { value: 0 }")
+    with pytest.raises(ServingError, match="num_batch_threads must be positive; was 0"):
         start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
     with pytest.raises(ServingError, match=r"without setting server_options\.enable_batching to true"):
         start_server(model_base_path=str(half_plus_two), batching_parameters_file=str(file))

@@ -148,6 +148,12 @@ def test_access_log_has_both_sides(start_server, half_plus_two, tmp_path, error_
     assert all(entry["milliseconds"] > 0 for entry in entries)
 
 
+def test_full_disk_does_not_fail_requests(start_server, half_plus_two):
+    running = start_server(model_base_path=str(half_plus_two), access_log="/dev/full")
+    for _ in range(3):
+        assert running.predict(2.0) == [3.0]
+
+
 def test_slow_and_silent_connections_do_not_stop_others(start_server, half_plus_two, monkeypatch):
     monkeypatch.setattr(rest_server, "_RECEIVE_SECONDS", 1.0)
     running = start_server(model_base_path=str(half_plus_two), rest_api_num_threads=2, grpc_max_threads=4)
