@@ -23,6 +23,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output_dir", type=Path, default=Path("quickstart"), help="where everything goes")
     parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
     arguments = parser.parse_args()
     if arguments.steps < 10:
@@ -104,7 +105,7 @@ def _corpus(arguments: argparse.Namespace, road: Road) -> str:
         road.stage(
             "0. Write Python's help topics as a corpus",
             corpus,
-            [sys.executable, "scripts/python_topics.py", str(corpus)],
+            [sys.executable, "-m", "scripts.python_topics", str(corpus)],
         )
         return str(corpus)
     pattern = str(Path(arguments.corpus) / "*") if Path(arguments.corpus).is_dir() else arguments.corpus
@@ -119,7 +120,9 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:
     work = arguments.output_dir
     models = {name: (work / "models" / name).resolve() for name in MODELS}
     benchmarks = {
-        name: [f"--model={name}", f"--lengths={LENGTHS}", f"--output_dir={work}/benchmark/{name}"] for name in MODELS
+        name: [f"--model={name}", f"--lengths={LENGTHS}", f"--seconds={arguments.seconds}"]
+        + [f"--output_dir={work}/benchmark/{name}"]
+        for name in MODELS
     }
     server = server_command(models, work, arguments.port or 8500)
     road.commands.append(("6. Serve both models", shell_line(server)))

@@ -1,0 +1,95 @@
+"""The main job, once, as a newcomer runs it: interrupted while serving, finished by a second run, kept by a third."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def quickstart(folder, *arguments, **options):
+    command = [sys.executable, "-m", "scripts.quickstart", "--steps=10", "--seconds=1", f"--output_dir={folder}"]
+    return subprocess.Popen(
+        [*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def interrupt_while_serving(folder):
+    """Ctrl-C as a terminal sends it, to every process of the group, once the server answers."""
+    process = quickstart(folder, start_new_session=True)
+    for line in process.stdout:
+        if found := re.match(r"serving ids, text on 127\.0\.0\.1:(\d+) \(process (\d+)", line):
+            break
+    else:
+        pytest.fail("the road ended before it served")
+    port, server = map(int, found.groups())
+    assert is_listening(port)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    return process.returncode, port, server
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(600)
+def test_the_whole_road(tmp_path):
+    folder = tmp_path / "road"
+    status, port, server = interrupt_while_serving(folder)
+    assert status == 130
+    deadline = time.monotonic() + 20
+    while is_running(server) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not is_running(server) and not is_listening(port)
+
+    second = quickstart(folder)
+    output, _ = second.communicate(timeout=300)
+    assert second.returncode == 0, output[-3000:]
+    # Corpus, vocabulary, examples, training, evaluation and two exports were done before the interruption.
+    assert output.count("kept from before") == 7
+    for words in ("masked-LM accuracy", "most frequent token", "requests/s", "tensorboard", "latency.png"):
+        assert words in output
+    for name in ("ids", "text"):
+        report = json.loads((folder / "benchmark" / name / "report.json").read_text())
+        assert [point["length"] for point in report["points"]] == [16, 32, 64, 128]
+        assert all(point["latency_ms"]["p50"] > 0 and not point["errors"] for point in report["points"])
+        assert (folder / "benchmark" / name / "latency.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / "models" / name / "1" / "saved_model.pb").is_file()
+    figures = json.loads((folder / "evaluation.json").read_text())
+    assert 0 < figures["baseline"]["masked_lm_accuracy"] < 1 and figures["model"]["loss"] > 0
+
+    third = quickstart(folder)
+    output, _ = third.communicate(timeout=60)
+    assert third.returncode == 0 and output.count("kept from before") == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--corpus=nowhere/*.txt"], "error: --corpus=nowhere/*.txt matches no file"),
+        (["--output_dir=/proc/nowhere"], "error: cannot write to output folder '/proc/nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, arguments, message):
+    process = quickstart(tmp_path / "road", *arguments)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output.startswith(message) and output.count("\n") == 1
