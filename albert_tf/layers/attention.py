@@ -61,7 +61,14 @@ class SelfAttention(keras.layers.Layer):
         """
         config = self.config
         query, key, value = (self._heads(layer(hidden), length) for layer in (self.query, self.key, self.value))
-        scores = ops.matmul(query * (config.head_size**-0.5), ops.transpose(key, (0, 1, 3, 2)))
+        scale = config.head_size**-0.5
+        if hidden.dtype == "float16":
+            # Unscaled products of wide heads may pass a float16's 65504.
+            scores = ops.matmul(query * scale, ops.transpose(key, (0, 1, 3, 2)))
+        else:
+            # After the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a while_loop
+            # around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
+            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale
         if bias is not None:
             scores = scores + bias
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)

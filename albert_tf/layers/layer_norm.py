@@ -8,8 +8,9 @@ from keras import ops
 class LayerNorm(keras.layers.Layer):
     """Normalises the last axis to mean 0 and variance 1, then scales and shifts.
 
-    Mean, variance and epsilon live in float32 whatever the dtype policy: ALBERT's 1e-12 (modeling.py:429) is zero in
-    float16, and a constant row would divide by it.
+    Mean and variance are float32 whatever the dtype policy: ALBERT's epsilon of 1e-12 (modeling.py:429) is zero in
+    float16. In half precision epsilon is at least 1e-7, since the gradient of a constant row grows with
+    1 / sqrt(epsilon) and must fit a float16.
     """
 
     def __init__(self, epsilon: float = 1e-12, **kwargs):
@@ -23,7 +24,8 @@ class LayerNorm(keras.layers.Layer):
     def call(self, inputs):
         exact = ops.cast(inputs, "float32")
         mean, variance = ops.moments(exact, axes=-1, keepdims=True)
-        scale = ops.rsqrt(variance + self.epsilon) * ops.cast(self.gamma, "float32")
+        epsilon = self.epsilon if inputs.dtype == "float32" else max(self.epsilon, 1e-7)
+        scale = ops.rsqrt(variance + epsilon) * ops.cast(self.gamma, "float32")
         return ops.cast((exact - mean) * scale + ops.cast(self.beta, "float32"), inputs.dtype)
 
     def compute_output_shape(self, input_shape):

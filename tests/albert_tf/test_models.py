@@ -12,7 +12,7 @@ BATCH, LENGTH, CHOICES, PREDICTIONS = 4, 10, 3, 2
 
 
 def small(**changes):
-    sizes = dict(vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=2)
+    sizes = dict(vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
     return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes)
 
 
@@ -62,7 +62,7 @@ def flat(outputs):
 def test_trains_and_round_trips(name, tmp_path):
     model, x, y, compiled = make(name, AlbertEncoder(small(hidden_dropout_prob=0.1), seed=1))
     model.compile(optimizer=keras.optimizers.Adam(1e-2), **compiled)
-    history = model.fit(x, y, epochs=8, batch_size=BATCH, verbose=0).history["loss"]
+    history = model.fit(x, y, epochs=6, batch_size=BATCH, verbose=0).history["loss"]
     assert history[-1] < history[0]
     assert model.evaluate(x, y, verbose=0, return_dict=True)["loss"] > 0
 
@@ -77,8 +77,8 @@ def test_trains_and_round_trips(name, tmp_path):
     assert rebuilt.get_config() == model.get_config()
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
+@pytest.mark.parametrize("name", ["pretrainer", "joint span", "mean"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_half_precision_stays_finite_and_close(name, policy):
     exact, x, _, _ = make(name, AlbertEncoder(small()))
     half, _, _, _ = make(name, AlbertEncoder(small(), dtype=policy))

@@ -1,0 +1,57 @@
+"""What test_jax.py computes under two Keras backends; run as `python portable.py OUTPUT.npz`, it checks imports too."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import albert_tf
+
+GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
+
+
+def compute() -> dict[str, np.ndarray]:
+    """The official gold's outputs through each walk, and every weight after two steps of training."""
+    from albert_tf.checkpoints import load_official
+
+    features = dict(np.load(GOLD / "inputs.npz"))
+    results = {}
+    for walk in ("unrolled", "loop", "recompute"):
+        config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
+        model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config, walk=walk))
+        load_official(GOLD, model)
+        model.compile(keras.optimizers.SGD(0.05))
+        outputs = model.predict_on_batch(features)
+        metrics = [model.train_on_batch(features, return_dict=True) for _ in range(2)]
+        results |= {f"{walk}/{name}": value for name, value in outputs.items()}
+        results |= {f"{walk}/{name}": np.asarray(value) for name, value in metrics[-1].items()}
+        results |= {f"{walk}/{i}": np.asarray(weight) for i, weight in enumerate(model.get_weights())}
+    return results
+
+
+def dropout_trains_in_a_loop() -> None:
+    features = dict(np.load(GOLD / "inputs.npz"))
+    config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
+    config = config.replace(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    for walk in ("loop", "recompute"):
+        model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config, walk=walk, seed=1))
+        model.compile(keras.optimizers.Adam(1e-2))
+        losses = model.fit(features, epochs=6, verbose=0).history["loss"]
+        assert losses[-1] < losses[0], losses
+
+
+def spans_search() -> None:
+    features = dict(np.load(GOLD / "inputs.npz"))
+    config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
+    model = albert_tf.AlbertSpanPredictor(albert_tf.AlbertEncoder(config), joint=True)
+    spans = model.predict(features, verbose=0)["spans"]
+    assert (spans["start_index"] <= spans["end_index"])[spans["score"] > -1e29].all()
+
+
+if __name__ == "__main__":
+    assert "tensorflow" not in sys.modules, "albert_tf imports TensorFlow under another backend"
+    np.savez(sys.argv[1], **compute())
+    dropout_trains_in_a_loop()
+    spans_search()
+    print("backend:", keras.backend.backend())

@@ -1,0 +1,196 @@
+"""The encoder's promises on any Keras backend: walks agree, packing isolates, dropout is one mask, half is finite."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.layers.depth import Segment, Step, plan, segments
+from albert_tf.layers.walk import WALKS
+
+RNG = np.random.default_rng(3)
+LENGTH = 12
+FEATURES = {
+    "input_ids": RNG.integers(5, 40, (3, LENGTH)).astype("int32"),
+    "input_mask": (np.arange(LENGTH) < np.array([[12], [9], [5]])).astype("int32"),
+    "segment_ids": (np.arange(LENGTH) > np.array([[6], [4], [12]])).astype("int32"),
+    "masked_lm_positions": np.array([[1, 4], [2, 0], [3, 1]], "int32"),
+    "masked_lm_ids": RNG.integers(5, 40, (3, 2)).astype("int32"),
+    "masked_lm_weights": np.array([[1, 1], [1, 0], [1, 1]], "float32"),
+    "next_sentence_labels": np.array([[0], [1], [1]], "int32"),
+}
+
+
+def small(**changes):
+    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
+    return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=16) | changes)
+
+
+def alike(config, **kwargs):
+    """An encoder with the same weights at every call, large enough to make every part matter."""
+    encoder, rng = AlbertEncoder(config, **kwargs), np.random.default_rng(7)
+    encoder.set_weights([rng.normal(scale=0.3, size=w.shape) for w in encoder.weights])
+    return encoder
+
+
+PLANS = {
+    "shared": {"num_hidden_layers": 3},
+    "groups": {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2},
+    "unshared": {"sharing": "none", "num_hidden_layers": 2},
+}
+
+
+@pytest.mark.parametrize("plan_name, dropout", [("shared", 0.3), ("groups", 0.0), ("unshared", 0.3)])
+def test_walks_give_the_same_numbers_and_gradients(plan_name, dropout):
+    config = small(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **PLANS[plan_name])
+    after = {}
+    for walk in WALKS:
+        model = AlbertPretrainer(alike(config, walk=walk, seed=11))
+        model.set_weights([np.random.default_rng(7).normal(scale=0.2, size=w.shape) for w in model.weights])
+        model.compile(keras.optimizers.SGD(0.1))
+        outputs = model.predict_on_batch(FEATURES)
+        model.train_on_batch(FEATURES)
+        after[walk] = [*keras.tree.flatten(outputs), *model.get_weights()]
+    for walk in ("loop", "recompute"):
+        for walked, unrolled in zip(after[walk], after["unrolled"]):
+            np.testing.assert_allclose(walked, unrolled, atol=1e-6)
+
+
+def test_hidden_states_and_attentions_on_request():
+    config = small(inner_group_num=2, num_hidden_layers=3)
+    outputs = alike(config)(FEATURES, output_attentions=True)
+    assert len(outputs["hidden_states"]) == 7 and len(outputs["attentions"]) == 6
+    for probabilities in outputs["attentions"]:
+        assert probabilities.shape == (3, 2, LENGTH, LENGTH)
+        np.testing.assert_allclose(np.sum(probabilities, axis=-1), 1, atol=1e-5)
+        assert np.max(np.asarray(probabilities)[2, :, :, 5:]) == 0
+    np.testing.assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
+    loop = alike(config, walk="loop")
+    assert "hidden_states" not in loop(FEATURES)
+    asked = loop(FEATURES, output_hidden_states=True, output_attentions=True)
+    np.testing.assert_allclose(asked["attentions"][-1], outputs["attentions"][-1], atol=1e-6)
+    assert "hidden_states" not in alike(config)(FEATURES, output_hidden_states=False)
+
+
+def test_defaults_are_one_sequence_without_padding():
+    ids = FEATURES["input_ids"]
+    full = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    encoder = alike(small())
+    for features in ({"input_ids": ids}, ids):
+        np.testing.assert_allclose(encoder(features)["pooled_output"], encoder(full)["pooled_output"], atol=1e-6)
+
+
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+def test_padding_changes_nothing(walk):
+    encoder = alike(small(), walk=walk)
+    whole = encoder(FEATURES)
+    row = {name: FEATURES[name][2:, :5] for name in ("input_ids", "input_mask", "segment_ids")}
+    np.testing.assert_allclose(whole["sequence_output"][2:, :5], encoder(row)["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(whole["pooled_output"][2:], encoder(row)["pooled_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+@pytest.mark.parametrize("padding", [0, 3])
+def test_a_packed_row_gives_each_sequence_its_own_numbers(walk, padding):
+    encoder, lengths = alike(small(max_position_embeddings=12), walk=walk), [5, 2, 6]
+    parts = [RNG.integers(5, 40, (1, length)).astype("int32") for length in lengths]
+    types = [(np.arange(length)[None] > 2).astype("int32") for length in lengths]
+    starts = np.cumsum([0] + lengths[:-1])
+    pad = np.zeros((1, padding), "int32")
+    packed = {
+        "input_ids": np.concatenate(parts + [pad], axis=1),
+        "segment_ids": np.concatenate(types + [pad], axis=1),
+        "sequence_ids": np.concatenate([np.repeat([[1, 2, 3]], lengths, axis=1).astype("int32"), pad], axis=1),
+        "cls_positions": starts[None].astype("int32"),
+    }
+    if padding:
+        packed["input_mask"] = (packed["sequence_ids"] > 0).astype("int32")
+    outputs = encoder(packed)
+    for i, (ids, type_ids, start) in enumerate(zip(parts, types, starts)):
+        alone = encoder({"input_ids": ids, "segment_ids": type_ids})
+        inside = outputs["sequence_output"][:, start : start + ids.shape[1]]
+        np.testing.assert_allclose(inside, alone["sequence_output"], atol=1e-5)
+        np.testing.assert_allclose(outputs["pooled_output"][:, i], alone["pooled_output"], atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
+def test_half_precision_trains_without_nan(policy):
+    encoder = AlbertEncoder(small(num_hidden_layers=2, hidden_dropout_prob=0.1), dtype=policy, walk="loop", seed=2)
+    model = AlbertPretrainer(encoder)
+    model.compile(keras.optimizers.SGD(1e-2))
+    for _ in range(2):
+        # A batch without a single token to attend to, too.
+        model.train_on_batch(FEATURES)
+        model.train_on_batch(FEATURES | {"input_mask": np.zeros_like(FEATURES["input_mask"])})
+    for weight in model.weights:
+        assert np.isfinite(np.asarray(keras.ops.cast(weight, "float32"))).all(), weight.path
+    assert encoder(FEATURES)["sequence_output"].dtype == encoder.compute_dtype
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16"])
+def test_constant_rows_are_normalised_to_the_shift(policy):
+    # Their variance is 0, and an epsilon of 1e-12 is 0 in float16.
+    encoder = AlbertEncoder(small(), dtype=policy)
+    for table in ("word_embeddings", "token_type_embeddings", "position_embeddings"):
+        variable = getattr(encoder.embeddings, table)
+        variable.assign(np.full(variable.shape, 3.0))
+    assert (np.asarray(encoder(FEATURES)["embedding_output"]) == 0).all()
+
+
+def test_dropout_follows_the_seed_and_moves_on():
+    config = small(hidden_dropout_prob=0.5)
+    one, two = alike(config, seed=1), alike(config, seed=1)
+    first = np.asarray(one(FEATURES, training=True)["sequence_output"])
+    np.testing.assert_array_equal(two(FEATURES, training=True)["sequence_output"], first)
+    assert np.abs(np.asarray(one(FEATURES, training=True)["sequence_output"]) - first).max() > 0.1
+    assert np.abs(np.asarray(alike(config, seed=2)(FEATURES, training=True)["sequence_output"]) - first).max() > 0.1
+    np.testing.assert_array_equal(one(FEATURES)["sequence_output"], two(FEATURES)["sequence_output"])
+
+
+def test_dropout_rates_and_independence_of_sites():
+    from albert_tf.layers.explicit_dropout import dropout, site_seed
+
+    seed = keras.random.SeedGenerator(5).next()
+    masks = [np.asarray(dropout(np.ones((200, 200), "float32"), 0.3, site_seed(seed, site))) for site in range(3)]
+    for mask in masks:
+        # 40,000 draws: five standard deviations of the kept share are 0.0115.
+        assert abs((mask > 0).mean() - 0.7) < 0.0115
+        np.testing.assert_allclose(mask[mask > 0], 1 / 0.7, rtol=1e-6)
+    for one, two in [(0, 1), (1, 2), (0, 2)]:
+        assert abs(((masks[one] > 0) & (masks[two] > 0)).mean() - 0.49) < 0.0125
+    np.testing.assert_array_equal(dropout(masks[0], 0.3, None), masks[0])
+
+
+def test_the_plan():
+    assert plan(small(num_hidden_layers=3)) == [Step(0, 0)] * 3
+    assert plan(small(num_hidden_layers=3, sharing="attention")) == [Step(0, 0), Step(0, 1), Step(0, 2)]
+    assert plan(small(num_hidden_layers=3, sharing="ffn")) == [Step(0, 0), Step(1, 0), Step(2, 0)]
+    uneven = plan(small(num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2))
+    assert [step.attention for step in uneven] == [0, 1] * 3 + [2, 3] * 2
+    deep = plan(small(num_hidden_layers=22, num_hidden_groups=22))
+    assert [step.feed_forward for step in deep] == list(range(22))
+    assert segments(small()) == [Segment((Step(0, 0),), 4)]
+    assert [s.repeats for s in segments(small(num_hidden_layers=6, num_hidden_groups=4))] == [2, 1, 2, 1]
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts nodes of a TensorFlow graph")
+def test_a_loop_makes_a_graph_that_does_not_grow_with_depth():
+    import tensorflow as tf
+
+    def nodes(layers, walk):
+        encoder = AlbertEncoder(small(num_hidden_layers=layers), walk=walk)
+        function = tf.function(lambda ids: encoder({"input_ids": ids})["pooled_output"])
+        graph = function.get_concrete_function(tf.TensorSpec([None, None], "int32")).graph.as_graph_def()
+        return len(graph.node) + sum(len(body.node_def) for body in graph.library.function)
+
+    assert nodes(12, "loop") == nodes(3, "loop")
+    assert nodes(12, "unrolled") > nodes(3, "unrolled") + 9 * 20
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA through TensorFlow")
+@pytest.mark.parametrize("walk", ["loop", pytest.param("recompute", marks=pytest.mark.slow)])
+def test_walks_train_under_xla(walk):
+    model = AlbertPretrainer(alike(small(), walk=walk))
+    model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
+    losses = model.fit(FEATURES, batch_size=3, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
