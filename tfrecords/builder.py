@@ -28,6 +28,7 @@ def build(
     config: BuildConfig,
     workers: int,
     overwrite: bool,
+    runner: str = "local",
 ) -> dict[str, Any]:
     """Builds the records of a corpus and returns the manifest. A complete folder of the same build is left as it is;
     one that was interrupted is resumed.
@@ -50,7 +51,7 @@ def build(
     files.write_json(parts / _RUN, description)
     start = time.monotonic()
     try:
-        reports = _build_parts(paths, parts, tokenizer, config, workers)
+        reports = _build_parts(paths, parts, tokenizer, config, workers, runner)
         tokenizer.save(folder)
         manifest = _assemble(folder, parts, description, reports, config)
     except OSError as error:
@@ -108,7 +109,7 @@ def _refuse_or_clear(folder: Path, standing: dict, wanted: dict, overwrite: bool
 
 
 def _build_parts(
-    paths: list[Path], parts: Path, tokenizer: Tokenizer, config: BuildConfig, workers: int
+    paths: list[Path], parts: Path, tokenizer: Tokenizer, config: BuildConfig, workers: int, runner: str
 ) -> list[dict[str, Any]]:
     """Builds every chunk that has no part yet; returns all reports in the order of the corpus."""
     reports: dict[int, dict[str, Any]] = {}
@@ -128,7 +129,7 @@ def _build_parts(
     with tqdm(total=total, desc="building", unit="B", unit_scale=True, file=sys.stderr) as bar:
         start = time.monotonic()
         text_bytes = examples = 0
-        for number, report in runners.run_local(builder, unfinished(bar), workers):
+        for number, report in runners.RUNNERS[runner](builder, unfinished(bar), workers):
             reports[number] = report
             text_bytes += report["text_bytes"]
             examples += sum(split["examples"] for split in report["splits"].values())

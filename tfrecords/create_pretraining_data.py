@@ -9,6 +9,7 @@ from absl import flags
 
 from tfrecords import examples, pairs, segments
 from tfrecords.builder import build
+from tfrecords.runners import RUNNERS
 from tfrecords.script import run_main
 from tfrecords.tokenizer import load_tokenizer
 from tfrecords.writer import BuildConfig
@@ -38,6 +39,9 @@ _HELD_OUT_FRACTION = flags.DEFINE_float("held_out_fraction", 0.1, "Share of the 
 _GZIP = flags.DEFINE_bool("gzip", False, "Compress the records.")
 _CHUNK_MEGABYTES = flags.DEFINE_float("chunk_megabytes", 16.0, "Text a file of records is made from, in MB.")
 _WORKERS = flags.DEFINE_integer("workers", None, "Processes; the processors of this machine if not given.", 1)
+_RUNNER = flags.DEFINE_enum(
+    "runner", "local", tuple(RUNNERS), "local: processes here; ray: the cluster of RAY_ADDRESS."
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace records in --output_dir that were built otherwise.")
 
 
@@ -64,7 +68,7 @@ def main() -> None:
     )
     tokenizer = load_tokenizer(_TOKENIZER.value, _LOWER_CASE.value)
     workers = _WORKERS.value or len(os.sched_getaffinity(0))
-    build(_INPUT.value, _OUTPUT_DIR.value, tokenizer, config, workers, _OVERWRITE.value)
+    build(_INPUT.value, _OUTPUT_DIR.value, tokenizer, config, workers, _OVERWRITE.value, _RUNNER.value)
 
 
 def run() -> None:

@@ -1,4 +1,4 @@
-"""Where chunks are built: in this process or in several on this machine. All give the same parts."""
+"""Where chunks are built: in this process, in several on this machine, or on a Ray cluster. All give the same parts."""
 
 import itertools
 import multiprocessing
@@ -69,3 +69,44 @@ def _start_worker(builder: ChunkBuilder) -> None:
 
 def _build(number: int, chunk: Chunk) -> dict[str, Any]:
     return _builder.build(number, chunk)
+
+
+def run_ray(
+    builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """As `run_local`, with tasks on the Ray cluster that RAY_ADDRESS names, or on one started here.
+
+    Every node must see the output folder under the same path. A task whose node dies is run again by Ray.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("--runner=ray needs Ray: pip install 'albert-tf[ray]'") from error
+    started = not ray.is_initialized()
+    if started:
+        here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
+        ray.init(logging_level="error", include_dashboard=False, **here)
+    shared = ray.put(builder)
+    task = ray.remote(num_cpus=1)(lambda held, number, chunk: held.build(number, chunk))
+    running: dict[Any, int] = {}
+    try:
+        for number, chunk in chunks:
+            running[task.remote(shared, number, chunk)] = number
+            if len(running) > workers:
+                yield from _finished_ray(ray, running, 1)
+        while running:
+            yield from _finished_ray(ray, running, 1)
+    except ray.exceptions.RayTaskError as error:
+        # The exception of the task itself, a UserError perhaps.
+        raise error.cause from error
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _finished_ray(ray: Any, running: dict[Any, int], count: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    for reference in ray.wait(list(running), num_returns=count)[0]:
+        yield running.pop(reference), ray.get(reference)
+
+
+RUNNERS = {"local": run_local, "ray": run_ray}

@@ -61,6 +61,13 @@ def test_three_workers_write_the_same_bytes(one_worker, corpus_file, tokenizer, 
     assert contents(tmp_path) == contents(one_worker)
 
 
+@pytest.mark.slow
+def test_ray_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
+    pytest.importorskip("ray")
+    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=2, overwrite=False, runner="ray")
+    assert contents(tmp_path) == contents(one_worker)
+
+
 def test_a_killed_build_goes_on_and_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer")
     folder = tmp_path / "data"

@@ -1,0 +1,36 @@
+"""Import this before TensorFlow: it starts TensorFlow without the dozen lines it prints about CPU flags and absent GPUs.
+
+Those lines come from C++ before any logging level is read, some of them as errors. They are shown after all when the
+start fails. Under another Keras backend TensorFlow is not started here.
+"""
+
+import os
+import sys
+import tempfile
+
+
+def _start() -> None:
+    import tensorflow as tf
+
+    # Looks for GPUs now, which prints too, without taking them.
+    tf.config.list_physical_devices()
+
+
+def _start_quietly() -> None:
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        terminal = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            _start()
+        except BaseException:
+            kept.seek(0)
+            os.write(terminal, kept.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
+if "tensorflow" not in sys.modules and os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+    _start_quietly()
