@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from serving.client.messages import read_prediction
+from serving.client.messages import Arrays, read_prediction
 from serving.protos import PredictResponse
 
 # A batch of another size changes the order of float32 sums, so answers differ a little without being wrong.
@@ -30,6 +30,17 @@ def check(differing: Counter, references: Sequence[bytes | None]) -> dict:
         "wrong": wrong,
         "worst_difference": worst,
     }
+
+
+def disagreements(served: Sequence[bytes], expected: Sequence[Arrays]) -> int:
+    """How many served answers are not what the same model said in process."""
+    found = [_read(answer) for answer in served]
+    return sum(
+        answer is None
+        or answer.keys() != arrays.keys()
+        or not all(_close(array, answer[name]) for name, array in arrays.items())
+        for answer, arrays in zip(found, expected, strict=True)
+    )
 
 
 def agrees(reference: bytes, answer: bytes) -> bool:

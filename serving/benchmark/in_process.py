@@ -37,6 +37,11 @@ class InProcess:
         self._process.terminate()
         self._process.join()
 
+    def answers(self, inputs: list[Arrays]) -> list[Arrays]:
+        """What the model says to each of `inputs`; strings as object arrays of bytes."""
+        self._pipe.send((inputs,))
+        return self._answer()
+
     def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float) -> dict:
         """Single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests"}."""
         self._pipe.send((inputs, seconds, warmup_seconds))
@@ -58,7 +63,8 @@ def _serve(pipe: Pipe, path: str, signature: str) -> None:
         call, load_seconds = _load(path, signature)
         pipe.send(load_seconds)
         while True:
-            pipe.send(_measure(call, *pipe.recv()))
+            inputs, *seconds = pipe.recv()
+            pipe.send(_measure(call, inputs, *seconds) if seconds else [call(one) for one in inputs])
     except (EOFError, ConnectionError):
         return
     except Exception as error:
@@ -77,10 +83,10 @@ def _load(path: str, signature: str):
         raise ValueError(f"no signature '{signature}'; there are {', '.join(model.signatures)}")
     function = model.signatures[signature]
 
-    def call(inputs: Arrays) -> None:
+    def call(inputs: Arrays) -> Arrays:
         # numpy in, numpy out: what a caller in Python gets and pays for.
-        for tensor in function(**{name: tf.constant(array) for name, array in inputs.items()}).values():
-            tensor.numpy()
+        outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     # The model must outlive its signature function.
     call.model = model

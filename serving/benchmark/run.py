@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 from tqdm import tqdm
 
-from serving.benchmark import environment, find_rate, server_metrics, table
+from serving.benchmark import answers, environment, find_rate, server_metrics, table
 from serving.benchmark.breakdown import breakdown, client_costs
 from serving.benchmark.in_process import InProcess
 from serving.benchmark.point import Load, Probe, measure, probe
@@ -126,7 +126,7 @@ class Benchmark:
         costs = client_costs(self.client, workload, first.references[0])
         points = self._search(workload, first, costs) if self.settings.find_rate else []
         points += [self._measure(workload, load, first, costs) for load in loads(self.settings)]
-        in_process = self._measure_in_process(workload)
+        in_process = self._measure_in_process(workload, first)
         self.points += [point | {"in_process": in_process} for point in points]
 
     def _measure(self, workload: Workload, load: Load, first: Probe, costs: dict) -> dict:
@@ -169,14 +169,15 @@ class Benchmark:
         )
         return [measured[best]] if best else []
 
-    def _measure_in_process(self, workload: Workload) -> dict | None:
+    def _measure_in_process(self, workload: Workload, first: Probe) -> dict | None:
         if self._in_process is None:
             return None
         self._bar.set_description(f"{workload.name}, in process")
         seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
         result = self._in_process.measure(workload.inputs, seconds, warmup)
         self._tick(seconds + warmup)
-        return result
+        expected = self._in_process.answers(workload.inputs[: len(first.references)])
+        return result | {"differing_answers": answers.disagreements(first.references, expected)}
 
     def _read_metrics(self) -> server_metrics.Reading:
         return server_metrics.read(self._metrics_url, self.settings.model) if self._metrics_url else {}

@@ -22,7 +22,8 @@ Reading = dict[str, float]
 
 
 def metrics_url(target: str, rest_api_port: int) -> str:
-    return f"http://{target.rsplit(':', 1)[0]}:{rest_api_port}{_PATH}"
+    host = "127.0.0.1" if target.startswith("unix:") else target.rsplit(":", 1)[0]
+    return f"http://{host}:{rest_api_port}{_PATH}"
 
 
 def read(url: str, model: str) -> Reading:

@@ -119,9 +119,16 @@ def remarks(report: dict) -> list[str]:
         needs = samples_needed(PERCENTILES[-len(missing)])
         lines.append(f"'-': too few samples to quote ({missing[0]} needs {needs:,}); raise --seconds")
     for point in report["points"]:
+        if point["in_process"] and point["in_process"]["differing_answers"]:
+            differing = point["in_process"]["differing_answers"]
+            lines.append(f"{point['name']}: {differing} served answers are not what the model says in process")
         waiting = point["generator"]["waiting_share"]
         if waiting > _BUSY_MACHINE:
             lines.append(f"{point['name']}: the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
+        if not point["valid"]:
+            lines.append(
+                f"{point['name']}: {', '.join(point['invalid_because'])}; try --processes=2 or a quieter machine"
+            )
         if not point["stable"]:
             lines.append(f"{point['name']}: {point['stability']}")
         lines += [

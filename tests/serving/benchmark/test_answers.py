@@ -48,5 +48,11 @@ def test_integers_and_strings_must_be_equal():
     assert not wrong(reference, reference)
 
 
+def test_served_answers_against_the_models_own():
+    expected = [{"y": Y}, {"y": Y}, {"y": Y}, {"y": Y}]
+    served = [answer(y=Y), answer(y=Y + np.float32(0.1)), answer(z=Y), b"\xff\xff"]
+    assert answers.disagreements(served, expected) == 3
+
+
 def test_no_reference_is_not_a_pass():
     assert answers.check(Counter(), [None]) == {"checked": False, "wrong": 0, "worst_difference": 0.0}

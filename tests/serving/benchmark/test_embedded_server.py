@@ -120,6 +120,7 @@ def test_a_full_benchmark(server, saved_model):
         inside = [parts[name] for name in ("wire", "server_queue", "server_compute", "server_other")]
         assert parts["server_compute"] > 0 and parts["wire"] > 0
         assert sum(inside) == pytest.approx(point["latency_ms"]["mean"], rel=1e-6)
+        assert point["in_process"]["differing_answers"] == 0
         assert point["in_process"]["requests"] > 10 and point["in_process"]["latency_ms"]["p50"] > 0
     assert report["model"]["in_process"]["load_seconds"] > 0
     printed = table.console_text(report)
