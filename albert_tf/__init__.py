@@ -1,6 +1,6 @@
 """Everything between tensors and trained weights."""
 
-import tfrecords  # noqa: F401, I001  (first: it quiets TensorFlow's start-up log)
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder

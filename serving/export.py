@@ -1,5 +1,7 @@
 """Writes a trained model as a SavedModel version for TensorFlow Serving: `python -m serving.export --help`."""
 
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
 import dataclasses
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Import this before TensorFlow: it starts TensorFlow without the dozen lines it prints about CPU flags and absent GPUs.
+"""Import this first: it starts TensorFlow without the dozen lines it prints about CPU flags and absent GPUs.
 
 Those lines come from C++ before any logging level is read, some of them as errors. They are shown after all when the
 start fails. Under another Keras backend TensorFlow is not started here.
