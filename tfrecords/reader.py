@@ -80,6 +80,12 @@ def read_examples(
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = Parser(manifest, paths[0].parent, seed, examples_per_row)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if training:
+        batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    elif examples_per_row == 1:
+        # Keras warns of data that ran out unless it knows the number of batches.
+        of_worker = len(range(skip + worker, total, num_workers))
+        batches = batches.apply(tf.data.experimental.assert_cardinality(-(-of_worker // batch_size)))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
