@@ -12,7 +12,7 @@ from tensorflow_serving.apis import model_pb2
 from serving.model_server import configuration
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
-from serving.model_server.flags import Options
+from serving.model_server.flags import CPUS, Options
 from serving.model_server.manager import Manager
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.servable import Servable
@@ -39,7 +39,7 @@ class ServerCore:
             retry_interval=options.load_retry_interval_micros / 1e6,
             load_threads=max(1, options.num_load_threads),
             unload_threads=max(1, options.num_unload_threads),
-            initial_load_threads=options.grpc_max_threads or 1,
+            initial_load_threads=4 * CPUS,
         )
         self._source = StoragePathSource(self._manager.aspire, options.file_system_poll_wait_seconds)
         self._models: dict[str, ModelConfig] = {}
