@@ -26,7 +26,7 @@ def run_main(main: Callable[[], None]) -> None:
         main()
 
     try:
-        app.run(checked, flags_parser=_parse)
+        app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__))
     except UserError as error:
         # `from None` and one line: a traceback would bury the sentence that tells how to mend it.
         print(f"error: {error}", file=sys.stderr)
@@ -36,7 +36,12 @@ def run_main(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
-def _parse(arguments: list[str]) -> list[str]:
+def _parse(arguments: list[str], module: str) -> list[str]:
+    # absl's own --help shows the flags of the file that was started; for an installed command that is pip's wrapper.
+    if {"--help", "-help", "-h"} & set(arguments):
+        of_module = flags.FLAGS.main_module_help() if module == "__main__" else flags.FLAGS.module_help(module)
+        print(f"{(sys.modules[module].__doc__ or '').strip()}\n{of_module}")
+        sys.exit(0)
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
