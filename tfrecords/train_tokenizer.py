@@ -21,6 +21,9 @@ _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of pieces.", low
 _CHARACTER_COVERAGE = flags.DEFINE_float(
     "character_coverage", 0.99995, "Share of the characters that get a piece; 0.9995 suits Chinese.", 0.9, 1.0
 )
+_HARD_VOCAB_LIMIT = flags.DEFINE_bool(
+    "hard_vocab_limit", True, "Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
+)
 _LOWER_CASE = flags.DEFINE_bool("lower_case", True, "Lower-case the text and strip accents.")
 _MAX_LINES = flags.DEFINE_integer("max_lines", 2_000_000, "Train on the first this many lines of text.", 1)
 _TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field of a JSON line that holds the text.")
@@ -36,13 +39,16 @@ def main() -> None:
     prefix = Path(_OUTPUT_PREFIX.value)
     files.make_output_dir(prefix.parent)
     lines = _lines(_INPUT.value, _TEXT_FIELD.value, _MAX_LINES.value)
-    model = train_tokenizer(lines, _VOCAB_SIZE.value, _LOWER_CASE.value, _CHARACTER_COVERAGE.value)
+    model = train_tokenizer(
+        lines, _VOCAB_SIZE.value, _LOWER_CASE.value, _CHARACTER_COVERAGE.value, _HARD_VOCAB_LIMIT.value
+    )
+    listing = vocabulary_listing(model)
     with files.replacing(f"{prefix}.vocab") as temporary:
-        temporary.write_text(vocabulary_listing(model), encoding="utf-8")
+        temporary.write_text(listing, encoding="utf-8")
     with files.replacing(f"{prefix}.model") as temporary:
         temporary.write_bytes(model)
     digest = files.sha256(f"{prefix}.model")
-    print(f"wrote {prefix}.model and {prefix}.vocab: {_VOCAB_SIZE.value:,} pieces, sha256 {digest}")
+    print(f"wrote {prefix}.model and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {digest}")
 
 
 def run() -> None:

@@ -15,11 +15,16 @@ USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
 
 
 def train_tokenizer(
-    lines: Iterable[str], vocab_size: int, lower_case: bool = True, character_coverage: float = 0.99995
+    lines: Iterable[str],
+    vocab_size: int,
+    lower_case: bool = True,
+    character_coverage: float = 0.99995,
+    hard_vocab_limit: bool = True,
 ) -> bytes:
     """Trains a unigram model on the lines and returns it serialised, ALBERT's normalisation inside.
 
-    The same lines and settings give the same bytes. Raises UserError when there is too little text for `vocab_size`.
+    The same lines and settings give the same bytes. Raises UserError when there is too little text for `vocab_size`
+    pieces (unless `hard_vocab_limit` is off: then there are as many as the text gives), or too many characters.
     """
     normalizer = albert_normalizer(lower_case)
     model = io.BytesIO()
@@ -29,6 +34,7 @@ def train_tokenizer(
             model_writer=model,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
+            hard_vocab_limit=hard_vocab_limit,
             model_type="unigram",
             pad_id=0,
             unk_id=1,
@@ -43,14 +49,20 @@ def train_tokenizer(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _too_little_text(error, vocab_size) from error
+        raise _impossible_size(error, vocab_size) from error
     return with_albert_normalization(model.getvalue(), lower_case)
 
 
-def _too_little_text(error: RuntimeError, vocab_size: int) -> UserError:
+def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
     limit = re.search(r"value <= (\d+)", str(error))
     if limit:
         return UserError(f"the corpus is too small for --vocab_size={vocab_size}; set it to {limit[1]} or less")
+    characters = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+    if characters:
+        return UserError(
+            f"--vocab_size={vocab_size} has no room for the corpus's {characters[1]} characters and special pieces; "
+            "raise it, or lower --character_coverage"
+        )
     if "sentences_.empty()" in str(error):
         return UserError("the corpus holds no text to train on; check --input")
     return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")

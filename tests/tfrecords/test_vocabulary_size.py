@@ -1,0 +1,31 @@
+"""A vocabulary is as large as asked, or as large as the text allows, or the error says which size would do."""
+
+import re
+
+import pytest
+
+from tfrecords.errors import UserError
+from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
+
+LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 20
+
+
+def size(**settings):
+    return len(vocabulary_listing(train_tokenizer(LINES, **settings)).splitlines())
+
+
+def test_the_error_names_a_size_that_works():
+    with pytest.raises(UserError, match=r"--vocab_size=5000; set it to (\d+) or less") as error:
+        size(vocab_size=5000)
+    limit = int(re.search(r"set it to (\d+)", str(error.value))[1])
+    assert size(vocab_size=limit) == limit
+
+
+def test_without_the_hard_limit_the_text_decides():
+    assert 32 < size(vocab_size=5000, hard_vocab_limit=False) < 5000
+    assert size(vocab_size=60, hard_vocab_limit=False) == 60
+
+
+def test_more_characters_than_pieces():
+    with pytest.raises(UserError, match=r"--vocab_size=32 has no room for the corpus's \d+ characters"):
+        size(vocab_size=32)
