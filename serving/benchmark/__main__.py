@@ -7,8 +7,9 @@ python -m serving.benchmark compare A/report.json B/report.json
 import sys
 
 from serving.benchmark import compare, table
-from serving.benchmark.run import run_benchmark
+from serving.benchmark.run import INTERRUPTED, run_benchmark
 from serving.benchmark.settings import Settings
+from tfrecords.errors import UserError
 from tfrecords.files import make_output_dir
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags
@@ -24,6 +25,10 @@ def main() -> None:
     names = write_report(report, output_dir)
     print(table.console_text(report))
     print(f"written to {output_dir}: {', '.join(names)}")
+    if report["ended_early"] == INTERRUPTED:
+        raise KeyboardInterrupt
+    if report["ended_early"]:
+        raise UserError(f"ended early, and the report holds the points measured till then: {report['ended_early']}")
 
 
 def run() -> None:

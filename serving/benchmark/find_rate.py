@@ -25,17 +25,23 @@ class Trial:
 
 
 def judge(point: dict) -> Trial:
-    """A measured point as a trial. A generator that fell behind has not offered the rate, whatever came back."""
-    if not point["valid"]:
-        return Trial(point["rate"], "generator")
-    return Trial(point["rate"], "" if point["within_bound"] >= WITHIN else "latency")
+    """A measured point as a trial.
+
+    Latency counts from when requests were due, so a bound that is met is met whatever the generator did; one that is
+    missed is the server's doing only when the generator kept up.
+    """
+    if point["within_bound"] >= WITHIN:
+        return Trial(point["rate"], "")
+    return Trial(point["rate"], "latency" if point["valid"] else "generator")
 
 
-def find_rate(attempt: Callable[[float], Trial], first_rate: float) -> tuple[float | None, list[Trial]]:
+def find_rate(
+    attempt: Callable[[float], Trial], first_rate: float, lowest_rate: float = 0.0
+) -> tuple[float | None, list[Trial]]:
     """(highest rate that passed, or None; all trials in order).
 
     From `first_rate` up by 1.5 or down by half until one rate passes and a higher one fails, then halves the gap on a
-    log scale until it is under PRECISION.
+    log scale until it is under PRECISION. Gives up below `lowest_rate`.
     """
     trials = [attempt(first_rate)]
     while len(trials) < _MOST_TRIALS:
@@ -49,7 +55,7 @@ def find_rate(attempt: Callable[[float], Trial], first_rate: float) -> tuple[flo
             break
         else:
             rate = math.sqrt(min(failed) * max(passed))
-        if rate < first_rate / 1000:
+        if rate < max(lowest_rate, first_rate / 1000):
             break
         trials.append(attempt(rate))
     return max((trial.rate for trial in trials if trial.passed), default=None), trials

@@ -66,6 +66,9 @@ def latency_plot(report: dict) -> bytes | None:
                 low, high = np.array([point["interval_ms"][name] or [np.nan, np.nan] for point in members]).T
                 axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
     _draw_in_process(axes, points)
+    if not axes.lines:
+        plt.close(figure)
+        return None
     axes.set(
         xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None), title=_title(report, "Latency")
     )
@@ -114,16 +117,18 @@ def _curves(report: dict) -> dict[str, list[dict]]:
 def distribution_plot(report: dict) -> bytes | None:
     """Latency at every percentile, the tail drawn out, a line a point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
-    drawn, deepest = False, 1.0
+    deepest = 1.0
     for point, colour in zip(report["points"], _colours(), strict=False):
         values, counts = _merged(point)
         if not len(values):
             continue
-        drawn = True
         total = counts.sum()
         below = (np.cumsum(counts) - counts / 2) / total
         deepest = max(deepest, float(np.log10(total)))
         axes.plot(-np.log10(1 - below), values, color=colour, linewidth=1.4, label=point["name"])
+    if not axes.lines:
+        plt.close(figure)
+        return None
     ticks = {name: -np.log10(1 - fraction) for name, fraction in _TICKS.items()}
     axes.xaxis.set_major_locator(FixedLocator(list(ticks.values())))
     axes.xaxis.set_major_formatter(FixedFormatter(list(ticks)))
@@ -132,7 +137,7 @@ def distribution_plot(report: dict) -> bytes | None:
     _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))
     axes.legend(fontsize=8)
-    return _png(figure) if drawn else None
+    return _png(figure)
 
 
 def breakdown_plot(report: dict) -> bytes | None:
@@ -140,16 +145,16 @@ def breakdown_plot(report: dict) -> bytes | None:
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
         return None
-    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    figure, axes = plt.subplots(figsize=(_SIZE[0], 1.6 + 0.42 * len(points)), layout="constrained")
     left = np.zeros(len(points))
     names = [point["name"] for point in points]
     for part in ("client_encode", "wire", "server_other", "server_queue", "server_compute", "client_decode"):
         widths = np.array([_or_nan(point["breakdown_ms"][part]) for point in points])
-        axes.barh(names, widths, left=left, label=part.replace("_", " "))
+        axes.barh(names, widths, height=0.6, left=left, label=part.replace("_", " "))
         left += np.nan_to_num(widths)
     axes.invert_yaxis()
     axes.set(xlabel="mean milliseconds", title=_title(report, "Where the time goes"))
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside lower center", ncols=6, fontsize=8)
     return _png(figure)
 
 

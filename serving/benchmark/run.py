@@ -20,6 +20,7 @@ from tfrecords.errors import UserError
 from tfrecords.files import sha256
 
 SCHEMA = 1
+INTERRUPTED = "interrupted"
 # A server that answers thus to a first request does so for what is in it; other failures are the server's state.
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -32,6 +33,8 @@ _SEARCH_CLIENTS = 4
 _SEARCH_START = 0.5
 # A generator held up by chance gets another go at a rate before the search takes it for its limit.
 _GENERATOR_TRIES = 2
+# A trial with fewer expected arrivals says nothing.
+_LEAST_ARRIVALS = 10
 # Trials a search is likely to take, for the progress bar alone.
 _LIKELY_TRIALS = 9
 
@@ -70,6 +73,7 @@ def run_benchmark(settings: Settings) -> dict:
         "points": benchmark.points,
         "found_rates": benchmark.found_rates,
         "skipped": benchmark.skipped,
+        "ended_early": benchmark.ended_early,
     }
 
 
@@ -81,6 +85,7 @@ class Benchmark:
         self.points: list[dict] = []
         self.found_rates: list[dict] = []
         self.skipped: list[dict] = []
+        self.ended_early: str | None = None
         self._metrics_url = (
             server_metrics.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
         )
@@ -100,34 +105,45 @@ class Benchmark:
         self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
 
     def measure_all(self) -> None:
-        settings = self.settings
-        for batch in settings.numbers("batches"):
-            if settings.mixed:
-                longest = max(settings.numbers("lengths"))
-                self._measure_workload(self._maker.mixed(batch, longest))
-                continue
-            for length in settings.numbers("lengths"):
-                try:
-                    self._measure_workload(self._maker.of_length(length, batch))
-                except UserError as error:
-                    if isinstance(error, ServingError) and error.code not in _REFUSALS:
-                        raise
-                    self._skip(f"{length} {self._maker.unit} x {batch}", length, error)
+        """Measures every workload. What ends it early is raised when nothing was measured yet, and noted otherwise."""
+        try:
+            for batch in self.settings.numbers("batches"):
+                for length in self._lengths():
+                    self._measure_workload(length, batch)
+        except (UserError, KeyboardInterrupt) as error:
+            if not self.points:
+                raise
+            self.ended_early = str(error) or INTERRUPTED
+
+    def _lengths(self) -> list[int | None]:
+        return [None] if self.settings.mixed else self.settings.numbers("lengths")
+
+    def _measure_workload(self, length: int | None, batch: int) -> None:
+        try:
+            workload = self._make(length, batch)
+            self._bar.set_description(f"{workload.name}, first answers")
+            first = probe(self.client, workload, self.settings.check)
+        except UserError as error:
+            if length is None or (isinstance(error, ServingError) and error.code not in _REFUSALS):
+                raise
+            self._skip(f"{length} {self._maker.unit} x {batch}", length, error)
+            return
+        costs = client_costs(self.client, workload, first.references[0])
+        points = self._search(workload, first, costs) if self.settings.find_rate else []
+        points += [self._measure(workload, load, first, costs) for load in loads(self.settings)]
+        in_process = self._measure_in_process(workload, first)
+        self.points += [point | {"in_process": in_process} for point in points]
+
+    def _make(self, length: int | None, batch: int) -> Workload:
+        if length is None:
+            return self._maker.mixed(batch, max(self.settings.numbers("lengths")))
+        return self._maker.of_length(length, batch)
 
     def _skip(self, name: str, length: int, error: UserError) -> None:
         self.skipped.append({"name": name, "length": length, "reason": str(error)})
         self._bar.write(f"skipped {name}: {table.shortened(str(error))}")
         self._bar.total = max(self._bar.total - self._workload_seconds(), self._bar.n)
         self._bar.refresh()
-
-    def _measure_workload(self, workload: Workload) -> None:
-        self._bar.set_description(f"{workload.name}, first answers")
-        first = probe(self.client, workload, self.settings.check)
-        costs = client_costs(self.client, workload, first.references[0])
-        points = self._search(workload, first, costs) if self.settings.find_rate else []
-        points += [self._measure(workload, load, first, costs) for load in loads(self.settings)]
-        in_process = self._measure_in_process(workload, first)
-        self.points += [point | {"in_process": in_process} for point in points]
 
     def _measure(self, workload: Workload, load: Load, first: Probe, costs: dict) -> dict:
         self._bar.set_description(f"{workload.name}, {load.name}")
@@ -141,7 +157,7 @@ class Benchmark:
         return point | {"breakdown_ms": breakdown(point["latency_ms"]["mean"], costs, server)}
 
     def _search(self, workload: Workload, first: Probe, costs: dict) -> list[dict]:
-        """The point at the highest rate that meets the bound, or none."""
+        """The point at the highest rate that meets the bound, or at the lowest tried when none does."""
         closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first, costs)
         measured: dict[float, dict] = {}
 
@@ -153,8 +169,9 @@ class Benchmark:
                     break
             return trial
 
-        start = max(_SEARCH_START * closed["requests_per_second"], 1 / self.settings.seconds)
-        best, trials = find_rate.find_rate(attempt, start)
+        lowest = _LEAST_ARRIVALS / self.settings.seconds
+        start = max(_SEARCH_START * closed["requests_per_second"], lowest)
+        best, trials = find_rate.find_rate(attempt, start, lowest)
         failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
         self.found_rates.append(
             {
@@ -167,7 +184,7 @@ class Benchmark:
                 "trials": [_trial_row(trial, measured[trial.rate]) for trial in trials],
             }
         )
-        return [measured[best]] if best else []
+        return [measured[best or min(measured)]]
 
     def _measure_in_process(self, workload: Workload, first: Probe) -> dict | None:
         if self._in_process is None:
@@ -192,8 +209,7 @@ class Benchmark:
         return points * (settings.warmup_seconds + settings.seconds)
 
     def _planned_seconds(self) -> float:
-        lengths = 1 if self.settings.mixed else len(self.settings.numbers("lengths"))
-        return len(self.settings.numbers("batches")) * lengths * self._workload_seconds()
+        return len(self.settings.numbers("batches")) * len(self._lengths()) * self._workload_seconds()
 
 
 def loads(settings: Settings) -> list[Load]:

@@ -107,6 +107,8 @@ def scenario_result(point: dict, scenario: str) -> str:
 def remarks(report: dict) -> list[str]:
     """Sentences a reader needs beside the figures."""
     lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
+    if report["ended_early"]:
+        lines.append(f"ENDED EARLY, points are missing: {shortened(report['ended_early'])}")
     if report["scenario"]:
         lines += [scenario_result(point, report["scenario"]) for point in report["points"]]
     for found in report["found_rates"]:

@@ -43,7 +43,7 @@ def test_a_server_without_limit_ends_the_search():
     [
         ({"rate": 5.0, "within_bound": 0.995, "valid": True}, ""),
         ({"rate": 5.0, "within_bound": 0.989, "valid": True}, "latency"),
-        ({"rate": 5.0, "within_bound": 0.995, "valid": False}, "generator"),
+        ({"rate": 5.0, "within_bound": 0.995, "valid": False}, ""),
         ({"rate": 5.0, "within_bound": 0.5, "valid": False}, "generator"),
     ],
 )

@@ -148,6 +148,22 @@ def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
     assert "p99 within 100 ms up to" in table.console_text(report)
 
 
+def test_a_search_that_finds_no_rate_says_so():
+    with StandIn() as server:
+        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=0.001))
+    (found,) = report["found_rates"]
+    assert found["rate"] is None and len(found["trials"]) >= 1
+    assert report["points"][0]["within_bound"] == 0 and "no rate tried" in table.console_text(report)
+
+
+def test_a_point_without_a_request_is_a_row_of_dashes(tmp_path):
+    with StandIn() as server:
+        report = run_benchmark(settings(server, lengths="8", arrival="constant", rate="0.1"))
+    assert report["points"][0]["requests"] == 0
+    assert " - " in table.console_text(report)
+    assert "latency.png" not in write_report(report, tmp_path)
+
+
 def test_text_models_are_measured_in_words():
     with StandIn(inputs=TEXT) as server:
         report = run_benchmark(settings(server, lengths="5"))
@@ -234,6 +250,28 @@ def test_command_failures_are_one_line_and_status_1(arguments, words, tmp_path):
     failed = command(*arguments, *output)
     assert failed.returncode == 1 and failed.stdout == ""
     assert len(failed.stderr.strip().splitlines()) == 1 and words in failed.stderr
+
+
+def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path):
+    calls = []
+
+    def mortal(request, context):
+        ids = read_tensor(protos.PredictRequest.FromString(request).inputs["input_ids"])
+        calls.append(ids.shape[1])
+        if ids.shape[1] == 16:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
+        return ANSWER
+
+    with StandIn(mortal) as server:
+        ended = command(
+            f"--target={server.target}", "--lengths=8,16,32", "--seconds=0.3", "--warmup_seconds=0",
+            f"--output_dir={tmp_path}",
+        )  # fmt: skip
+    assert ended.returncode == 1 and "ended early" in ended.stderr.splitlines()[-1]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [point["length"] for point in report["points"]] == [8]
+    assert "shutting down" in report["ended_early"] and "ENDED EARLY" in ended.stdout
+    assert 32 not in calls
 
 
 def children_of(pid):
