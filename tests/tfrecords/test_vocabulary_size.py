@@ -7,7 +7,7 @@ import pytest
 from tfrecords.errors import UserError
 from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
 
-LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen liquor jugs"] * 20
+LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs, pack them well"] * 20
 
 
 def size(**settings):
@@ -22,8 +22,9 @@ def test_the_error_names_a_size_that_works():
 
 
 def test_without_the_hard_limit_the_text_decides():
-    assert 32 < size(vocab_size=5000, hard_vocab_limit=False) < 5000
-    assert size(vocab_size=60, hard_vocab_limit=False) == 60
+    most = size(vocab_size=5000, hard_vocab_limit=False)
+    assert 41 < most < 100
+    assert size(vocab_size=most - 1, hard_vocab_limit=False) == most - 1
 
 
 def test_more_characters_than_pieces():
