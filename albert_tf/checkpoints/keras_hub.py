@@ -4,6 +4,7 @@ import os
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.build import build
 from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
@@ -44,6 +45,8 @@ def load_keras_hub(preset, model=None):
 def save_keras_hub(model, directory: str | os.PathLike) -> None:
     """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
 
+    Heads are not written; a warning lists them.
+
     Raises:
         UserError: keras-hub has no form for the configuration.
     """
@@ -56,6 +59,9 @@ def save_keras_hub(model, directory: str | os.PathLike) -> None:
             # It projects always; where the sizes are equal and ours does not, the identity is the same.
             value = np.eye(*variable.shape) if name.endswith("kernel") else np.zeros(variable.shape)
         variable.assign(np.reshape(keras.ops.convert_to_numpy(value), variable.shape))
+    heads = sorted(named_variables(model).keys() - ours.keys())
+    if heads:
+        logging.warning("not written, a keras-hub backbone has no heads: %s", ", ".join(heads))
     make_output_dir(directory)
     backbone.save_to_preset(str(directory))
 

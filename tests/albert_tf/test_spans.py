@@ -1,0 +1,87 @@
+"""The span search against brute force, the joint head's rules, and p_mask."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertSpanPredictor
+from albert_tf.models.span_search import top_spans
+
+LENGTH = 9
+CONFIG = AlbertConfig(
+    vocab_size=30, embedding_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
+)
+
+
+def row(**extra):
+    ids = np.array([[2, 7, 8, 3, 9, 10, 11, 3, 0]] * 2, "int32")
+    mask, segments = np.array([[1] * 8 + [0]] * 2, "int32"), np.array([[0] * 4 + [1] * 4 + [0]] * 2, "int32")
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments} | extra
+
+
+@hypothesis.given(seed=st.integers(0, 10**6), starts=st.integers(1, 5), longest=st.integers(1, LENGTH))
+@hypothesis.settings(max_examples=30, deadline=None)
+def test_search_finds_what_brute_force_finds(seed, starts, longest):
+    rng = np.random.default_rng(seed)
+    start_scores, end_scores = rng.normal(size=LENGTH), rng.normal(size=(starts, LENGTH))
+    index = np.argsort(-start_scores)[:starts]
+    found = top_spans(
+        start_scores[index][None].astype("float32"), index[None].astype("int32"), end_scores[None].astype("float32"),
+        count=3, max_answer_length=longest,
+    )  # fmt: skip
+    legal = [
+        (start_scores[s] + end_scores[i, e], s, e)
+        for i, s in enumerate(index)
+        for e in range(s, min(LENGTH, s + longest))
+    ]
+    best = sorted(legal, reverse=True)[:3]
+    for n, (score, start, end) in enumerate(best):
+        assert (found["start_index"][0, n], found["end_index"][0, n]) == (start, end)
+        np.testing.assert_allclose(found["score"][0, n], score, rtol=1e-5)
+    for n in range(len(best), 3):
+        assert found["score"][0, n] < -1e29
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_scores_lie_on_the_passage_and_the_first_token_only(joint):
+    model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=joint, start_top=3, end_top=3)
+    outputs = model(row(start_positions=np.array([4, 5])))
+    allowed = np.array([1, 0, 0, 0, 1, 1, 1, 1, 0], bool)
+    for name in ("start_log_probs", "end_log_probs"):
+        scores = np.asarray(outputs[name])
+        assert (scores[:, ~allowed] < -1e29).all() and (scores[:, allowed] > -20).all()
+        np.testing.assert_allclose(np.exp(scores).sum(axis=-1), 1, rtol=1e-5)
+    given = model(row(p_mask=np.array([[1, 1, 1, 1, 0, 0, 1, 1, 1]] * 2)))
+    assert set(np.asarray(given["start_log_probs"]).argmax(axis=-1)) <= {4, 5}
+
+
+def test_joint_end_depends_on_the_start_and_is_one_function_in_training_and_search():
+    model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=True, start_top=4, end_top=4, max_answer_length=LENGTH)
+    model.set_weights([np.random.default_rng(1).normal(scale=0.5, size=w.shape) for w in model.weights])
+    spans = model(row())["spans"]
+    for start in (4, 6):
+        taught = model(row(start_positions=np.full((2, 1), start)))
+        for n in range(16):
+            if spans["start_index"][0, n] == start and spans["score"][0, n] > -1e29:
+                end = spans["end_index"][0, n]
+                expected = taught["start_log_probs"][0, start] + taught["end_log_probs"][0, end]
+                np.testing.assert_allclose(spans["score"][0, n], expected, atol=1e-5)
+    other = model(row(start_positions=np.full((2, 1), 6)))["end_log_probs"]
+    assert (
+        np.abs(np.asarray(other) - np.asarray(model(row(start_positions=np.array([4, 4])))["end_log_probs"])).max()
+        > 0.01
+    )
+
+
+def test_joint_loss_by_hand():
+    model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=True)
+    labels = {"start_positions": [4, 0], "end_positions": [5, 0], "is_impossible": [0, 1]}
+    features = row(**{name: np.array(value, "int32") for name, value in labels.items()})
+    outputs = {name: np.asarray(value) for name, value in model(features, training=True).items()}
+    start = -np.mean([outputs["start_log_probs"][0, 4], outputs["start_log_probs"][1, 0]])
+    end = -np.mean([outputs["end_log_probs"][0, 5], outputs["end_log_probs"][1, 0]])
+    logits = outputs["answerable_logits"]
+    impossible = np.mean([np.log1p(np.exp(logits[0])), np.log1p(np.exp(-logits[1]))])
+    loss = model.compute_loss(x=features, y_pred=outputs)
+    np.testing.assert_allclose(loss, (start + end) / 2 + impossible / 2, rtol=1e-5)
