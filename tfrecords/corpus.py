@@ -64,7 +64,7 @@ def read_documents(
         yield from parse_documents(chunk, text_field, split_sentences)
 
 
-def read_chunks(paths: Iterable[Path], chunk_bytes: int = 16 << 20) -> Iterator[Chunk]:
+def read_chunks(paths: Iterable[Path], chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
     """Cuts each file into chunks of whole documents of about `chunk_bytes` of text.
 
     The cuts depend on the bytes alone. A last chunk under a quarter of the size joins the one before. A plain-text
@@ -77,10 +77,10 @@ def read_chunks(paths: Iterable[Path], chunk_bytes: int = 16 << 20) -> Iterator[
             first_document += chunk.num_documents
 
 
-def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> list[list[str]]:
+def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
     """The chunk's documents as lists of sentences. Bytes that are not UTF-8 become U+FFFD."""
     texts = _json_texts(chunk, text_field) if is_json(chunk.path) else _plain_texts(chunk.data)
-    return [_sentences(text, split_sentences) for text in texts]
+    return (_sentences(text, split_sentences) for text in texts)
 
 
 def is_json(path: str | os.PathLike) -> bool:
@@ -105,8 +105,7 @@ def _plain_texts(data: bytes) -> list[str]:
     return documents + ["\n".join(lines)] if lines else documents
 
 
-def _json_texts(chunk: Chunk, text_field: str) -> list[str]:
-    texts = []
+def _json_texts(chunk: Chunk, text_field: str) -> Iterator[str]:
     for number, line in enumerate(chunk.data.split(b"\n"), chunk.first_line):
         if not line.strip():
             continue
@@ -120,8 +119,7 @@ def _json_texts(chunk: Chunk, text_field: str) -> list[str]:
             raise UserError(f"{where} has no text under {text_field!r} (it has {fields}); set --text_field")
         # Lone surrogates are legal in JSON escapes and nowhere else.
         text = row[text_field].encode("utf-8", "replace").decode("utf-8")
-        texts.append(text.replace("\r\n", "\n").replace("\r", "\n"))
-    return texts
+        yield text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _file_chunks(path: Path, first_document: int, chunk_bytes: int) -> Iterator[Chunk]:

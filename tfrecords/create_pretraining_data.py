@@ -37,7 +37,7 @@ _SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents 
 _DUPE_FACTOR = flags.DEFINE_integer("dupe_factor", 1, "Passes over the corpus, each with other cuts, pairs and masks.")
 _HELD_OUT_FRACTION = flags.DEFINE_float("held_out_fraction", 0.1, "Share of the documents kept for evaluation.")
 _GZIP = flags.DEFINE_bool("gzip", False, "Compress the records.")
-_CHUNK_MEGABYTES = flags.DEFINE_float("chunk_megabytes", 16.0, "Text a file of records is made from, in MB.")
+_CHUNK_MEGABYTES = flags.DEFINE_float("chunk_megabytes", 8.0, "Text a file of records is made from, in MB.")
 _WORKERS = flags.DEFINE_integer("workers", None, "Processes; the processors of this machine if not given.", 1)
 _RUNNER = flags.DEFINE_enum(
     "runner", "local", tuple(RUNNERS), "local: processes here; ray: the cluster of RAY_ADDRESS."

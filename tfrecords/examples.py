@@ -75,11 +75,27 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class Examples:
-    """A batch before masking. input_ids: int32 [examples, max_seq_length], zeros behind `lengths`.
+class Plan:
+    """Which tokens make each example of a batch of documents; nothing is copied yet.
 
-    second_starts: position of the first token of segment 1 (the length where there is none). labels: int32 [examples].
+    ids: int32, the tokens. spans: int64 [examples, 4], start and end of A and of B in ids. labels: int32 [examples].
     keys: uint64 [examples], each example's stream of random numbers.
+    """
+
+    ids: np.ndarray
+    spans: np.ndarray
+    labels: np.ndarray
+    keys: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples before masking. input_ids: int32 [examples, max_seq_length], zeros behind `lengths`.
+
+    second_starts: position of the first token of segment 1 (the length where there is none). labels, keys: as in Plan.
     """
 
     input_ids: np.ndarray
@@ -88,21 +104,17 @@ class Examples:
     labels: np.ndarray
     keys: np.ndarray
 
-    def take(self, rows: np.ndarray) -> "Examples":
-        """The examples at these indices, in this order."""
-        return Examples(*(array[rows] for array in vars(self).values()))
 
-
-def build_examples(
+def plan_examples(
     config: ExampleConfig,
-    vocabulary: MaskingVocabulary,
+    separator: int,
     ids: np.ndarray,
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
     document_numbers: np.ndarray,
     copy: int,
-) -> Examples:
-    """Segments a batch of documents (see `segments`) and lays the examples out.
+) -> Plan:
+    """Segments a batch of documents (see `segments`). separator: the id of [SEP].
 
     document_numbers: int64 [documents], the documents' places in the corpus; with `copy`, the number of the pass over
     it, and the seed they decide every random choice.
@@ -114,16 +126,19 @@ def build_examples(
     )
     if joined:
         ids, sentence_splits, document_splits = segments.join_documents(
-            ids, sentence_splits, document_splits, vocabulary.sep_id
+            ids, sentence_splits, document_splits, separator
         )
     arguments = sentence_splits, document_splits, keys, config.max_tokens, config.short_seq_prob
     if config.is_pair:
         task = pairs.PAIR_TASKS.index(config.pair_task)
-        spans, labels, keys = pairs.pair_spans(*arguments, task, config.input_format == "sentence-pair")
-    else:
-        spans, labels, keys = segments.single_spans(*arguments)
-    layout = _lay_out(ids, spans, config.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
-    return Examples(*layout, labels, keys)
+        return Plan(ids, *pairs.pair_spans(*arguments, task, config.input_format == "sentence-pair"))
+    return Plan(ids, *segments.single_spans(*arguments))
+
+
+def lay_out(config: ExampleConfig, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
+    """The examples of a plan at these indices, in this order."""
+    layout = _lay_out(plan.ids, plan.spans[rows], config.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
+    return Examples(*layout, plan.labels[rows], plan.keys[rows])
 
 
 @compiled

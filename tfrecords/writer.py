@@ -7,7 +7,6 @@ folder with a manifest is complete.
 
 import hashlib
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,7 +15,7 @@ import numpy as np
 
 from tfrecords import corpus, files
 from tfrecords.errors import UserError
-from tfrecords.examples import ExampleConfig, Examples, build_examples, encode_examples
+from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
 from tfrecords.manifest import SPLITS
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import derive
@@ -26,6 +25,8 @@ from tfrecords.tokenizer import Tokenizer
 _HELD_OUT, _SHUFFLE = -1, -2
 # Examples encoded at once: few enough that their arrays stay in the processor's cache.
 _BLOCK = 256
+# Text tokenized at once.
+_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class BuildConfig:
     text_field: str = "text"
     split_sentences: bool = False
     gzip: bool = False
-    chunk_megabytes: float = 16.0
+    chunk_megabytes: float = 8.0
 
     def __post_init__(self):
         if not 0 <= self.held_out_fraction < 1:
@@ -75,41 +76,71 @@ class ChunkBuilder:
 
     def build(self, number: int, chunk: corpus.Chunk) -> dict[str, Any]:
         """Writes the chunk's parts and returns what goes into its JSON file."""
-        report = {"text_bytes": 0, "splits": {split: None for split in SPLITS}}
-        documents = corpus.parse_documents(chunk, self.config.text_field, self.config.split_sentences)
-        numbers = np.arange(chunk.first_document, chunk.first_document + len(documents))
-        kept_out = held_out(numbers, self.config.held_out_fraction, self.config.examples.seed)
-        for split, chosen in zip(SPLITS, (~kept_out, kept_out)):
-            of_split = [document for document, is_chosen in zip(documents, chosen) if is_chosen]
-            report["splits"][split] = self._build_split(number, split, of_split, numbers[chosen])
-        report["text_bytes"] = len(chunk.data)
+        tokens = self._tokenize(chunk)
+        splits = {split: self._build_split(number, split, tokens[split]) for split in SPLITS}
+        report = {"text_bytes": len(chunk.data), "splits": splits}
         files.write_json(part_path(self.parts, number, "done.json"), report)
         return report
 
-    def _build_split(self, number: int, split: str, documents: list[list[str]], numbers: np.ndarray) -> dict[str, Any]:
-        examples = tokens = 0
+    def _tokenize(self, chunk: corpus.Chunk) -> dict[str, "_Documents"]:
+        """The chunk's documents by split. They are tokenized some at a time: their text is larger than their ids."""
+        numbers = np.arange(chunk.first_document, chunk.first_document + chunk.num_documents)
+        kept_out = held_out(numbers, self.config.held_out_fraction, self.config.examples.seed)
+        collected = {split: _Documents() for split in SPLITS}
+        documents = corpus.parse_documents(chunk, self.config.text_field, self.config.split_sentences)
+        for number, out, document in zip(numbers, kept_out, documents):
+            collected[SPLITS[int(out)]].add(int(number), document, self.tokenizer)
+        for of_split in collected.values():
+            of_split.flush(self.tokenizer)
+        return collected
+
+    def _build_split(self, number: int, split: str, documents: "_Documents") -> dict[str, Any]:
+        config, examples, tokens = self.config.examples, 0, 0
         with files.replacing(part_path(self.parts, number, split)) as temporary, open(temporary, "wb") as file:
             writer = _HashingWriter(file, self.config.gzip)
-            for batch in self._batches(documents, numbers):
-                writer.write(encode_examples(self.config.examples, self.vocabulary, batch))
-                examples += len(batch.lengths)
-                tokens += int(batch.lengths.sum())
+            for copy in range(config.dupe_factor if documents.numbers else 0):
+                plan = plan_examples(config, self.vocabulary.sep_id, *documents.arrays(), copy)
+                order = np.argsort(derive(config.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
+                for start in range(0, len(order), _BLOCK):
+                    block = lay_out(config, self.vocabulary, plan, order[start : start + _BLOCK])
+                    writer.write(encode_examples(config, self.vocabulary, block))
+                    tokens += int(block.lengths.sum())
+                examples += len(plan)
             writer.finish()
-        counts = {"documents": len(documents), "examples": examples, "tokens": tokens}
+        counts = {"documents": len(documents.numbers), "examples": examples, "tokens": tokens}
         return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
 
-    def _batches(self, documents: list[list[str]], numbers: np.ndarray) -> Iterator[Examples]:
-        """The examples of all passes over these documents, shuffled within each pass."""
-        if not documents:
-            return
-        config = self.config.examples
-        ids, sentence_splits = self.tokenizer.encode_batch([s for document in documents for s in document])
-        document_splits = np.cumsum([0] + [len(document) for document in documents])
-        for copy in range(config.dupe_factor):
-            examples = build_examples(config, self.vocabulary, ids, sentence_splits, document_splits, numbers, copy)
-            order = np.argsort(derive(config.seed, _SHUFFLE, copy, numbers[0], np.arange(len(examples.lengths))))
-            for start in range(0, len(order), _BLOCK):
-                yield examples.take(order[start : start + _BLOCK])
+
+class _Documents:
+    """Documents on their way from text to arrays."""
+
+    def __init__(self):
+        self.numbers: list[int] = []
+        self._sizes: list[int] = []
+        self._ids: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._waiting: list[str] = []
+        self._characters = 0
+
+    def add(self, number: int, sentences: list[str], tokenizer: Tokenizer) -> None:
+        self.numbers.append(number)
+        self._sizes.append(len(sentences))
+        self._waiting += sentences
+        self._characters += sum(map(len, sentences))
+        if self._characters > _CHARACTERS:
+            self.flush(tokenizer)
+
+    def flush(self, tokenizer: Tokenizer) -> None:
+        ids, splits = tokenizer.encode_batch(self._waiting)
+        self._ids.append(ids)
+        self._lengths.append(np.diff(splits))
+        self._waiting, self._characters = [], 0
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """ids, sentence_splits, document_splits (see `segments`) and the documents' numbers."""
+        self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
+        sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
+        return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), np.array(self.numbers)
 
 
 class _HashingWriter:

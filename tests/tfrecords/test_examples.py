@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrecords.errors import UserError
-from tfrecords.examples import ExampleConfig, build_examples, encode_examples
+from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.records import encode_records
 
@@ -19,6 +19,11 @@ def tokenized(seed=0, documents=6, sentences=8):
     ids = generator.integers(5, 300, lengths.sum()).astype(np.int32)
     splits = np.concatenate([[0], np.cumsum(lengths)])
     return ids, splits, np.arange(documents + 1) * sentences, np.arange(documents)
+
+
+def build_examples(config, vocabulary, *documents, copy):
+    plan = plan_examples(config, vocabulary.sep_id, *documents, copy)
+    return lay_out(config, vocabulary, plan, np.arange(len(plan)))
 
 
 def parse(path):
@@ -123,7 +128,8 @@ def test_copies_differ_and_documents_do_not_depend_on_their_batch():
     config = ExampleConfig(max_seq_length=32)
     ids, sentence_splits, document_splits, numbers = tokenized()
     first, again, other = (
-        build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy) for copy in (0, 0, 1)
+        build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=copy)
+        for copy in (0, 0, 1)
     )
     np.testing.assert_array_equal(first.input_ids, again.input_ids)
     assert not np.array_equal(first.keys, other.keys)

@@ -1,0 +1,155 @@
+"""How fast and in how much memory examples are built, beside SentencePiece alone and google-research/albert's script.
+
+python -m benchmarks.example_building --input=wiki-en.jsonl.gz --tokenizer=30k-clean.model [--official_dir=albert]
+
+official_dir is a clone of github.com/google-research/albert; without it that side is left out. Every run is a process
+of its own, on the same processors.
+"""
+
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from absl import flags
+
+from tfrecords import corpus
+from tfrecords.script import run_main
+from tfrecords.tokenizer import load_tokenizer
+
+_INPUT = flags.DEFINE_string("input", None, "Corpus of at least 60 MB of text.")
+_TOKENIZER = flags.DEFINE_string("tokenizer", None, "Tokenizer that the examples are built with.")
+_OFFICIAL_DIR = flags.DEFINE_string("official_dir", None, "Clone of google-research/albert.")
+_WORKERS = flags.DEFINE_integer("workers", 2, "Processes, and processors used.", 1)
+_OFFICIAL_MEGABYTES = flags.DEFINE_float("official_megabytes", 1.0, "Text given to the official script.")
+_READER_SECONDS = flags.DEFINE_float("reader_seconds", 10.0, "How long to read with dynamic masking.")
+
+
+def main() -> None:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: _WORKERS.value])
+    print(f"{platform.machine()}, {_processor()}, {_WORKERS.value} processors, Python {platform.python_version()}")
+    tokenizer = load_tokenizer(_TOKENIZER.value)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tokenizer.save(folder / "tokenizer")
+        texts = _write_corpora(folder)
+        alone = _sentencepiece_alone(folder / "tokenizer", texts["60 MB"])
+        print(f"SentencePiece alone      {alone:6.1f} MB of text a second")
+        rows = {size: _build(folder, texts[size], "static") for size in texts}
+        for size, (speed, peak) in rows.items():
+            print(f"examples, {size:6} of text {speed:6.1f} MB of text a second, {peak:4.0f} MB in the largest process")
+        speed, peak = rows["60 MB"]
+        print(f"ratio to SentencePiece   {speed / alone:6.2f}   (aim: 0.5)")
+        print(f"memory, 60 MB to 6 MB    {peak / rows['6 MB'][1]:6.2f}   (aim: below 1.10)")
+        if _OFFICIAL_DIR.value:
+            official = _official(folder, texts["6 MB"])
+            print(f"official script          {official:6.2f} MB of text a second")
+            print(f"ratio to official script {speed / official:6.1f}   (aim: 20)")
+        _build(folder, texts["6 MB"], "dynamic")
+        print(f"reader, dynamic masks    {_reader(folder / '6 MB dynamic'):6,.0f} tokens a second   (aim: 200,000)")
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown processor")
+
+
+def _write_corpora(folder: Path) -> dict[str, Path]:
+    """JSON lines of about 6 and 60 MB of text."""
+    paths = {}
+    for size in ("6 MB", "60 MB"):
+        paths[size] = folder / f"{size}.jsonl"
+        written = 0
+        with open(paths[size], "w", encoding="utf-8") as file:
+            for document in corpus.read_documents(_INPUT.value):
+                line = json.dumps({"text": "\n".join(document)}, ensure_ascii=False) + "\n"
+                written += len(line.encode())
+                if written > float(size.split()[0]) * 1e6:
+                    break
+                file.write(line)
+    return paths
+
+
+def _sentencepiece_alone(tokenizer: Path, path: Path) -> float:
+    """MB a second of EncodeAsIds over the lines of the corpus, in as many processes."""
+    chunks = list(corpus.read_chunks([path], 8_000_000))
+    with multiprocessing.get_context("spawn").Pool(_WORKERS.value, _load, (tokenizer,)) as pool:
+        # The first round pays for the start of the processes.
+        pool.map(_encode, [chunks[0]] * _WORKERS.value, chunksize=1)
+        start = time.perf_counter()
+        pool.map(_encode, chunks, chunksize=1)
+        return sum(len(chunk.data) for chunk in chunks) / 1e6 / (time.perf_counter() - start)
+
+
+def _load(path: Path) -> None:
+    global _processor_of_this_worker
+    _processor_of_this_worker = load_tokenizer(path)._processor
+
+
+def _encode(chunk: corpus.Chunk) -> int:
+    lines = [line for document in corpus.parse_documents(chunk) for line in document]
+    return len(_processor_of_this_worker.encode_as_numpy(lines))
+
+
+def _build(folder: Path, text: Path, masking: str) -> tuple[float, float]:
+    """(MB of text a second, peak MB of the largest process) of a whole run of the script."""
+    command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={text}", f"--masking={masking}"]
+    command += [f"--tokenizer={folder / 'tokenizer'}", f"--output_dir={folder / text.stem} {masking}"]
+    seconds, usage = _run([*command, f"--workers={_WORKERS.value}"])
+    return text.stat().st_size / 1e6 / seconds, usage / 1e3
+
+
+def _run(command: list[str], **options) -> tuple[float, int]:
+    """(seconds, peak resident kilobytes of the process and those it waited for)."""
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, **options)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            errors.seek(0)
+            sys.exit(f"error: {' '.join(command)} failed:\n{errors.read()[-2000:].decode()}")
+    return time.perf_counter() - start, usage.ru_maxrss
+
+
+def _official(folder: Path, text: Path) -> float:
+    """MB a second of google-research/albert's script, run by today's TensorFlow through its compat.v1."""
+    plain = folder / "official.txt"
+    with open(text, encoding="utf-8") as rows, open(plain, "w", encoding="utf-8") as file:
+        for row in rows:
+            if file.tell() > _OFFICIAL_MEGABYTES.value * 1e6:
+                break
+            file.write(json.loads(row)["text"] + "\n\n")
+    # Its tokenizer imports tensorflow_hub and uses it in a function that is not called.
+    (folder / "tensorflow_hub.py").write_text("")
+    environment = os.environ | {"PYTHONPATH": f"{folder}:{_OFFICIAL_DIR.value}", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = [sys.executable, str(Path(_OFFICIAL_DIR.value) / "create_pretraining_data.py"), "--dupe_factor=1"]
+    command += [f"--input_file={plain}", f"--output_file={folder / 'official.tfrecord'}", "--vocab_file="]
+    seconds, _ = _run([*command, f"--spm_model_file={_TOKENIZER.value}"], env=environment)
+    return plain.stat().st_size / 1e6 / seconds
+
+
+def _reader(folder: Path) -> float:
+    from tfrecords.reader import read_examples
+
+    batches = iter(read_examples(str(folder), 32, training=True))
+    tokens = next(batches)["input_ids"].shape.num_elements()
+    start = time.perf_counter()
+    count, seconds = 0, 0.0
+    while seconds < _READER_SECONDS.value:
+        next(batches)
+        count, seconds = count + 1, time.perf_counter() - start
+    return count * tokens / seconds
+
+
+def run() -> None:
+    flags.mark_flags_as_required(["input", "tokenizer"])
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()
