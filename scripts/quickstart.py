@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.cut_corpus import is_one_document
 from scripts.server import free_port, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
@@ -22,6 +23,7 @@ def parse_arguments() -> argparse.Namespace:
         "--corpus", default="", help="your text: a .txt or .jsonl file (each also .gz), a folder or a glob"
     )
     parser.add_argument("--output_dir", type=Path, default=Path("quickstart"), help="where everything goes")
+    parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
     parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
@@ -39,7 +41,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
         "1. Train a SentencePiece vocabulary",
         work / "tokenizer",
         [*python, "tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
-        + ["--vocab_size=2000"],
+        + [f"--vocab_size={arguments.vocab_size}", "--nohard_vocab_limit"],
     )
     road.stage(
         "2. Write training and held-out examples: sentence order and masked n-grams",
@@ -113,7 +115,12 @@ def _corpus(arguments: argparse.Namespace, road: Road) -> str:
     if not files:
         raise UserError(f"--corpus={arguments.corpus} matches no file; give a .txt or .jsonl file, a folder or a glob")
     road.mix(*(f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}" for path in files))
-    return pattern
+    if not is_one_document(pattern):
+        return pattern
+    corpus = work / "corpus.txt"
+    command = [sys.executable, "-m", "scripts.cut_corpus", pattern, str(corpus)]
+    road.stage("0. Cut the one document of the corpus, so that parts can be held out", corpus, command)
+    return str(corpus)
 
 
 def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:
