@@ -7,7 +7,6 @@ import dataclasses
 import os
 import platform
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -94,31 +93,35 @@ class Server:
 def milliseconds(function, *arguments, count: int) -> np.ndarray:
     for _ in range(max(2, count // 10)):
         function(*arguments)
-    result = np.empty(count)
-    for index in range(count):
-        begin = time.perf_counter()
-        function(*arguments)
-        result[index] = (time.perf_counter() - begin) * 1e3
-    return result
+    return np.array([milliseconds_once(function, *arguments) for _ in range(count)])
+
+
+def milliseconds_once(function, *arguments) -> float:
+    begin = time.perf_counter()
+    function(*arguments)
+    return (time.perf_counter() - begin) * 1e3
 
 
 def overhead(case: Case) -> None:
-    """One client: the server's latency beside the in-process call's, in alternating rounds."""
+    """One client: the server's latency beside the in-process call's, call by call in turn, so that whatever else the
+    machine does falls on both."""
     direct, server = in_process(case), Server(case)
-    rounds = 5
     try:
-        pairs = [
-            (
-                np.median(milliseconds(direct, case.feeds, count=FLAGS.requests // rounds)),
-                np.median(milliseconds(server.call, case.feeds, count=FLAGS.requests // rounds)),
-            )
-            for _ in range(rounds)
-        ]
+        milliseconds(server.call, case.feeds, count=FLAGS.requests // 10)
+        milliseconds(direct, case.feeds, count=FLAGS.requests // 10)
+        pairs = np.array(
+            [
+                [milliseconds_once(direct, case.feeds), milliseconds_once(server.call, case.feeds)]
+                for _ in range(FLAGS.requests)
+            ]
+        )
     finally:
         server.close()
-    inside, outside = (statistics.median(column) for column in zip(*pairs, strict=True))
-    print(f"in process p50 {inside:.3f} ms, server p50 {outside:.3f} ms, overhead {outside - inside:.3f} ms "
-          f"({100 * (outside / inside - 1):.1f} %)")  # fmt: skip
+    for percent in (10, 50):
+        inside, outside = np.percentile(pairs, percent, axis=0)
+        share = 100 * (outside / inside - 1)
+        print(f"p{percent}: in process {inside:.3f} ms, server {outside:.3f} ms, "
+              f"overhead {outside - inside:.3f} ms ({share:.1f} %)")  # fmt: skip
 
 
 def encode() -> None:
