@@ -25,7 +25,9 @@ def run_module():
     import sys
 
     def run(module: str, *arguments: str, **options) -> subprocess.CompletedProcess:
-        options = {"cwd": Path(__file__).parents[1], "capture_output": True, "text": True, "timeout": 240} | options
+        root = Path(__file__).parents[1]
+        environment = os.environ | {"PYTHONPATH": str(root)}
+        options = {"cwd": root, "env": environment, "capture_output": True, "text": True, "timeout": 240} | options
         return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], **options)
 
     return run

@@ -1,0 +1,26 @@
+"""Commands end with one clear line and a status that is not 0, and print nothing of TensorFlow's start."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "status", "message"),
+    [
+        ("albert_tf.run_pretraining", [], 1, "error: --config=..., --train_data=..., --output_dir=... must be given"),
+        ("albert_tf.run_pretraining", ["--learning_rat=1"], 2, "error: Unknown command line flag 'learning_rat'"),
+        ("albert_tf.run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], 1, "error: no model at 'no'"),
+        ("serving.export", ["--model=no", "--output_dir=out", "surplus"], 1, "error: unexpected argument 'surplus'"),
+    ],
+)
+def test_one_clear_line(run_module, tmp_path, module, arguments, status, message):
+    ended = run_module(module, *arguments, cwd=tmp_path)
+    assert ended.returncode == status
+    assert ended.stderr.startswith(message) and len(ended.stderr.splitlines()) <= 2
+    assert ended.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+def test_help_lists_the_flags_with_their_defaults(run_module):
+    ended = run_module("albert_tf.run_pretraining", "--help")
+    assert ended.returncode == 0 and ended.stderr == ""
+    for words in ("Pre-trains ALBERT", "--learning_rate: peak", "(default: '0.00176')", "--train_data: file pattern"):
+        assert words in ended.stdout
