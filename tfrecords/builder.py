@@ -122,6 +122,7 @@ def _build_parts(
                 bar.update(chunk.size_on_disk)
             else:
                 yield number, chunk
+            del chunk
 
     sizes: dict[int, int] = {}
     builder = ChunkBuilder(config, tokenizer, parts)

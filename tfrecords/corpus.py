@@ -73,8 +73,9 @@ def read_chunks(paths: Iterable[Path], chunk_bytes: int = 8 << 20) -> Iterator[C
     first_document = 0
     for path in paths:
         for chunk in _file_chunks(path, first_document, chunk_bytes):
-            yield chunk
             first_document += chunk.num_documents
+            yield chunk
+            del chunk
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
@@ -126,8 +127,10 @@ def _file_chunks(path: Path, first_document: int, chunk_bytes: int) -> Iterator[
     first_line, on_disk = 1, 0
     for data, position in _cut(path, chunk_bytes):
         count = _count_documents(data, is_json(path))
+        lines = data.count(b"\n")
         yield Chunk(str(path), first_document, count, first_line, data, position - on_disk)
-        first_document, first_line, on_disk = first_document + count, first_line + data.count(b"\n"), position
+        first_document, first_line, on_disk = first_document + count, first_line + lines, position
+        del data
 
 
 def _cut(path: Path, chunk_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -143,8 +146,10 @@ def _cut(path: Path, chunk_bytes: int) -> Iterator[tuple[bytes, int]]:
             if end < 0:
                 break
             end += len(separator) if waiting[end : end + len(separator)] == separator else 1
-            yield bytes(waiting[:end]), position
+            data = bytes(memoryview(waiting)[:end])
             del waiting[:end]
+            yield data, position
+            del data
     if waiting.strip():
         yield bytes(waiting), position
 

@@ -1,5 +1,6 @@
 """Where chunks are built: in this process, in several on this machine, or on a Ray cluster. All give the same parts."""
 
+import collections
 import itertools
 import multiprocessing
 import os
@@ -21,13 +22,17 @@ def run_local(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (chunk number, report) as they are done; at most one chunk more than there are workers is in memory."""
     chunks = iter(chunks)
-    head = list(itertools.islice(chunks, 2))
-    if workers == 1 or len(head) < 2:
-        # A process for a single chunk would cost its start and gain nothing.
-        for number, chunk in itertools.chain(head, chunks):
-            yield number, builder.build(number, chunk)
-    else:
-        yield from _run_processes(builder, itertools.chain(head, chunks), workers)
+    head = collections.deque(itertools.islice(chunks, 2 if workers > 1 else 0))
+    all_chunks = itertools.chain((head.popleft() for _ in range(len(head))), chunks)
+    if len(head) == 2:
+        yield from _run_processes(builder, all_chunks, workers)
+        return
+    # A process for a single chunk would cost its start and gain nothing.
+    for number, chunk in all_chunks:
+        report = builder.build(number, chunk)
+        # Let go of before the next is read.
+        del chunk
+        yield number, report
 
 
 def _run_processes(
@@ -40,6 +45,7 @@ def _run_processes(
         try:
             for number, chunk in chunks:
                 running[pool.submit(_build, number, chunk)] = number
+                del chunk
                 if len(running) > workers:
                     yield from _finished(running, futures.FIRST_COMPLETED)
             yield from _finished(running, futures.ALL_COMPLETED)
