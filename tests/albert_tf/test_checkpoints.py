@@ -44,13 +44,14 @@ def small(**changes):
 def randomise(model):
     rng = np.random.default_rng(5)
     for variable in model.weights:
-        variable.assign(rng.normal(scale=0.3, size=variable.shape))
+        # Scales near 1: random ones drown what tells tokens apart.
+        variable.assign(("gamma" in variable.path) + rng.normal(scale=0.3, size=variable.shape))
     return model
 
 
 def same(one, other, features=FEATURES):
     for ours, theirs in zip(keras.tree.flatten(one(features)), keras.tree.flatten(other(features))):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 CONFIGS = {
@@ -189,7 +190,7 @@ def test_a_model_with_more_groups_starts_from_the_first_one(tmp_path, caplog):
     assert "group_2/inner_group_1/attention_1/self/query/kernel" in caplog.text
     twice = AlbertEncoder(small(num_hidden_layers=10))
     load_official(tmp_path, twice)
-    np.testing.assert_allclose(many.encoder(FEATURES)["sequence_output"], twice(FEATURES)["sequence_output"], atol=1e-6)
+    np.testing.assert_allclose(many.encoder(FEATURES)["sequence_output"], twice(FEATURES)["sequence_output"], atol=1e-5)
 
 
 def test_a_classifier_takes_the_encoder_and_says_what_it_leaves(tmp_path, caplog):

@@ -58,7 +58,11 @@ def test_scores_lie_on_the_passage_and_the_first_token_only(joint):
 
 def test_joint_end_depends_on_the_start_and_is_one_function_in_training_and_search():
     model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=True, start_top=4, end_top=4, max_answer_length=LENGTH)
-    model.set_weights([np.random.default_rng(1).normal(scale=0.5, size=w.shape) for w in model.weights])
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        # Shifts of 0 and scales of 1 stay: random ones drown what tells tokens apart.
+        if weight.path.endswith(("kernel", "embeddings")):
+            weight.assign(rng.normal(scale=0.5, size=weight.shape))
     spans = model(row())["spans"]
     for start in (4, 6):
         taught = model(row(start_positions=np.full((2, 1), start)))
@@ -66,12 +70,9 @@ def test_joint_end_depends_on_the_start_and_is_one_function_in_training_and_sear
             if spans["start_index"][0, n] == start and spans["score"][0, n] > -1e29:
                 end = spans["end_index"][0, n]
                 expected = taught["start_log_probs"][0, start] + taught["end_log_probs"][0, end]
-                np.testing.assert_allclose(spans["score"][0, n], expected, atol=1e-5)
-    other = model(row(start_positions=np.full((2, 1), 6)))["end_log_probs"]
-    assert (
-        np.abs(np.asarray(other) - np.asarray(model(row(start_positions=np.array([4, 4])))["end_log_probs"])).max()
-        > 0.01
-    )
+                np.testing.assert_allclose(spans["score"][0, n], expected, rtol=1e-5)
+    given = [np.asarray(model(row(start_positions=np.array([at, at])))["end_log_probs"]) for at in (4, 6)]
+    assert np.abs(given[0] - given[1]).max() > 1e-3
 
 
 def test_joint_loss_by_hand():
