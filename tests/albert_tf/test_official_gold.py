@@ -6,6 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.checkpoints import load_official, save_official
 
@@ -36,6 +37,15 @@ def test_log_probabilities_and_losses(case):
     np.testing.assert_allclose(pairs, gold["sop_log_probs"], atol=1e-5, rtol=0)
     loss = model.compute_loss(x=features, y_pred=logits)
     np.testing.assert_allclose(loss, gold["total_loss"], atol=1e-5, rtol=0)
+
+
+def test_norm_of_all_gradients(case):
+    _, model, features, gold = case
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(x=features, y_pred=model(features, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    # Token types are gathered: the official norm is over the gathered rows, repeats and all, as TensorFlow lists them.
+    np.testing.assert_allclose(tf.linalg.global_norm(gradients), gold["grad_global_norm"], rtol=1e-4)
 
 
 def test_official_to_ours_to_official_is_bit_equal(case, tmp_path):
