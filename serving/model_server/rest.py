@@ -26,6 +26,7 @@ _API_PATH = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
 _PREDICTION_PATH = re.compile(rf"/v1/models/([^/:]+){_SELECTION}:(classify|regress|predict)", re.IGNORECASE | re.ASCII)
 _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))?", re.IGNORECASE | re.ASCII)
 _INT64_MAX = 2**63 - 1
+_INT64_DIGITS = 19
 _MAX_INFLATED_BYTES = 2**28
 _HTTP_STATUS = {
     grpc.StatusCode.OK: 200,
@@ -87,7 +88,7 @@ class RestApi:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
                 raise invalid_argument(f"Malformed request: {verb} {path}")
-            if match[2] and int(match[2]) > _INT64_MAX:
+            if match[2] and not _is_int64(match[2]):
                 return Answer(400)
             spec, method = _model_spec(match), match[4] or ""
             answer = Answer(200, self._dispatch(verb, path, spec, method, _decoded(headers, body)))
@@ -114,7 +115,7 @@ class RestApi:
             raise invalid_argument(f"Malformed request: {verb} {path}")
         if not spec.name:
             raise invalid_argument("Missing model name in request.")
-        if method.lower() == "metadata":
+        if method == "metadata":
             request = get_model_metadata_pb2.GetModelMetadataRequest(model_spec=spec, metadata_field=["signature_def"])
             return json_response.metadata(get_model_metadata(self._core, request))
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
@@ -145,10 +146,15 @@ class RestApi:
             return json_response.regression(regress(servable, name, examples, timeout))
 
 
+def _is_int64(digits: str) -> bool:
+    # Python refuses to read thousands of digits.
+    return len(digits.lstrip("0")) <= _INT64_DIGITS and int(digits.lstrip("0") or "0") <= _INT64_MAX
+
+
 def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
     spec = model_pb2.ModelSpec(name=urllib.parse.unquote(match[1] or ""))
     if match[2]:
-        spec.version.value = int(match[2])
+        spec.version.value = int(match[2].lstrip("0") or "0")
     if match[3]:
         spec.version_label = urllib.parse.unquote(match[3])
     return spec

@@ -97,7 +97,8 @@ def parse_tensor(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
     """`to_numpy` with the error a client of Predict sees."""
     try:
         return to_numpy(proto)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
         raise invalid_argument(f"tensor parsing error: {name}") from error
 
 

@@ -255,7 +255,9 @@ def test_urls_outside_the_api(server):
     status, body, headers = server.http("GET", "/foo")
     assert (status, body) == (404, b"")
     assert "json" not in headers.get("Content-Type", "")
-    assert server.http("GET", "/v1/models/default/versions/99999999999999999999")[:2] == (400, b"")
+    for digits in ("99999999999999999999", "9" * 5000):
+        assert server.http("GET", f"/v1/models/default/versions/{digits}")[:2] == (400, b"")
+    assert server.http("GET", f"/v1/models/default/versions/{'0' * 5000}123")[0] == 200
 
 
 def test_url_spelling(server):

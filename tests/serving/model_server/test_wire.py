@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.model_server import metrics, rest_server
@@ -242,6 +243,37 @@ def test_any_bytes_over_grpc_get_a_status(server, data, cut):
             raw(payload, 10)
         except grpc.RpcError as error:
             assert error.code().name in ("INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
+
+
+tensors = st.builds(
+    tensor_pb2.TensorProto,
+    dtype=st.sampled_from(types_pb2.DataType.values()),
+    tensor_shape=st.builds(
+        tensor_shape_pb2.TensorShapeProto,
+        dim=st.lists(
+            st.builds(tensor_shape_pb2.TensorShapeProto.Dim, size=st.integers(-2, 4) | st.integers(0, 2**62)),
+            max_size=4,
+        ),
+        unknown_rank=st.booleans(),
+    ),
+    tensor_content=st.binary(max_size=16),
+    float_val=st.lists(st.floats(width=32), max_size=4),
+    int_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+    string_val=st.lists(st.binary(max_size=3), max_size=3),
+    half_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
+    scomplex_val=st.lists(st.floats(width=32), max_size=3),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tensors)
+def test_any_tensor_gets_a_status_that_blames_the_client(server, tensor):
+    request = predict_request()
+    request.inputs["x"].CopyFrom(tensor)
+    try:
+        server.predictions.Predict(request, 10)
+    except grpc.RpcError as error:
+        assert error.code().name == "INVALID_ARGUMENT", error.details()
 
 
 def test_threads_and_memory_stay_level(start_server, half_plus_two):
