@@ -53,15 +53,16 @@ def latency_plot(report: dict) -> bytes | None:
     if not points:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
-    series = _groups(
-        points, lambda point: (point["batch"], point["arrival"], point["clients"] or 0, point["rate"] or 0)
-    )
+    # A search ends at another rate for every length: they are one line all the same.
+    loads = ("batch", "arrival") if report["found_rates"] else ("batch", "arrival", "clients", "rate")
+    series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
         for name, dashes in zip(_QUOTED, ("-", "--", ":"), strict=True):
             values = [_or_nan(point["latency_ms"][name]) for point in members]
             if np.isfinite(values).any():
-                label = f"{_load_label(members[0])}, {name}"
+                load = "at the highest rate found" if report["found_rates"] else _load_label(members[0])
+                label = f"{load}, {name}"
                 axes.plot(lengths, values, dashes, marker="o", markersize=4, color=colour, label=label)
                 low, high = np.array([point["interval_ms"][name] or [np.nan, np.nan] for point in members]).T
                 axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
