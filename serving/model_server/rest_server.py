@@ -91,8 +91,8 @@ async def _body(receive) -> bytes | None:
 
 
 class _PatientProtocol(HttpToolsProtocol):
-    """Closes a connection whose request line and headers take too long or too much room, which uvicorn leaves to a
-    proxy."""
+    """What uvicorn leaves to a proxy: closes a connection whose request line and headers take too long or too much
+    room, and answers one that is half closed."""
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -116,6 +116,13 @@ class _PatientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._cancel()
         super().on_headers_complete()
+
+    def eof_received(self) -> bool:
+        """A client that has sent its whole request and closed its side still gets its answer."""
+        if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = False
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()

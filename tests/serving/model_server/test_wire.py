@@ -213,6 +213,17 @@ def test_chunked_body_and_keep_alive(server):
             assert b'"outputs": 3.0' in answer
 
 
+def test_half_closed_connection_is_answered(server):
+    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(b'POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 15\r\n\r\n{"inputs": 2.0}')
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := connection.recv(10_000):
+            answer += chunk
+        assert b'"outputs": 3.0' in answer
+
+
 def test_large_messages_both_ways(server):
     value = np.ones((5_000_000, 1), np.float32)
     request = predict_request()
