@@ -82,7 +82,7 @@ class AlbertEncoder(keras.Model):
                 sequence_ids [batch, sequence], which of several sequences packed into a row a token belongs to:
                 tokens of different numbers do not attend to each other, and positions restart (default: one);
                 position_ids [batch, sequence] (default: 0, 1, ... within each sequence);
-                cls_positions [batch, n], where the packed sequences start, for the pooler (default: position 0).
+                sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
             training: whether dropout applies.
             output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never.
             output_attentions: whether to return the attention probabilities; a loop is then unrolled.
@@ -91,7 +91,7 @@ class AlbertEncoder(keras.Model):
             dict of
                 embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
                 sequence_output [batch, sequence, hidden_size];
-                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with cls_positions; where there is a
+                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts; where there is a
                 pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request.
@@ -117,7 +117,7 @@ class AlbertEncoder(keras.Model):
             "sequence_output": states[-1],
         }
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(_first_tokens(states[-1], features.get("cls_positions")))
+            outputs["pooled_output"] = self.pooler(_first_tokens(states[-1], features.get("sequence_starts")))
         if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
             outputs["hidden_states"] = states
         if output_attentions:
@@ -176,7 +176,7 @@ def _positions(position_ids, sequence_ids):
     return ops.sum(ops.tril(same, k=-1), axis=-1)
 
 
-def _first_tokens(sequence_output, cls_positions):
-    if cls_positions is None:
+def _first_tokens(sequence_output, sequence_starts):
+    if sequence_starts is None:
         return sequence_output[:, 0]
-    return ops.take_along_axis(sequence_output, ops.cast(cls_positions, "int32")[:, :, None], axis=1)
+    return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)

@@ -58,7 +58,7 @@ class AlbertPretrainer(EncoderModel):
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
-            [batch, 2].
+            [batch, 2], or [batch, n, 2] for packed rows.
         """
         outputs = self.encoder(features, training=training)
         vectors = outputs["sequence_output"]
@@ -70,12 +70,17 @@ class AlbertPretrainer(EncoderModel):
         return logits
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361)."""
+        """sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
+
+        x: the features, with masked_lm_ids and masked_lm_weights [batch, predictions], next_sentence_labels [batch, 1]
+        and, for packed rows, labels and pair_weights [batch, n], 0 where a row has fewer sequences.
+        """
         nll, weights = _word_losses(x, y_pred)
         loss = ops.sum(nll * weights) / (ops.sum(weights) + 1e-5)
-        if self.pair_head is not None:
-            loss = loss + ops.mean(_cross_entropy(x["next_sentence_labels"], y_pred["pair_logits"]))
-        return loss
+        if self.pair_head is None:
+            return loss
+        labels, logits, weights = _pairs(x, y_pred)
+        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(ops.sum(weights), 1)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Means over all predicted words and all pairs seen since the last reset, whatever the batches' sizes."""
@@ -83,28 +88,35 @@ class AlbertPretrainer(EncoderModel):
         self._means[0].update_state(nll, weights)
         self._means[1].update_state(_correct(x["masked_lm_ids"], y_pred["masked_lm_logits"]), weights)
         if self.pair_head is not None:
-            labels = x["next_sentence_labels"]
-            self._means[2].update_state(_cross_entropy(labels, y_pred["pair_logits"]))
-            self._means[3].update_state(_correct(ops.reshape(labels, (-1,)), y_pred["pair_logits"]))
-        results = self.get_metrics_result()
+            labels, logits, weights = _pairs(x, y_pred)
+            self._means[2].update_state(_cross_entropy(labels, logits), weights)
+            self._means[3].update_state(_correct(labels, logits), weights)
+        return self.get_metrics_result()
+
+    def get_metrics_result(self):
+        results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
-        results["loss"] = sum(results[mean.name] for mean in self._means[::2])
-        return results
+        return results | {"loss": sum(results[mean.name] for mean in self._means[::2])}
 
     def get_config(self):
         return {**super().get_config(), "pair_task": self.pair_task}
 
 
 def _cross_entropy(labels, logits):
-    """int [batch, 1] or [batch] and float32 [batch, classes] to nats [batch]."""
-    return ops.sparse_categorical_crossentropy(ops.reshape(labels, (-1,)), logits, from_logits=True)
+    """int [...] and float32 [..., classes] to nats [...]."""
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def _word_losses(features, predictions):
-    nll = ops.sparse_categorical_crossentropy(
-        features["masked_lm_ids"], predictions["masked_lm_logits"], from_logits=True
-    )
+    nll = _cross_entropy(features["masked_lm_ids"], predictions["masked_lm_logits"])
     return nll, ops.cast(features["masked_lm_weights"], "float32")
+
+
+def _pairs(features, predictions):
+    """Labels [n], logits [n, 2] and weights [n] of all sequence pairs in a batch."""
+    labels = ops.reshape(features["next_sentence_labels"], (-1,))
+    weights = features.get("pair_weights", ops.ones_like(labels))
+    return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), ops.cast(ops.reshape(weights, (-1,)), "float32")
 
 
 def _correct(labels, logits):

@@ -107,7 +107,7 @@ def test_a_packed_row_gives_each_sequence_its_own_numbers(walk, padding):
         "input_ids": np.concatenate(parts + [pad], axis=1),
         "segment_ids": np.concatenate(types + [pad], axis=1),
         "sequence_ids": np.concatenate([np.repeat([[1, 2, 3]], lengths, axis=1).astype("int32"), pad], axis=1),
-        "cls_positions": starts[None].astype("int32"),
+        "sequence_starts": starts[None].astype("int32"),
     }
     if padding:
         packed["input_mask"] = (packed["sequence_ids"] > 0).astype("int32")
