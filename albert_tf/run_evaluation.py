@@ -25,9 +25,8 @@ def main() -> None:
         "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size),
         "baseline": evaluation.trivial_baselines(settings.train_data, settings.eval_data, settings.batch_size),
     }
-    for name in ("masked_lm_accuracy", "sentence_order_accuracy"):
-        if name in figures["model"]:
-            print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {figures['baseline'][name]:7.2%}")
+    for name, trivial in figures["baseline"].items():
+        print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {trivial:7.2%}")
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")
     if settings.output:
         files.write_json(settings.output, figures)

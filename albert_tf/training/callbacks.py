@@ -35,13 +35,12 @@ class Progress(keras.callbacks.Callback):
 
 
 def _summary(logs: dict) -> str:
-    shown = {"loss": "loss", "masked_lm_accuracy": "masked-LM", "sentence_order_accuracy": "sentence-order"}
-    parts = []
-    for key, label in shown.items():
-        if key in logs:
-            value = float(logs[key])
-            parts.append(f"{label} {value:.3f}" if key == "loss" else f"{label} {value:.1%}")
-    return ", ".join(parts)
+    accuracies = [
+        f"{key.removesuffix('_accuracy').replace('_', ' ')} {float(value):.1%}"
+        for key, value in logs.items()
+        if key.endswith("_accuracy")
+    ]
+    return ", ".join([f"loss {float(logs['loss']):.3f}", *accuracies])
 
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):

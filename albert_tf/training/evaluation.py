@@ -15,16 +15,18 @@ def trivial_baselines(train_data: str, eval_data: str, batch_size: int = 64, max
         max_train_batches: batches read to find the most frequent answers.
 
     Returns:
-        masked_lm_accuracy (most frequent masked token) and sentence_order_accuracy (majority label), each in [0, 1].
+        By the model's own names: masked_lm_accuracy (most frequent masked token) and, where the records have a pair
+        task, sentence_order_accuracy or next_sentence_accuracy (majority label), each in [0, 1].
     """
-    examples = read_manifest(train_data)["splits"]["train"]["examples"]
-    train_batches = max(1, min(max_train_batches, examples // batch_size))
+    manifest = read_manifest(train_data)
+    train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
     train_tokens, train_labels = _answers(read_examples(train_data, batch_size, training=True).take(train_batches))
     eval_tokens, eval_labels = _answers(read_examples(eval_data, batch_size, training=False))
-    return {
-        "masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax())),
-        "sentence_order_accuracy": float(np.mean(eval_labels == np.bincount(train_labels).argmax())),
-    }
+    baselines = {"masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax()))}
+    if manifest["pair_task"] != "none":
+        name = "next_sentence_accuracy" if manifest["pair_task"] == "nsp" else "sentence_order_accuracy"
+        baselines[name] = float(np.mean(eval_labels == np.bincount(train_labels).argmax()))
+    return baselines
 
 
 def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
