@@ -1,6 +1,7 @@
 """How every command of the three packages starts and ends."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 
@@ -34,6 +35,10 @@ def run_main(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough; the interpreter must not try to flush the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 def _parse(arguments: list[str], module: str) -> list[str]:
