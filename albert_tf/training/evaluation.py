@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from tfrecords.errors import UserError
 from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
 
@@ -39,7 +40,16 @@ def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64) -> dict[str, float]:
-    """Loss and accuracies of a pre-trainer over one pass of `eval_data`."""
+    """Loss and accuracies of a pre-trainer over one pass of `eval_data`.
+
+    Raises:
+        UserError: for records of another vocabulary, or longer ones than the model takes.
+    """
+    config = model.encoder.config
+    dataset = read_examples(eval_data, batch_size, training=False, expected={"vocab_size": config.vocab_size})
+    length = dataset.element_spec["input_ids"].shape[1]
+    if length > config.max_position_embeddings:
+        raise UserError(f"the records are {length} tokens long, the model takes {config.max_position_embeddings}")
     if not model.compiled:
         model.compile(jit_compile=False)
-    return model.evaluate(read_examples(eval_data, batch_size, training=False), return_dict=True, verbose=0)
+    return model.evaluate(dataset, return_dict=True, verbose=0)

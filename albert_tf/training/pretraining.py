@@ -69,7 +69,8 @@ def pretrain(settings: PretrainingSettings) -> Path:
     config = _model_config(settings, manifest)
     held_out = None
     if settings.eval_data:
-        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False)
+        same = {key: manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
+        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False, expected=same)
     output_dir = files.make_output_dir(settings.output_dir)
     _claim(output_dir, settings)
     keras.utils.set_random_seed(settings.seed)

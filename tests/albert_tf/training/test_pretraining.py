@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.training import pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from albert_tf.training.model_folder import load_model, load_model_folder
@@ -145,3 +146,15 @@ def test_dropout_is_drawn_anew_each_step_and_resumed(tiny_run):
     model = load_model(tiny_run / "last.keras", compile=True)
     states = [variable for variable in model.variables if "seed" in variable.path]
     assert states and all(keras.ops.convert_to_numpy(state).any() for state in states)
+
+
+def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data, tmp_path):
+    model = load_model(tiny_run / "model.keras")
+    shutil.copytree(tiny_data, tmp_path / "data")
+    manifest = tmp_path / "data" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vocab_size": 500', '"vocab_size": 400'))
+    with pytest.raises(UserError, match="vocab_size 400, needed is 500"):
+        evaluate(model, str(tmp_path / "data"))
+    short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
+    with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
+        evaluate(short, str(tiny_data))
