@@ -62,7 +62,7 @@ def mask_batch(
     begins, ends = _spans(is_text, begins_word, rule, keys)
     # float64 and half to even, as Python's round.
     share = tf.cast(tf.round(tf.cast(lengths, tf.float64) * rule.probability), tf.int32)
-    budget = tf.minimum(rule.max_predictions, tf.maximum(1, share))
+    budget = tf.minimum(rule.max_predictions, tf.maximum(1, share)) if rule.probability > 0 else tf.zeros_like(share)
     taken = _take(begins, ends, budget, sequence)
     return _replace(input_ids, taken, keys, rule.max_predictions, vocabulary)
 

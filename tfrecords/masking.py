@@ -85,7 +85,7 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
     for row in range(examples):
         ids, key = input_ids[row, : lengths[row]], keys[row]
         word_begins, word_ends = _words(ids, starts[row], cls_id, sep_id)
-        budget = min(max_predictions, max(1, round(len(ids) * probability)))
+        budget = min(max_predictions, max(1, round(len(ids) * probability))) if probability > 0 else 0
         taken = _take_spans(word_begins, word_ends, len(ids), key, budget, thresholds)
         for position in range(len(ids)):
             if taken[position]:

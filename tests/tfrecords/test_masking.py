@@ -59,7 +59,7 @@ def test_invariants(seed, sequence, predictions, probability, ngram):
     for row in range(4):
         count, length = counts[row], lengths[row]
         # Python's round, as the reference has it.
-        assert count <= min(predictions, max(1, round(int(length) * probability)))
+        assert count <= (min(predictions, max(1, round(int(length) * probability))) if probability else 0)
         where = positions[row, :count]
         assert (np.diff(where) > 0).all()
         assert (positions[row, count:] == 0).all()
