@@ -1,6 +1,6 @@
 """What the model server costs over calling the model in process; the figures of docs/model_server.md.
 
-python benchmarks/model_server.py --what=overhead|encode|batches|throughput [--model_base_path=FOLDER --length=128]
+python -m benchmarks.model_server --what=overhead|encode|batches|throughput [--model_base_path=FOLDER --length=128]
 """
 
 import dataclasses
