@@ -6,7 +6,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dense import dense
-from albert_tf.layers.depth import plan, segments
+from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.explicit_dropout import site_seed
 from albert_tf.layers.feed_forward import FeedForward
@@ -41,21 +41,7 @@ class AlbertEncoder(keras.Model):
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         self.config, self.walk, self.seed = config, walk, seed
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
-        steps = plan(config)
-        self.attentions = [
-            SelfAttention(config, dtype=self.dtype_policy, name=f"attention_{i}")
-            for i in range(1 + max(step.attention for step in steps))
-        ]
-        self.feed_forwards = [
-            FeedForward(config, dtype=self.dtype_policy, name=f"feed_forward_{i}")
-            for i in range(1 + max(step.feed_forward for step in steps))
-        ]
-        self.blocks = {
-            f"{step.attention}_{step.feed_forward}": TransformerBlock(
-                self.attentions[step.attention], self.feed_forwards[step.feed_forward], dtype=self.dtype_policy
-            )
-            for step in steps
-        }
+        self.blocks = self._make_blocks()
         self.pooler = None
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
@@ -66,7 +52,7 @@ class AlbertEncoder(keras.Model):
 
     def build(self, input_shape=None):
         # Variables exist from the start: weights can be loaded, and counted, before any call.
-        for layer in (self.embeddings, *self.attentions, *self.feed_forwards):
+        for layer in (self.embeddings, *self.blocks):
             layer.build(None)
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
@@ -124,8 +110,30 @@ class AlbertEncoder(keras.Model):
             outputs["attentions"] = attentions
         return outputs
 
-    def block(self, step) -> TransformerBlock:
-        return self.blocks[f"{step.attention}_{step.feed_forward}"]
+    def block(self, step: Step) -> TransformerBlock:
+        """The block that runs at a step of the plan."""
+        return self.blocks[_distinct(self.config).index(step)]
+
+    @property
+    def attentions(self) -> list[SelfAttention]:
+        """The distinct attention halves, in the order of `Step.attention`."""
+        halves = {step.attention: self.block(step).attention for step in _distinct(self.config)}
+        return [halves[index] for index in sorted(halves)]
+
+    @property
+    def feed_forwards(self) -> list[FeedForward]:
+        """The distinct feed-forward halves, in the order of `Step.feed_forward`."""
+        halves = {step.feed_forward: self.block(step).feed_forward for step in _distinct(self.config)}
+        return [halves[index] for index in sorted(halves)]
+
+    def _make_blocks(self):
+        steps, dtype = _distinct(self.config), self.dtype_policy
+        attentions = {s.attention: SelfAttention(self.config, dtype=dtype, name="attention") for s in steps}
+        feed_forwards = {s.feed_forward: FeedForward(self.config, dtype=dtype, name="feed_forward") for s in steps}
+        return [
+            TransformerBlock(attentions[s.attention], feed_forwards[s.feed_forward], dtype=dtype, name=f"block_{i}")
+            for i, s in enumerate(steps)
+        ]
 
     def _list(self, hidden, bias, length, seed):
         states, attentions = [hidden], []
@@ -166,6 +174,10 @@ class AlbertEncoder(keras.Model):
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
         return {**base, **own, "pooler": self.pooler is not None}
+
+
+def _distinct(config):
+    return list(dict.fromkeys(plan(config)))
 
 
 def _positions(position_ids, sequence_ids):

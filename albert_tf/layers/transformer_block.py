@@ -7,11 +7,17 @@ from albert_tf.layers.feed_forward import FeedForward
 
 
 class TransformerBlock(keras.layers.Layer):
+    """Holds its two halves; a half that another block has already built keeps its weights."""
+
     def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs):
         super().__init__(**kwargs)
         self.attention = attention
         self.feed_forward = feed_forward
-        self.built = True
+
+    def build(self, input_shape=None):
+        for half in (self.attention, self.feed_forward):
+            if not half.built:
+                half.build(None)
 
     def call(self, hidden, bias, length, seed=None):
         """Arguments and results as `SelfAttention.call`."""

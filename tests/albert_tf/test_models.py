@@ -6,6 +6,7 @@ import pytest
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.checkpoints.formats import load_keras
 from tfrecords.errors import UserError
 
 BATCH, LENGTH, CHOICES, PREDICTIONS = 4, 10, 3, 2
@@ -89,11 +90,43 @@ def test_half_precision_stays_finite_and_close(name, policy):
             np.testing.assert_allclose(ours, theirs, atol=0.1)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"sharing": "attention"}, {"sharing": "ffn"}, {"sharing": "none"}, {"num_hidden_groups": 2, "inner_group_num": 2}],
+)
+def test_keras_files_keep_every_kind_of_sharing(change, tmp_path):
+    encoder = AlbertEncoder(small(num_hidden_layers=3, **change), walk="loop", pooler=False)
+    rng = np.random.default_rng(1)
+    encoder.set_weights([rng.normal(size=weight.shape) for weight in encoder.weights])
+    encoder.save(tmp_path / "encoder.keras")
+    loaded = load_keras(tmp_path / "encoder.keras")
+    assert (loaded.config, loaded.walk, loaded.pooler) == (encoder.config, "loop", None)
+    assert len(loaded.blocks) == len(encoder.blocks)
+    for ours, theirs in zip(loaded.get_weights(), encoder.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_damaged_and_foreign_keras_files_are_refused(tmp_path):
+    file = tmp_path / "model.keras"
+    with pytest.raises(UserError, match=r"no Keras model .*model\.keras"):
+        load_keras(tmp_path)
+    AlbertEncoder(small()).save(file)
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:100], whole[: len(whole) // 2]):
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"cannot read .*model\.keras"):
+            load_keras(tmp_path)
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(file)
+    with pytest.raises(UserError, match="Sequential, which is no model of this package"):
+        load_keras(tmp_path)
+
+
 def test_summary_is_readable(capsys):
     model = make("classifier", AlbertEncoder(small()))[0]
-    model.summary()
+    model.summary(expand_nested=True)
     printed = capsys.readouterr().out
-    assert "AlbertEncoder" in printed and "head" in printed and f"{model.count_params():,}" in printed
+    assert "AlbertEncoder" in printed and "head" in printed and "block_0" in printed
+    assert f"{model.count_params():,}" in printed
 
 
 def test_unknown_choices_are_named():
