@@ -68,6 +68,11 @@ class Samples:
     messages: dict[int, str] = field(default_factory=dict)
     effort: Effort = Effort()
 
+    @property
+    def latencies_ms(self) -> np.ndarray:
+        """From when each request was due, not from when it was sent: waiting for the generator is waiting too."""
+        return (self.done - self.due) * 1000
+
     def sorted(self) -> "Samples":
         order = np.argsort(self.due, kind="stable")
         arrays = [array[order] for array in (self.due, self.sent, self.done, self.code, self.item)]

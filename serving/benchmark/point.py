@@ -113,7 +113,7 @@ def _share(workload: Workload, references: list, load: Load, settings: Settings,
 
 
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
-    latencies = (samples.done - samples.due) * 1000
+    latencies = samples.latencies_ms
     good = samples.code == 0
     # An open loop lasts as long as its schedule, even when nothing was due at its end.
     elapsed = max(float(samples.done.max(initial=0.0)), share.seconds)

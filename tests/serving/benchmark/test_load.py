@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.benchmark import answers, arrivals, workload
+from serving.benchmark import answers, arrivals, point, workload
 from serving.benchmark.load import Driver, Effort, Samples, Share
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.settings import Settings
@@ -105,7 +105,12 @@ def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one():
 def test_latency_counts_from_when_a_request_was_due():
     due, sent, done = np.array([0.0, 1.0]), np.array([0.0, 1.5]), np.array([0.1, 1.6])
     samples = Samples(due, sent, done, np.zeros(2, np.uint8), np.zeros(2, int))
-    assert ((samples.done - samples.due) * 1000).tolist() == pytest.approx([100, 600])
+    assert samples.latencies_ms.tolist() == pytest.approx([100, 600])
+    made = workload.Workload(8, 1, "tokens", [b""], [{}])
+    summary = point.summary(samples, Share([b""], [None], 1.0, 0.0, 2.0, due=due), made, Settings(bound_ms=200.0))
+    assert summary["latency_ms"]["mean"] == pytest.approx(350) and summary["latency_ms"]["max"] == pytest.approx(600)
+    assert summary["within_bound"] == 0.5 and summary["send_lag_ms"]["max"] == pytest.approx(500)
+    assert summary["goodput_per_second"] == 0.5
 
 
 def lagging(late_ms, of=200, late=10, latency_ms=5.0):
@@ -204,8 +209,6 @@ def test_the_generators_own_effort_is_noted():
 
 
 def test_a_generator_out_of_cpu_is_invalid():
-    from serving.benchmark import point
-
     with StandIn() as server:
         samples = drive(server, clients=1)
     share = Share([b""], [None], 1.0, 0.0, 0.4, clients=1)

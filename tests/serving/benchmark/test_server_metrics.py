@@ -17,8 +17,8 @@ PAGE = """# TYPE :tensorflow:serving:request_count counter
 :tensorflow:serving:request_latency_bucket{{model_name="m",API="Predict",entrypoint="GRPC",le="+Inf"}} {count}
 :tensorflow:serving:request_latency_sum{{model_name="m",API="Predict",entrypoint="GRPC"}} {request}
 :tensorflow:serving:request_latency_count{{model_name="m",API="Predict",entrypoint="GRPC"}} {count}
-:tensorflow:serving:request_latency_sum{{model_name="m",API="predict",entrypoint="REST"}} 999999
-:tensorflow:serving:request_latency_count{{model_name="m",API="predict",entrypoint="REST"}} 1
+:tensorflow:serving:request_latency_sum{{model_name="m",API="predict",entrypoint="REST"}} {count}e6
+:tensorflow:serving:request_latency_count{{model_name="m",API="predict",entrypoint="REST"}} {count}
 # TYPE :tensorflow:serving:runtime_latency histogram
 :tensorflow:serving:runtime_latency_bucket{{model_name="m",API="Predict",runtime="TF1",le="+Inf"}} {count}
 :tensorflow:serving:runtime_latency_sum{{model_name="m",API="Predict",runtime="TF1"}} {session}
