@@ -42,11 +42,14 @@ def build(
     standing = _standing_description(folder)
     if standing is not None and standing != description:
         _refuse_or_clear(folder, standing, description, overwrite)
+    parts = folder / PARTS
     if (folder / MANIFEST).exists():
         manifest = files.read_json(folder / MANIFEST)
-        print(f"'{folder}' is complete already: {_counts(manifest)}")
-        return manifest
-    parts = folder / PARTS
+        if _is_whole(folder, manifest):
+            shutil.rmtree(parts, ignore_errors=True)
+            print(f"'{folder}' is complete already: {_counts(manifest)}")
+            return manifest
+        (folder / MANIFEST).unlink()
     parts.mkdir(exist_ok=True)
     files.write_json(parts / _RUN, description)
     start = time.monotonic()
@@ -54,10 +57,15 @@ def build(
         reports = _build_parts(paths, parts, tokenizer, config, workers, runner)
         tokenizer.save(folder)
         manifest = _assemble(folder, parts, description, reports, config)
+    except UserError as error:
+        # Another corpus or other settings are needed, and for them the parts are of no use; unless a disk just failed.
+        if not isinstance(error.__cause__, OSError):
+            shutil.rmtree(parts)
+        raise
     except OSError as error:
         raise UserError(
-            f"cannot write to '{folder}': {error.strerror or error}; mend that, and the same command goes on where "
-            "this one stopped"
+            f"'{folder}' is unfinished: {error.strerror or error}; mend that, and the same command goes on where this "
+            "one stopped"
         ) from error
     text_bytes = sum(report["text_bytes"] for report in reports)
     seconds = time.monotonic() - start
@@ -142,26 +150,31 @@ def _build_parts(
 
 def _assemble(folder: Path, parts: Path, description: dict, reports: list[dict], config: BuildConfig) -> dict[str, Any]:
     """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
-    splits = {}
+    splits, part_of = {}, {}
     for split in SPLITS:
-        filled = [number for number, report in enumerate(reports) if report["splits"][split]["examples"]]
+        of_split = [report["splits"][split] for report in reports]
+        filled = [number for number, report in enumerate(of_split) if report["examples"]]
         shards = []
         for shard, number in enumerate(filled):
             name = f"{split}-{shard:05d}-of-{len(filled):05d}.tfrecord" + (".gz" if config.gzip else "")
-            part = part_path(parts, number, split)
-            if part.exists():
-                os.replace(part, folder / name)
-            report = reports[number]["splits"][split]
-            shards.append({"name": name, **{key: report[key] for key in ("examples", "bytes", "sha256")}})
-        totals = {
-            key: sum(report["splits"][split][key] for report in reports) for key in ("documents", "examples", "tokens")
-        }
-        splits[split] = {**totals, "files": shards}
+            part_of[name] = part_path(parts, number, split)
+            shards.append({"name": name, **{key: of_split[number][key] for key in ("examples", "bytes", "sha256")}})
+        totals = {key: sum(report[key] for report in of_split) for key in ("documents", "examples", "tokens")}
+        splits[split] = totals | {"files": shards}
     _check_filled(splits, config)
-    manifest = {**description, "splits": splits}
+    for name, part in part_of.items():
+        if part.exists():
+            os.replace(part, folder / name)
+    manifest = description | {"splits": splits}
     files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
     return manifest
+
+
+def _is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
+    listed = [file for split in manifest["splits"].values() for file in split["files"]]
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
 
 
 def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:

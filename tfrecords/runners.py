@@ -1,6 +1,7 @@
 """Where chunks are built: in this process, in several on this machine, or on a Ray cluster. All give the same parts."""
 
 import collections
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -44,15 +45,15 @@ def _run_processes(
         running: dict[futures.Future, int] = {}
         try:
             for number, chunk in chunks:
-                running[pool.submit(_build, number, chunk)] = number
+                with _interrupts_held_back():
+                    running[pool.submit(_build, number, chunk)] = number
                 del chunk
                 if len(running) > workers:
                     yield from _finished(running, futures.FIRST_COMPLETED)
             yield from _finished(running, futures.ALL_COMPLETED)
         except futures.process.BrokenProcessPool as error:
-            raise UserError(
-                "a worker process died, perhaps for want of memory; the same command goes on where this one stopped "
-                "(fewer --workers need less)"
+            raise ChildProcessError(
+                "a worker process died, perhaps for want of memory (try fewer --workers)"
             ) from error
         finally:
             for future in running:
@@ -64,11 +65,20 @@ def _finished(running: dict[futures.Future, int], when: str) -> Iterator[tuple[i
         yield running.pop(future), future.result()
 
 
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C is the parent's to handle: processes started in here never get it, and the parent gets it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker(builder: ChunkBuilder) -> None:
     global _builder
     _builder = builder
-    # Ctrl-C is the parent's to handle; and a worker must not outlive a parent that was killed.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A worker must not outlive a parent that was killed.
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 

@@ -1,9 +1,12 @@
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +25,15 @@ SMALL_CHUNKS = BuildConfig(
 
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def alive_in_session(session):
+    """Processes of the session that have not ended (a zombie has)."""
+    fields = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields.append(path.read_text().rpartition(")")[2].split())
+    return [field for field in fields if field[3] == str(session) and field[0] != "Z"]
 
 
 def run_script(module, **options):
@@ -115,6 +127,8 @@ def test_assembly_can_be_cut_off_anywhere(one_worker, corpus_file, tokenizer, tm
 
 
 def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokenizer, tmp_path, capsys):
+    corpus_file = shutil.copy(corpus_file, tmp_path / "a.txt")
+
     def build(workers=1, overwrite=False, **settings):
         config = BuildConfig(ExampleConfig(max_seq_length=64, **settings), split_sentences=True)
         return builder.build(str(corpus_file), tmp_path, tokenizer, config, workers, overwrite)
@@ -200,6 +214,40 @@ def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, setting
     with pytest.raises(UserError, match=message):
         builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
     assert not (tmp_path / "data/manifest.json").exists()
+    # Nothing is left that stands in the way of the same folder with what is right.
+    right = BuildConfig(ExampleConfig(max_seq_length=64, pair_task="none"), held_out_fraction=0)
+    (tmp_path / "a.txt").write_text("one line.\n\nanother.")
+    assert builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, right, 1, False)
+
+
+def test_a_folder_that_lost_a_file_is_built_again(one_worker, corpus_file, tokenizer, tmp_path):
+    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    next(tmp_path.glob("train-00001*")).unlink()
+    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    assert contents(tmp_path) == contents(one_worker)
+
+
+def test_ctrl_c_ends_the_workers_and_loses_nothing(one_worker, corpus_file, tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer")
+    folder = tmp_path / "data"
+    command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={corpus_file}", "--seed=1"]
+    command += [f"--output_dir={folder}", f"--tokenizer={tmp_path / 'tokenizer'}", "--max_seq_length=64"]
+    command += ["--max_predictions_per_seq=10", "--split_sentences", "--chunk_megabytes=0.03", "--workers=2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not list(folder.glob(".parts/*.done.json")):
+        time.sleep(0.005)
+    # As a terminal does it: to every process of the group.
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate()[1].decode()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert not (folder / "manifest.json").exists()
+    until = time.monotonic() + 20
+    while alive_in_session(process.pid):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    assert contents(folder) == contents(one_worker)
 
 
 def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
