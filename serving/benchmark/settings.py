@@ -44,7 +44,7 @@ class Settings:
     check: bool = setting(True, help="compare every answer with the first one to the same request")
     in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in process beside the server")
     rest_api_port: int = setting(0, help="the server's REST port, for its Prometheus metrics; 0 means none")
-    processes: int = setting(1, help="load generator processes")
+    processes: int = setting(1, help="load generator processes; more than one wants more cores than the server leaves")
     connections: int = setting(1, help="connections of each generator process")
     seed: int = setting(0, help="of request contents and Poisson arrivals")
     tls: bool = setting(False, help="the port speaks TLS")
