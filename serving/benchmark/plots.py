@@ -96,7 +96,8 @@ def throughput_plot(report: dict) -> bytes | None:
         rates = [row["requests_per_second"] for row in rows]
         for name, dashes in (("p50", "-"), ("p99", ":")):
             values = [_or_nan(row["latency_ms"][name]) for row in rows]
-            axes.plot(rates, values, dashes, marker="o", markersize=4, color=colour, label=f"{label}, {name}")
+            if np.isfinite(values).any():
+                axes.plot(rates, values, dashes, marker="o", markersize=4, color=colour, label=f"{label}, {name}")
     bound = report["settings"]["bound_ms"]
     if bound:
         axes.axhline(bound, color="black", linewidth=0.8)

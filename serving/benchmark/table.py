@@ -129,7 +129,7 @@ def remarks(report: dict) -> list[str]:
             lines.append(f"{point['name']}: the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
         if not point["valid"]:
             lines.append(
-                f"{point['name']}: {', '.join(point['invalid_because'])}; try --processes=2 or a quieter machine"
+                f"{point['name']}: {', '.join(point['invalid_because'])}; free the machine, or send from another"
             )
         if not point["stable"]:
             lines.append(f"{point['name']}: {point['stability']}")
