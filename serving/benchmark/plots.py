@@ -98,6 +98,9 @@ def throughput_plot(report: dict) -> bytes | None:
             values = [_or_nan(row["latency_ms"][name]) for row in rows]
             if np.isfinite(values).any():
                 axes.plot(rates, values, dashes, marker="o", markersize=4, color=colour, label=f"{label}, {name}")
+    if not axes.lines:
+        plt.close(figure)
+        return None
     bound = report["settings"]["bound_ms"]
     if bound:
         axes.axhline(bound, color="black", linewidth=0.8)
