@@ -120,6 +120,13 @@ def test_short_targets_are_uniform_and_drawn_once_a_document():
     assert len(np.unique(keys)) == len(keys)
 
 
+def test_short_targets_reach_from_2_to_the_full_length():
+    spans, _, _ = make_pairs([[1] * 4] * 30_000, 4, NONE, short=1.0)
+    lengths = (spans[:, 3] - spans[:, 0])[np.flatnonzero(spans[:, 0] % 4 == 0)]
+    # 2, 3 or 4 tokens, a third each.
+    assert (np.abs(np.bincount(lengths, minlength=5)[2:] - 10_000) < 5 * np.sqrt(30_000 * 2 / 9)).all()
+
+
 def test_truncation_takes_from_both_ends_of_the_longer_segment():
     spans, labels, _ = make_pairs([[30, 10]] * 4000, 20, SOP, short=0.0)
     spans = np.where(labels[:, None] == 1, spans[:, [2, 3, 0, 1]], spans)
