@@ -12,7 +12,7 @@ from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.errors import UserError
 from tfrecords.files import read_json, write_json
 
-ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear")
+ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")
 FACTORIZATION = ("all", "word")
 
@@ -155,6 +155,8 @@ _HUGGINGFACE_ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
     "gelu_fast": "gelu",
+    "gelu_accurate": "gelu",
+    "gelu_python": "gelu_erf",
     "swish": "silu",
 }
 

@@ -12,6 +12,7 @@ import pytest
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.layer_distances import Distance, _check_fit, layer_distances, write_csv, write_plot
+from albert_tf.checkpoints import formats
 from tfrecords.errors import UserError
 from tfrecords.tokenizer import load_tokenizer
 
@@ -78,9 +79,7 @@ def test_converting_with_the_script(tmp_path):
     gold = GOLD / "official" / "tiny_groups2"
     first = script("albert_tf.convert_checkpoint", f"--input={gold}", "--to=keras", f"--output={tmp_path}/m.keras")
     assert first.returncode == 0 and "AlbertPretrainer, 25,502 parameters" in first.stdout, first.stderr
-    back = script("albert_tf.convert_checkpoint", "--from=keras", f"--input={tmp_path}/m.keras", "--to=official",
-                  f"--output={tmp_path}/back")  # fmt: skip
-    assert back.returncode == 0, back.stderr
+    formats.save(formats.load(tmp_path / "m.keras"), tmp_path / "back", "official")
     data = "model.ckpt-best.data-00000-of-00001"
     assert (tmp_path / "back" / data).read_bytes() == (gold / data).read_bytes()
     wrong = script("albert_tf.convert_checkpoint", "--input=/nowhere", "--to=keras", f"--output={tmp_path}/n.keras")

@@ -1,4 +1,4 @@
-"""The same code under KERAS_BACKEND=jax: within 1e-5 of TensorFlow, forward, training and every walk."""
+"""The same code under KERAS_BACKEND=jax: within 1e-5 of TensorFlow, forward, training, unrolled and in a loop."""
 
 import os
 import runpy
