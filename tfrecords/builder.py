@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from tfrecords import corpus, files, runners
 from tfrecords.errors import UserError
 from tfrecords.manifest import MANIFEST, PARTS, SPLITS
+from tfrecords.progress import progress_bar
 from tfrecords.tokenizer import Tokenizer
 from tfrecords.writer import BuildConfig, ChunkBuilder, part_path
 
@@ -135,7 +135,7 @@ def _build_parts(
     sizes: dict[int, int] = {}
     builder = ChunkBuilder(config, tokenizer, parts)
     total = sum(path.stat().st_size for path in paths)
-    with tqdm(total=total, desc="building", unit="B", unit_scale=True, file=sys.stderr) as bar:
+    with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
         start = time.monotonic()
         text_bytes = examples = 0
         for number, report in runners.RUNNERS[runner](builder, unfinished(bar), workers):

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.manifest import MANIFEST, find_records
+from tfrecords.progress import progress_bar
 from tfrecords.script import run_main
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
@@ -40,7 +41,7 @@ def main() -> None:
     statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
     wanted = min(_SAMPLE.value or total, total)
     to_print = _EXAMPLES.value
-    with tqdm(total=wanted, desc="reading", unit=" examples", file=sys.stderr) as bar:
+    with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
         for batch in read_examples([str(path) for path in paths], 256, False, _SEED.value).as_numpy_iterator():
             batch = {name: array[: wanted - bar.n] for name, array in batch.items()}
             for row in range(min(to_print, len(batch["input_ids"]))):
@@ -64,7 +65,7 @@ def _tokenizer_beside(folder: Path) -> Path:
 
 
 def _check_sums(paths: list[Path]) -> None:
-    for path in tqdm(paths, desc="checksums", unit=" files", file=sys.stderr):
+    for path in progress_bar(paths, desc="checksums", unit=" files"):
         if not (path.parent / MANIFEST).exists():
             continue
         splits = files.read_json(path.parent / MANIFEST)["splits"].values()

@@ -5,16 +5,14 @@ import sys
 from tqdm import tqdm
 
 
-def progress_bar(total: float | None, unit: str, description: str, initial: int = 0, **kwargs) -> tqdm:
-    """A tqdm bar on stderr that redraws twice a second on a terminal, every 15 s elsewhere."""
+def progress_bar(iterable=None, **settings) -> tqdm:
+    """A tqdm bar on stderr that redraws twice a second on a terminal, every 15 s elsewhere; `settings` as tqdm's."""
     interval = 0.5 if sys.stderr.isatty() else 15.0
     return tqdm(
-        total=total,
-        unit=unit,
-        desc=description,
-        initial=initial,
+        iterable,
+        file=sys.stderr,
         mininterval=interval,
         maxinterval=interval,
         dynamic_ncols=True,
-        **kwargs,
+        **settings,
     )

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -50,5 +51,7 @@ def _parse(arguments: list[str], module: str) -> list[str]:
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
-        print(f"error: {error}\nTry --help for the flags.", file=sys.stderr)
+        # absl gives one line a flag and says "other than None" where it means "missing".
+        lines = (re.sub(r"flag --(\w+)=None: .*", r"--\1=... must be given", line) for line in str(error).splitlines())
+        print(f"error: {'; '.join(lines)} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)

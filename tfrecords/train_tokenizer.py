@@ -4,14 +4,13 @@ python -m tfrecords.train_tokenizer --input='corpus/*.txt' --output_prefix=data/
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from absl import flags
-from tqdm import tqdm
 
 from tfrecords import corpus, files
+from tfrecords.progress import progress_bar
 from tfrecords.script import run_main
 from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
 
@@ -32,7 +31,7 @@ _TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field of a JSON line th
 def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
     documents = corpus.read_documents(patterns, text_field)
     lines = (line for document in documents for line in document)
-    return tqdm(itertools.islice(lines, limit), desc="reading", unit=" lines", file=sys.stderr)
+    return progress_bar(itertools.islice(lines, limit), desc="reading", unit=" lines")
 
 
 def main() -> None:

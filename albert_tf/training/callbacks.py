@@ -18,7 +18,7 @@ class Progress(keras.callbacks.Callback):
 
     def __init__(self, num_train_steps: int, first_step: int):
         super().__init__()
-        self.bar = progress_bar(num_train_steps, "step", "pre-training", initial=first_step)
+        self.bar = progress_bar(total=num_train_steps, initial=first_step, unit="step", desc="pre-training")
 
     def on_train_batch_end(self, batch, logs=None):
         # Reading the metrics waits for the step to finish, so only when they will be shown.

@@ -18,6 +18,7 @@ from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.errors import UserError
 from tfrecords.files import sha256
+from tfrecords.progress import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
@@ -121,7 +122,7 @@ class Benchmark:
     def _measure_workload(self, length: int | None, batch: int) -> None:
         try:
             workload = self._make(length, batch)
-            self._bar.set_description(f"{workload.name}, first answers")
+            self._bar.set_description(f"{workload.name}, first answers", refresh=False)
             first = probe(self.client, workload, self.settings.check)
         except UserError as error:
             if length is None or (isinstance(error, ServingError) and error.code not in _REFUSALS):
@@ -146,7 +147,7 @@ class Benchmark:
         self._bar.refresh()
 
     def _measure(self, workload: Workload, load: Load, first: Probe, costs: dict) -> dict:
-        self._bar.set_description(f"{workload.name}, {load.name}")
+        self._bar.set_description(f"{workload.name}, {load.name}", refresh=False)
         before: dict = {}
 
         def note_before() -> None:
@@ -189,7 +190,7 @@ class Benchmark:
     def _measure_in_process(self, workload: Workload, first: Probe) -> dict | None:
         if self._in_process is None:
             return None
-        self._bar.set_description(f"{workload.name}, in process")
+        self._bar.set_description(f"{workload.name}, in process", refresh=False)
         seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
         result = self._in_process.measure(workload.inputs, seconds, warmup)
         self._tick(seconds + warmup)
@@ -236,4 +237,5 @@ def _trial_row(trial: find_rate.Trial, point: dict) -> dict:
 
 
 def _progress_bar(seconds: float) -> tqdm:
-    return tqdm(total=seconds, unit="s", bar_format="{desc} {percentage:3.0f}% |{bar:20}| {n:.0f} of {total:.0f} s")
+    form = "{desc} {percentage:3.0f}% |{bar:20}| {n:.0f} of {total:.0f} s"
+    return progress_bar(total=seconds, unit="s", bar_format=form)
