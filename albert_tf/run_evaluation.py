@@ -1,10 +1,13 @@
 """Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
 
 import dataclasses
+from pathlib import Path
 
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.training import evaluation
 from albert_tf.training.model_folder import load_model_folder
 from tfrecords import files
+from tfrecords.errors import UserError
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
 
@@ -21,6 +24,12 @@ class EvaluationSettings:
 def main() -> None:
     settings = read_flags(EvaluationSettings)
     model, _ = load_model_folder(settings.model)
+    if not isinstance(model, AlbertPretrainer):
+        raise UserError(
+            f"'{settings.model}' holds a {type(model).__name__}; only a pre-trained model is evaluated here"
+        )
+    if settings.output:
+        files.make_output_dir(Path(settings.output).parent)
     figures = {
         "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size),
         "baseline": evaluation.trivial_baselines(settings.train_data, settings.eval_data, settings.batch_size),

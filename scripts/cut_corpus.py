@@ -1,24 +1,25 @@
-"""Cuts a corpus that is one long document into short ones, so that some can be held out: INPUT OUTPUT."""
+"""Cuts a corpus of few long documents into short ones, so that some can be held out: INPUT OUTPUT."""
 
 import sys
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from tfrecords.corpus import read_documents
 from tfrecords.files import replacing
 
+FEW = 10
 SENTENCES = 25
 
 
-def is_one_document(pattern: str) -> bool:
-    return len(list(islice(read_documents(pattern), 2))) == 1
+def has_few_documents(pattern: str) -> bool:
+    return len(list(islice(read_documents(pattern), FEW))) < FEW
 
 
 def cut(pattern: str, output: Path) -> None:
-    sentences = chain.from_iterable(read_documents(pattern, split_sentences=True))
     with replacing(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        while part := list(islice(sentences, SENTENCES)):
-            file.write("\n".join(part) + "\n\n")
+        for document in read_documents(pattern, split_sentences=True):
+            for start in range(0, len(document), SENTENCES):
+                file.write("\n".join(document[start : start + SENTENCES]) + "\n\n")
 
 
 if __name__ == "__main__":

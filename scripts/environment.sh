@@ -1,4 +1,4 @@
-# Sourced by the scripts: makes .venv once, remakes it when the requirements or the interpreter change, and sets $PYTHON.
+# Sourced by the scripts: makes .venv once, installs again when the requirements change, and sets $PYTHON.
 # ensure_environment FILE... : the requirement files that must be installed.
 
 fail() {
@@ -8,13 +8,13 @@ fail() {
 
 find_interpreter() {
   local candidate
-  for candidate in "${ALBERT_TF_PYTHON:-}" python3 python3.13 python3.12 python3.11; do
-    if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+  for candidate in ${ALBERT_TF_PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
       command -v "$candidate"
       return
     fi
   done
-  fail "no Python 3.11, 3.12 or 3.13 found (TensorFlow 2.21 has wheels for these); install one, or name it: ALBERT_TF_PYTHON=/path/to/python3.12"
+  fail "${ALBERT_TF_PYTHON:-no python3 on the PATH} is not Python 3.11, 3.12 or 3.13 (TensorFlow 2.21 has wheels for these only); install one, or name it: ALBERT_TF_PYTHON=/path/to/python3.12"
 }
 
 ensure_environment() {

@@ -16,7 +16,9 @@ def paragraphs(text: str) -> list[str]:
 
 def write_topics(path: Path) -> None:
     with replacing(path) as temporary:
-        temporary.write_text("\n\n".join("\n".join(paragraphs(topics[name])) for name in sorted(topics)) + "\n")
+        temporary.write_text(
+            "\n\n".join("\n".join(paragraphs(topics[name])) for name in sorted(topics)) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

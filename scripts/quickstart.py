@@ -1,13 +1,15 @@
 """The whole road on one small model, each stage by the command that a user would give: see quickstart.sh."""
 
 import argparse
-import glob
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from scripts.cut_corpus import is_one_document
-from scripts.server import free_port, running_server, server_command
+from scripts.choose_corpus import corpus_pattern, fingerprint
+from scripts.cut_corpus import has_few_documents
+from scripts.server import check_port, free_port, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
 from tfrecords.errors import UserError
@@ -15,6 +17,7 @@ from tfrecords.files import make_output_dir
 
 MODELS = ("ids", "text")
 LENGTHS = "16,32,64,128"
+DEFAULT_OUTPUT_DIR = Path("quickstart")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -22,7 +25,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--corpus", default="", help="your text: a .txt or .jsonl file (each also .gz), a folder or a glob"
     )
-    parser.add_argument("--output_dir", type=Path, default=Path("quickstart"), help="where everything goes")
+    parser.add_argument("--output_dir", type=Path, default=DEFAULT_OUTPUT_DIR, help="where everything goes")
     parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
     parser.add_argument("--steps", type=int, default=4000, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
@@ -30,6 +33,12 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.steps < 10:
         parser.error(f"--steps={arguments.steps} teaches nothing; give 10 or more")
+    if not (arguments.seconds > 0 and 0 <= arguments.port < 65536):
+        parser.error(f"--seconds={arguments.seconds} must be above 0 and --port={arguments.port} from 0 to 65535")
+    # quickstart.sh has changed to the clone; paths that the user gives are relative to where they stand.
+    arguments.caller = Path(os.environ.get("QUICKSTART_CALLER", "."))
+    if arguments.output_dir != DEFAULT_OUTPUT_DIR:
+        arguments.output_dir = arguments.caller / arguments.output_dir.expanduser()
     return arguments
 
 
@@ -56,7 +65,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
             "--seed=1",
         ],
     )
-    train, held_out = f"--train_data={work}/data/train-*.tfrecord*", f"--eval_data={work}/data/eval-*.tfrecord*"
+    train, held_out = f"--train_data={work}/data", f"--eval_data={work}/data"
     road.stage(
         "3. Pre-train a small ALBERT",
         work / "run",
@@ -69,7 +78,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
             "--jit_compile",
         ]
         + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
-        + [f"--save_checkpoints_steps={max(arguments.steps // 5, 1)}"],
+        + [f"--save_checkpoints_steps={max(arguments.steps // 8, 1)}"],
         resumes=True,
     )
     road.stage(
@@ -100,26 +109,19 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
 
 def _corpus(arguments: argparse.Namespace, road: Road) -> str:
     """The file pattern of the corpus; what lies behind it becomes part of every stamp."""
-    work = arguments.output_dir
+    work, python = arguments.output_dir, [sys.executable, "-m"]
     if not arguments.corpus:
         corpus = work / "corpus.txt"
         road.mix(sys.version)
-        road.stage(
-            "0. Write Python's help topics as a corpus",
-            corpus,
-            [sys.executable, "-m", "scripts.python_topics", str(corpus)],
-        )
+        road.stage("0. Write Python's help topics as a corpus", corpus, [*python, "scripts.python_topics", str(corpus)])
         return str(corpus)
-    pattern = str(Path(arguments.corpus) / "*") if Path(arguments.corpus).is_dir() else arguments.corpus
-    files = sorted(path for path in glob.glob(pattern) if Path(path).is_file())
-    if not files:
-        raise UserError(f"--corpus={arguments.corpus} matches no file; give a .txt or .jsonl file, a folder or a glob")
-    road.mix(*(f"{path} {Path(path).stat().st_size} {Path(path).stat().st_mtime_ns}" for path in files))
-    if not is_one_document(pattern):
+    pattern = corpus_pattern(arguments.corpus, arguments.caller)
+    road.mix(*fingerprint(pattern))
+    if not has_few_documents(pattern):
         return pattern
-    corpus = work / "corpus.txt"
-    command = [sys.executable, "-m", "scripts.cut_corpus", pattern, str(corpus)]
-    road.stage("0. Cut the one document of the corpus, so that parts can be held out", corpus, command)
+    corpus = work / "cut_corpus.txt"
+    command = [*python, "scripts.cut_corpus", pattern, str(corpus)]
+    road.stage("0. Cut the corpus's few documents, so that parts can be held out", corpus, command)
     return str(corpus)
 
 
@@ -144,11 +146,17 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:
                 print(f"$ {shell_line(command)}", flush=True)
                 subprocess.run(command, check=True)
 
-    road.step("6. and 7. Serve both models and measure them over gRPC", work / "benchmark", str(benchmarks), run)
+    road.step(
+        "6. and 7. Serve both models and measure them over gRPC", work / "benchmark", f"{server[0]} {benchmarks}", run
+    )
 
 
 def main() -> None:
     arguments = parse_arguments()
+    # A plain `kill` unwinds as Ctrl-C does, so that the server is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if arguments.port:
+        check_port(arguments.port)
     make_output_dir(arguments.output_dir)
     road = Road(arguments.output_dir)
     road.mix(Path("requirements.txt").read_text(), Path("scripts/quickstart_config.json").read_text())
@@ -163,7 +171,10 @@ if __name__ == "__main__":
     except UserError as error:
         sys.exit(f"error: {error}")
     except subprocess.CalledProcessError as error:
+        if error.returncode < 0:
+            name = signal.Signals(-error.returncode).name
+            sys.exit(f"error: the stage was ended by {name} (SIGKILL often means: out of memory); run again to go on")
         # The stage has said what is wrong; its status is ours.
-        sys.exit(error.returncode if error.returncode > 0 else 1)
+        sys.exit(error.returncode)
     except KeyboardInterrupt:
         sys.exit(130)

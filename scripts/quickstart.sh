@@ -4,6 +4,7 @@
 #   bash scripts/quickstart.sh --corpus=PATH          your text: .txt or .jsonl, each also .gz; a file, folder or glob
 #   bash scripts/quickstart.sh --help                 the other arguments
 set -euo pipefail
+export QUICKSTART_CALLER=$PWD
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 ensure_environment requirements.txt

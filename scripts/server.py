@@ -16,6 +16,16 @@ from tfrecords.files import replacing
 START_TIMEOUT_S = 120
 
 
+def check_port(port: int) -> None:
+    """Raises UserError when something listens there: it would be measured in our server's place."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"--port={port} cannot be used: {error.strerror}; choose another") from error
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -30,7 +40,7 @@ def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str
         for name, path in models.items()
     ]
     with replacing(config) as temporary:
-        temporary.write_text("\n".join(["model_config_list {", *entries, "}", ""]))
+        temporary.write_text("\n".join(["model_config_list {", *entries, "}", ""]), encoding="utf-8")
     real = shutil.which("tensorflow_model_server")
     program = [real] if real else [sys.executable, "-m", "serving.model_server"]
     return [*program, f"--port={port}", f"--model_config_file={config}"]
@@ -39,6 +49,7 @@ def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str
 @contextlib.contextmanager
 def running_server(models: dict[str, Path], folder: Path, port: int) -> Iterator[str]:
     """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens."""
+    check_port(port)
     log = folder / "server.log"
     with open(log, "w") as output:
         process = subprocess.Popen(server_command(models, folder, port), stdout=output, stderr=subprocess.STDOUT)

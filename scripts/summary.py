@@ -19,7 +19,7 @@ def print_summary(work: Path, road: Road) -> None:
         ("latency plots", f"{work}/benchmark/ids/latency.png and {work}/benchmark/text/latency.png"),
     ):
         print(f"  {title:18}{path}")
-    print("\nEach stage alone")
+    print(f"\nEach stage alone, from {Path.cwd()}")
     for title, command in road.commands:
         print(f"  # {title}\n  {command}")
 

@@ -23,15 +23,12 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         # Reading the metrics waits for the step to finish, so only when they will be shown.
         if self.bar.update() and logs:
-            self.bar.set_postfix_str(_summary(logs), refresh=False)
+            self.bar.set_postfix_str(_summary(logs))
 
     def on_epoch_end(self, epoch, logs=None):
         held_out = {key.removeprefix("val_"): value for key, value in logs.items() if key.startswith("val_")}
         if held_out:
             self.bar.write(f"step {self.bar.n:>7}  held out: {_summary(held_out)}")
-
-    def on_train_end(self, logs=None):
-        self.bar.close()
 
 
 def _summary(logs: dict) -> str:
@@ -50,7 +47,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
         if not math.isfinite(logs["loss"]):
             raise UserError(
                 f"the loss is {logs['loss']} after step {int(self.model.optimizer.iterations)}; "
-                "lower --learning_rate or lengthen --num_warmup_steps, then start again: the last checkpoint is good"
+                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
             )
 
 

@@ -45,6 +45,8 @@ def load_model_folder(path: str | os.PathLike) -> tuple[keras.Model, Tokenizer |
     path = Path(path)
     folder = path if path.is_dir() else path.parent
     model = load_model(folder / MODEL_FILE if path.is_dir() else path)
+    if not hasattr(model, "encoder"):
+        raise UserError(f"'{path}' holds a {type(model).__name__}, not a model of this library")
     tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
     if tokenizer is not None and tokenizer.vocab_size > model.encoder.config.vocab_size:
         raise UserError(

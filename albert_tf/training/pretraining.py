@@ -72,7 +72,7 @@ def pretrain(settings: PretrainingSettings) -> Path:
         same = {key: manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
         held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False, expected=same)
     output_dir = files.make_output_dir(settings.output_dir)
-    _claim(output_dir, settings)
+    _claim(output_dir, settings, config, manifest)
     keras.utils.set_random_seed(settings.seed)
     last = output_dir / "last.keras"
     resumed = last.is_file()
@@ -89,9 +89,12 @@ def pretrain(settings: PretrainingSettings) -> Path:
     return output_dir
 
 
-def _claim(output_dir: Path, settings: PretrainingSettings) -> None:
-    """Writes the settings into a new run folder; refuses a folder whose run had others."""
-    wanted = dataclasses.asdict(settings)
+def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, manifest: dict) -> None:
+    """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
+    wanted = dataclasses.asdict(settings) | {
+        "model": config.to_dict(),
+        "tokenizer_sha256": manifest["tokenizer_sha256"],
+    }
     path = output_dir / "run.json"
     if path.is_file():
         found = files.read_json(path)
@@ -133,12 +136,14 @@ def _new_model(settings: PretrainingSettings, config: AlbertConfig, manifest: di
 
 def _fit(model: AlbertPretrainer, settings: PretrainingSettings, held_out, output_dir: Path, step: int) -> None:
     history = callbacks.History(output_dir / "history.csv", first_step=step)
+    progress = callbacks.Progress(settings.num_train_steps, step)
     watchers = [
         callbacks.StopOnNonFiniteLoss(),
         history,
         callbacks.Checkpoints(output_dir, history),
-        callbacks.Progress(settings.num_train_steps, step),
-        keras.callbacks.TensorBoard(output_dir / "tensorboard", update_freq=20, write_graph=False),
+        progress,
+        # A point a checkpoint: Keras counts batches from 0 again in a resumed run.
+        keras.callbacks.TensorBoard(output_dir / "tensorboard", write_graph=False),
     ]
     interval = min(settings.save_checkpoints_steps, settings.num_train_steps)
     whole = settings.num_train_steps // interval
@@ -163,3 +168,4 @@ def _fit(model: AlbertPretrainer, settings: PretrainingSettings, held_out, outpu
                 shuffle=False,  # The reader has shuffled.
                 verbose=0,
             )
+    progress.bar.close()

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from scripts import stages
 from scripts.stages import Road, shell_line
+from tfrecords.errors import UserError
 
 
 def append(path, word, then="pass"):
@@ -40,9 +42,10 @@ def test_a_changed_input_reruns_everything(tmp_path):
     assert walk(tmp_path, mixed="other input") == ("a", "b")
 
 
-def test_a_removed_output_is_made_again(tmp_path):
+def test_a_removed_output_is_made_again_and_all_after_it(tmp_path):
     walk(tmp_path)
     (tmp_path / "one").unlink()
+    (tmp_path / "two").write_text("of what is gone")
     assert walk(tmp_path) == ("a", "b")
 
 
@@ -64,9 +67,28 @@ def test_a_failed_stage_is_not_trusted(tmp_path, resumes, expected):
 
 def test_what_another_command_began_is_not_resumed(tmp_path):
     output = tmp_path / "output"
-    output.write_text("of another command")
+    Road(tmp_path).stage("first", output, append(output, "of another command"))
     Road(tmp_path).stage("resumes", output, append(output, "x"), resumes=True)
     assert output.read_text() == "x"
+
+
+def test_files_of_the_user_are_never_removed(tmp_path):
+    output = tmp_path / "data"
+    output.mkdir()
+    (output / "mine.txt").write_text("precious")
+    with pytest.raises(UserError, match="is not of an earlier run; choose another --output_dir"):
+        Road(tmp_path).stage("builds", output, append(output / "x", "x"))
+    assert (output / "mine.txt").read_text() == "precious"
+
+
+def test_an_output_half_removed_is_not_kept(tmp_path, monkeypatch):
+    """Another command was stopped while it removed what the first had made."""
+    walk(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(stages, "_remove", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+        walk(tmp_path, first_word="A")
+    (tmp_path / "one").write_text("half")
+    assert walk(tmp_path) == ("a", "b")
 
 
 def test_printed_commands_can_be_pasted():

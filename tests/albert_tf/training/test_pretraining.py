@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     settings = dataclasses.replace(
         tiny_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30, optimizer="adamw", num_warmup_steps=0
     )
-    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+    with pytest.raises(UserError, match=r"the loss is .*learning_rate.*another --output_dir"):
         pretraining.pretrain(settings)
     assert not (tmp_path / "run" / "last.keras").exists()
 
@@ -132,12 +132,25 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     assert set(figures) >= {"masked_lm_accuracy", "sentence_order_accuracy", "masked_lm_loss"}
 
 
+def test_another_model_under_the_same_name_is_refused(tiny_settings, tmp_path):
+    config = tmp_path / "config.json"
+    shutil.copy(tiny_settings.config, config)
+    settings = dataclasses.replace(tiny_settings, config=str(config), output_dir=str(tmp_path / "run"), eval_data="")
+    pretraining.pretrain(settings)
+    config.write_text(config.read_text().replace('"intermediate_size": 32', '"intermediate_size": 64'))
+    with pytest.raises(UserError, match=r"holds a run with model="):
+        pretraining.pretrain(settings)
+
+
 def test_a_damaged_or_absent_model_is_named(tiny_run, tmp_path):
     with pytest.raises(UserError, match="no model at"):
         load_model_folder(tmp_path)
     shutil.copytree(tiny_run, tmp_path / "damaged")
     (tmp_path / "damaged" / "model.keras").write_bytes(b"not a zip")
     with pytest.raises(UserError, match="is not a model"):
+        load_model_folder(tmp_path / "damaged")
+    keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).save(tmp_path / "damaged" / "model.keras")
+    with pytest.raises(UserError, match="holds a Sequential"):
         load_model_folder(tmp_path / "damaged")
 
 
