@@ -185,6 +185,14 @@ def _read(file):
         raise UserError(f"no '{file}'; a PyTorch .bin must first be saved as safetensors by transformers")
     try:
         with safe_open(file, framework="np") as reader:
-            return {name: reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
+            return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
+
+
+def _modern(name):
+    # bert-base-uncased and others of its time keep TensorFlow's names; transformers renames them on load, too.
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

@@ -292,6 +292,20 @@ def test_headless_encoders_without_prefix_and_tied_copies(tmp_path):
     np.testing.assert_array_equal(encoder(FEATURES)["sequence_output"], whole.encoder(FEATURES)["sequence_output"])
 
 
+@pytest.mark.parametrize("case", ["bert", "albert_groups2"])
+def test_layer_norms_by_their_old_names(case, tmp_path):
+    folder = shutil.copytree(GOLD / "huggingface" / case, tmp_path / "case")
+    whole, tensors = load_huggingface(folder), load_file(folder / "model.safetensors")
+    old_names = {"weight": "gamma", "bias": "beta"}
+    old = {
+        re.sub(r"(?i)(layer_?norm\.)(weight|bias)$", lambda found: found[1] + old_names[found[2]], name): value
+        for name, value in tensors.items()
+    }
+    assert any(name.endswith("LayerNorm.gamma") for name in old)
+    save_file(old, folder / "model.safetensors")
+    same(load_huggingface(folder), whole)
+
+
 def test_official_form_needs_an_official_activation(tmp_path):
     for change, message in (
         ({"hidden_act": "gelu_erf"}, "gelu_erf"),
