@@ -49,6 +49,34 @@ def test_brightmart_file_factorises_words_only():
         AlbertConfig.from_dict(values | {"directionality": "bidi", "ln_type": "preln"})
 
 
+# What transformers 4 writes of PretrainedConfig, wherever it differs from the model's own defaults or was set.
+BASE_CLASS = dict(return_dict=True, output_hidden_states=False, output_attentions=False, torchscript=False)
+BASE_CLASS |= dict(torch_dtype="float32", use_bfloat16=False, tf_legacy_loss=False, pruned_heads={}, prefix=None)
+BASE_CLASS |= dict(tie_word_embeddings=True, chunk_size_feed_forward=0, is_encoder_decoder=False, is_decoder=False)
+BASE_CLASS |= dict(cross_attention_hidden_size=None, add_cross_attention=False, tie_encoder_decoder=False)
+BASE_CLASS |= dict(max_length=20, min_length=0, do_sample=False, early_stopping=False, num_beams=1, num_beam_groups=1)
+BASE_CLASS |= dict(diversity_penalty=0.0, temperature=1.0, top_k=50, top_p=1.0, typical_p=1.0, repetition_penalty=1.0)
+BASE_CLASS |= dict(length_penalty=1.0, no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, bad_words_ids=None)
+BASE_CLASS |= dict(num_return_sequences=1, output_scores=False, return_dict_in_generate=False, forced_bos_token_id=None)
+BASE_CLASS |= dict(forced_eos_token_id=None, remove_invalid_values=False, exponential_decay_length_penalty=None)
+BASE_CLASS |= dict(suppress_tokens=None, begin_suppress_tokens=None, architectures=["BertModel"], finetuning_task=None)
+BASE_CLASS |= dict(id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0}, tokenizer_class=None, bos_token_id=None)
+BASE_CLASS |= dict(pad_token_id=0, eos_token_id=None, sep_token_id=None, decoder_start_token_id=None)
+BASE_CLASS |= dict(task_specific_params=None, problem_type=None, transformers_version="4.40.0", use_cache=True)
+BASE_CLASS |= dict(_attn_implementation_autoset=True, position_embedding_type="absolute", classifier_dropout=None)
+BASE_CLASS |= dict(sentence_transformers={"version": "3.0.0"}, sbert_ce_default_activation_function="torch.nn.Sigmoid")
+
+
+def test_every_key_of_transformers_base_class_is_known_and_no_other():
+    assert AlbertConfig.from_dict(BERT | BASE_CLASS) == AlbertConfig.from_dict(
+        BERT | {"transformers_version": "4.40.0"}
+    )
+    with pytest.raises(
+        UserError, match=r"unknown configuration key 'num_hiden_layers'; did you mean 'num_hidden_layers'"
+    ):
+        AlbertConfig.from_dict(BERT | BASE_CLASS | {"num_hiden_layers": 3})
+
+
 @pytest.mark.parametrize("name", [*NAMED, *OTHER_NAMES])
 def test_named_configurations_survive_json(name, tmp_path):
     config = AlbertConfig.named(name)
