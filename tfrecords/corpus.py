@@ -68,7 +68,7 @@ def read_chunks(paths: Iterable[Path], chunk_bytes: int = 8 << 20) -> Iterator[C
     """Cuts each file into chunks of whole documents of about `chunk_bytes` of text.
 
     The cuts depend on the bytes alone. A last chunk under a quarter of the size joins the one before. A plain-text
-    document longer than a chunk is cut at a line end: the memory stays bounded whatever the input.
+    document longer than a chunk is cut at a line end: the memory stays bounded by the size and the longest line.
     """
     first_document = 0
     for path in paths:
@@ -143,6 +143,7 @@ def _cut(path: Path, chunk_bytes: int) -> Iterator[tuple[bytes, int]]:
         while len(waiting) >= chunk_bytes + chunk_bytes // 4:
             end = waiting.rfind(separator, 0, chunk_bytes)
             end = end if end >= 0 else waiting.rfind(b"\n", 0, chunk_bytes)
+            end = end if end >= 0 else waiting.find(b"\n", chunk_bytes)
             if end < 0:
                 break
             end += len(separator) if waiting[end : end + len(separator)] == separator else 1

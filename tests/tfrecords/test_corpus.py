@@ -96,3 +96,14 @@ def test_a_document_longer_than_a_chunk_is_cut_at_line_ends(tmp_path):
     assert max(len(chunk.data) for chunk in chunks) <= 5000
     assert [line for c in chunks for document in corpus.parse_documents(c) for line in document] == lines
     assert sum(chunk.size_on_disk for chunk in chunks) == path.stat().st_size
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_after_a_line_longer_than_a_chunk_the_cutting_goes_on(tmp_path, name):
+    path = tmp_path / name
+    lines = ["short", "y" * 20_000, *(f"line {number} " + "x" * 90 for number in range(400)), "z" * 30_000]
+    path.write_text("\n".join(json.dumps({"text": line}) if name == "a.jsonl" else line for line in lines))
+    chunks = list(corpus.read_chunks([path], 4000))
+    assert sum(len(chunk.data) > 5000 for chunk in chunks) == 2
+    assert [line for c in chunks for document in corpus.parse_documents(c) for line in document] == lines
+    assert [chunk.first_line for chunk in chunks[:3]] == [1, 2, 3]
