@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,7 +119,7 @@ class AlbertConfig:
             known["factorization"] = "word"
         if values.get("model_type") == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
             known.setdefault("always_project", True)
-        if from_huggingface and "hidden_act" in known:
+        if from_huggingface and isinstance(known.get("hidden_act"), str):
             known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
         return cls(**known)
 
@@ -168,12 +169,12 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{field.name} must be a number, not {value!r}")
-    if field.type is int and (value != int(value) or value < 1):
+    if field.type is int and (not isinstance(value, int) or value < 1):
         raise UserError(f"{field.name} must be a whole number of at least 1, not {value}")
     if field.name.endswith("_prob") and not 0 <= value < 1:
         raise UserError(f"{field.name} must be a probability below 1, not {value}")
-    if field.type is float and (value < 0 or value != value):
-        raise UserError(f"{field.name} must not be negative, not {value}")
+    if field.type is float and not (value >= 0 and math.isfinite(value)):
+        raise UserError(f"{field.name} must be finite and not negative, not {value}")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

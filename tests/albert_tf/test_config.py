@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import hypothesis
 import hypothesis.strategies as st
@@ -110,7 +111,14 @@ def test_any_valid_configuration_round_trips_and_no_other_exists(heads, head_siz
         ({"vocab_size": 2.5}, "vocab_size must be a whole number of at least 1, not 2.5"),
         ({"vocab_size": "30000"}, "vocab_size must be a number, not '30000'"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be a probability below 1, not 1.0"),
-        ({"layer_norm_eps": -1e-12}, "layer_norm_eps must not be negative"),
+        ({"num_hidden_layers": 2.0}, "num_hidden_layers must be a whole number of at least 1, not 2.0"),
+        ({"hidden_size": math.inf}, "hidden_size must be a whole number of at least 1, not inf"),
+        ({"hidden_size": math.nan}, "hidden_size must be a whole number of at least 1, not nan"),
+        ({"hidden_dropout_prob": math.nan}, "hidden_dropout_prob must be a probability below 1, not nan"),
+        ({"layer_norm_eps": -1e-12}, "layer_norm_eps must be finite and not negative"),
+        ({"layer_norm_eps": math.inf}, "layer_norm_eps must be finite and not negative, not inf"),
+        ({"initializer_range": math.nan}, "initializer_range must be finite and not negative, not nan"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act must be a str, not \['gelu'\]"),
         ({"hidden_act": "gleu"}, "hidden_act 'gleu' is none of gelu"),
         ({"sharing": "some"}, "sharing 'some' is none of all"),
         ({"always_project": 1}, "always_project must be a bool, not 1"),
@@ -121,9 +129,10 @@ def test_wrong_values_are_named(change, message, tmp_path):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         AlbertConfig().replace(**change)
     file = tmp_path / "albert_config.json"
-    file.write_text(json.dumps(AlbertConfig().to_dict() | change))
-    with pytest.raises(UserError, match=str(file)):
-        AlbertConfig.from_json(file)
+    for model_type in ({}, {"model_type": "albert"}):
+        file.write_text(json.dumps(AlbertConfig().to_dict() | change | model_type))
+        with pytest.raises(UserError, match=str(file)):
+            AlbertConfig.from_json(file)
 
 
 def test_other_architectures_and_broken_files_are_refused(tmp_path):
