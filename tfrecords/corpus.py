@@ -113,7 +113,7 @@ def _json_texts(chunk: Chunk, text_field: str) -> Iterator[str]:
         where = f"'{chunk.path}' line {number}"
         try:
             row = json.loads(line.decode("utf-8", "replace"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{where} is not JSON ({error}); give JSON lines, one object a line") from error
         if not isinstance(row, dict) or not isinstance(row.get(text_field), str):
             fields = ", ".join(map(repr, row)) if isinstance(row, dict) else f"a {type(row).__name__}"

@@ -42,6 +42,7 @@ class ExampleConfig:
         _check_choice("pair_task", self.pair_task, pairs.PAIR_TASKS)
         _check_choice("input_format", self.input_format, segments.INPUT_FORMATS)
         for name, low, high in (
+            ("seed", -(1 << 63), (1 << 63) - 1),
             ("max_seq_length", 8, 1 << 20),
             ("max_predictions_per_seq", 1, self.max_seq_length),
             ("masked_lm_prob", 0.0, 1.0),

@@ -44,12 +44,13 @@ def test_files_of_several_globs_come_once_and_sorted(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2 is not JSON"),
         ("a.jsonl", b'{"body": "x"}', "no text under 'text' .it has 'body'"),
         ("a.jsonl", b"[1]", "it has a list"),
         ("a.txt.gz", gzip.compress(b"x" * 9999, mtime=0)[:-9], "is damaged"),
         ("a.txt.gz", b"no gzip", "cannot read corpus file"),
     ],
-    ids=["half a line", "no field", "no object", "cut off", "no gzip"],
+    ids=["half a line", "nested too deep", "no field", "no object", "cut off", "no gzip"],
 )
 def test_bad_files_are_named_with_what_is_wrong(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)

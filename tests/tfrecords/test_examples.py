@@ -150,6 +150,7 @@ def test_copies_differ_and_documents_do_not_depend_on_their_batch():
         {"masked_lm_prob": 1.5},
         {"dupe_factor": 0},
         {"input_format": "full-sentences"},
+        {"seed": 99999999999999999999},
     ],
 )
 def test_wrong_settings_are_named(wrong):
