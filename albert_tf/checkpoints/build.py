@@ -40,7 +40,8 @@ def build(
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
     if not has("classifier/kernel"):
         return encoder
-    classes = len(tensors[sources["classifier/bias"].name])
+    # Of a damaged kernel too: `fill` then says what is wrong with it.
+    classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
     if architecture.endswith("ForTokenClassification"):
         return AlbertTokenClassifier(encoder, classes)
     if architecture.endswith("ForMultipleChoice"):

@@ -14,7 +14,7 @@ from tfrecords.errors import UserError
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
 OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "span/")
 OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
-# Heads made for one task: a model whose checkpoint has none keeps the values it was initialised with.
+# Heads made for one task: a model whose checkpoint has nothing of its head keeps the values it was initialised with.
 FRESH = OPTIONAL[3:]
 
 
@@ -64,7 +64,9 @@ def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray]
             checkpoint has, and heads for a task that only the model has, are listed in a warning instead.
     """
     variables = named_variables(model)
-    fresh = [name for name in variables if name.startswith(FRESH) and not _has(sources, tensors, name)]
+    fresh = [name for name in variables if name.startswith(FRESH)]
+    if any(name in sources and sources[name].name in tensors for name in fresh):
+        fresh = []
     wanted = {name: sources.get(name, Source(name)) for name in variables if name not in fresh}
     missing = [source.name for source in wanted.values() if source.name not in tensors]
     values = {name: _read(tensors[source.name], source) for name, source in wanted.items() if source.name in tensors}
@@ -82,10 +84,6 @@ def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray]
         logging.warning("not in '%s', keeping initial values: %s", where, ", ".join(fresh))
     for name, value in values.items():
         variables[name].assign(value)
-
-
-def _has(sources, tensors, name):
-    return name in sources and sources[name].name in tensors
 
 
 def _read(tensor, source):

@@ -138,6 +138,27 @@ def test_fine_tuned_models_pass_through_huggingface(name, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({}, r"missing: classifier\.bias"),
+        ({"classifier.bias": np.array(1, "float32")}, r"of another shape: classifier\.bias \(\), expected \(3,\)"),
+        (
+            {"classifier.bias": np.zeros(3, "float32"), "classifier.weight": np.zeros((0, 8), "float32")},
+            r"of another shape: classifier\.weight \(0, 8\), expected",
+        ),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_half_a_head_is_an_error(change, message, given, tmp_path):
+    save_huggingface(randomise(albert_tf.AlbertClassifier(AlbertEncoder(small()), 3)), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["classifier.bias"]
+    save_file(tensors | change, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=message):
+        load_huggingface(tmp_path, albert_tf.AlbertClassifier(AlbertEncoder(small()), 3) if given else None)
+
+
 def test_joint_span_head_passes_through_official(tmp_path):
     model = randomise(albert_tf.AlbertSpanPredictor(AlbertEncoder(small()), joint=True, start_top=2, end_top=2))
     save_official(model, tmp_path)
