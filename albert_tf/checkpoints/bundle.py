@@ -23,8 +23,12 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
         return str(path)
     if not path.is_dir():
         raise UserError(f"no TensorFlow checkpoint at '{path}': there is no '{path}.index'")
-    latest = tf.train.latest_checkpoint(str(path))
     found = sorted(str(index.with_suffix("")) for index in path.glob("*.index"))
+    try:
+        latest = tf.train.latest_checkpoint(str(path))
+    except ValueError:
+        # The file `checkpoint` is empty or no text; TensorFlow itself passes over other damage.
+        latest = None
     if latest in found:
         return latest
     if len(found) != 1:

@@ -202,6 +202,14 @@ def test_slots_and_counters_are_left_out(tmp_path):
     same(load_official(tmp_path), model)
 
 
+@pytest.mark.parametrize("state", [b"\xff\xfe", b"model_checkpoint_path: ", b"\x00" * 9, b""])
+def test_a_damaged_state_file_is_passed_over(state, tmp_path):
+    model = randomise(AlbertEncoder(small()))
+    save_official(model, tmp_path)
+    (tmp_path / "checkpoint").write_bytes(state)
+    same(load_official(tmp_path), model)
+
+
 def test_a_model_with_more_groups_starts_from_the_first_one(tmp_path, caplog):
     one = randomise(AlbertPretrainer(AlbertEncoder(small())))
     save_official(one, tmp_path)
