@@ -113,7 +113,8 @@ class AlbertConfig:
             elif key not in IGNORED_KEYS and not (from_huggingface and key.startswith("_")):
                 raise UserError(f"unknown configuration key '{key}'{_nearest(key, names)}")
         known = {key: value for key, value in values.items() if key in names}
-        if values.get("model_type") == "bert" or not known.keys() & {"embedding_size", "num_hidden_groups", "sharing"}:
+        says_albert = values.get("model_type") == "albert" or known.keys() & set(_ONLY_ALBERT)
+        if values.get("model_type") == "bert" or not says_albert:
             known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
         elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
             known["factorization"] = "word"
@@ -125,10 +126,13 @@ class AlbertConfig:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Self:
-        """Reads a configuration file; see `from_dict`. Errors name the file."""
+        """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged."""
         values = read_json(path)
         if not isinstance(values, dict):
             raise UserError(f"'{path}' holds no JSON object")
+        missing = [key for key in _SIZES if key not in values]
+        if missing:
+            raise UserError(f"'{path}' lacks {', '.join(missing)}")
         try:
             return cls.from_dict(values)
         except UserError as error:
@@ -151,6 +155,8 @@ class AlbertConfig:
         return dataclasses.replace(self, **changes)
 
 
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing")
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",

@@ -149,6 +149,18 @@ def test_other_architectures_and_broken_files_are_refused(tmp_path):
         AlbertConfig.from_json(tmp_path / "absent.json")
 
 
+def test_a_damaged_file_never_becomes_another_model(tmp_path):
+    file = tmp_path / "config.json"
+    for values in ({}, BERT, GOOGLE):
+        for lost in ("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            file.write_text(json.dumps({key: value for key, value in values.items() if key != lost}))
+            with pytest.raises(UserError, match=f"config.json' lacks .*{lost}"):
+                AlbertConfig.from_json(file)
+    albert = {key: value for key, value in GOOGLE.items() if key in BERT} | {"model_type": "albert"}
+    file.write_text(json.dumps(albert))
+    assert (AlbertConfig.from_json(file).sharing, AlbertConfig.from_json(file).embedding_size) == ("all", 128)
+
+
 def test_it_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         AlbertConfig().hidden_size = 8
