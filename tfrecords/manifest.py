@@ -19,9 +19,14 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     """Record files, sorted, that comma-separated globs or folders name.
 
     Where a folder's manifest puts the files found into both splits, only those of `split` are returned, so that
-    data/*.tfrecord never trains on what is held out. Raises UserError when there is none.
+    data/*.tfrecord never trains on what is held out. Raises UserError when there is none, and for a folder whose
+    manifest has none of `split`: only files named as files are read for either purpose.
     """
-    paths = sorted({path for pattern in _patterns(patterns) for path in _matches(pattern)})
+    patterns = _patterns(patterns)
+    for folder in filter(Path.is_dir, map(Path, patterns)):
+        if _split_names(folder, split) == set():
+            raise UserError(f"'{folder}' holds no {split} records; build it with another --held_out_fraction")
+    paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
     of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
     present = {path for path in paths if of_split[path.parent] is None or path.name in of_split[path.parent]}

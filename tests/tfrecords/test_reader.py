@@ -156,6 +156,13 @@ class TestChoiceOfFiles:
         # Named outright, a file is what was asked for.
         assert find_records(f"{folder}/eval-*", "train") == find_records(folder, "eval")
 
+    def test_a_folder_without_held_out_records_is_not_evaluated_on(self, build):
+        folder = build(held_out_fraction=0)
+        for patterns in (folder, f"{build()},{folder}"):
+            with pytest.raises(UserError, match=f"'{folder}' holds no eval records.*--held_out_fraction"):
+                read_examples(patterns, 4, False)
+        assert find_records(f"{folder}/train-*", "eval") == find_records(folder, "train")
+
     def test_two_folders_of_one_kind(self, build):
         total = sum(read_manifest(build(seed=s))["splits"]["eval"]["examples"] for s in (1, 2))
         both = batches(f"{build(seed=1)},{build(seed=2)}", training=False)
