@@ -125,11 +125,18 @@ class AlbertConfig:
         return cls(**known)
 
     @classmethod
-    def from_json(cls, path: str | os.PathLike) -> Self:
-        """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged."""
+    def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
+        """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged.
+
+        Args:
+            path: the file.
+            model_type: "albert" or "bert" where the file is known to be HuggingFace's; what it says itself goes first.
+        """
         values = read_json(path)
         if not isinstance(values, dict):
             raise UserError(f"'{path}' holds no JSON object")
+        if model_type is not None:
+            values.setdefault("model_type", model_type)
         missing = [key for key in _SIZES if key not in values]
         if missing:
             raise UserError(f"'{path}' lacks {', '.join(missing)}")

@@ -49,8 +49,11 @@ def load_huggingface(path: str | os.PathLike, model=None):
     file = path / "model.safetensors" if path.is_dir() else path
     tensors = _read(file)
     values = read_json(file.parent / "config.json") if model is None else {}
-    config = AlbertConfig.from_json(file.parent / "config.json") if model is None else encoder_of(model).config
     is_bert = mentions(tensors, "encoder.layer.")
+    if model is None:
+        config = AlbertConfig.from_json(file.parent / "config.json", "bert" if is_bert else "albert")
+    else:
+        config = encoder_of(model).config
     sources = _sources(config, is_bert, _prefix(tensors, "bert." if is_bert else "albert."))
     _drop_copies(tensors, sources, is_bert)
     if model is None:

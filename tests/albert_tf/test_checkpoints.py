@@ -321,6 +321,18 @@ def test_headless_encoders_without_prefix_and_tied_copies(tmp_path):
     np.testing.assert_array_equal(encoder(FEATURES)["sequence_output"], whole.encoder(FEATURES)["sequence_output"])
 
 
+@pytest.mark.parametrize(
+    "change", [{"embedding_size": 8, "always_project": True}, {"embedding_size": 8, "sharing": "none"}]
+)
+def test_a_huggingface_file_needs_no_word_of_its_origin(change, tmp_path):
+    config = small(hidden_act="gelu_erf", **change)
+    save_huggingface(AlbertEncoder(config), tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    del values["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    assert load_huggingface(tmp_path).config == config
+
+
 @pytest.mark.parametrize("case", ["bert", "albert_groups2"])
 def test_layer_norms_by_their_old_names(case, tmp_path):
     folder = shutil.copytree(GOLD / "huggingface" / case, tmp_path / "case")
