@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.checkpoints.reason import reason
 from tfrecords.errors import UserError
 
 # Optimizer slots and counters of training checkpoints; no model keeps them.
@@ -43,8 +44,7 @@ def read_tensors(prefix: str) -> dict[str, np.ndarray]:
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
         return {name: reader.get_tensor(name) for name in names}
     except (tf.errors.OpError, ValueError, LookupError, RuntimeError) as error:
-        message = str(error).splitlines()[0]
-        raise UserError(f"cannot read the TensorFlow checkpoint '{prefix}': {message}") from error
+        raise UserError(f"cannot read the TensorFlow checkpoint '{prefix}': {reason(error)}") from error
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:

@@ -8,6 +8,7 @@ import keras
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
+from albert_tf.checkpoints.reason import reason
 from tfrecords.errors import UserError
 from tfrecords.files import replacing
 
@@ -79,7 +80,7 @@ def load_keras(path: str | os.PathLike) -> keras.Model:
         model = keras.saving.load_model(file, compile=False)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
-        raise UserError(f"cannot read '{file}' as a Keras model: {str(error).splitlines()[0]}") from error
+        raise UserError(f"cannot read '{file}' as a Keras model: {reason(error)}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     return model

@@ -7,6 +7,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.build import build
+from albert_tf.checkpoints.reason import reason
 from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
 from tfrecords.errors import UserError
@@ -73,7 +74,7 @@ def _backbone(preset):
         try:
             preset = keras_hub.models.Backbone.from_preset(str(preset))
         except Exception as error:
-            raise UserError(f"keras-hub cannot load the preset '{preset}': {str(error).splitlines()[0]}") from error
+            raise UserError(f"keras-hub cannot load the preset '{preset}': {reason(error)}") from error
     backbone = getattr(preset, "backbone", preset)
     if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
         raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")

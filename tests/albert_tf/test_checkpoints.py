@@ -24,6 +24,7 @@ from albert_tf.checkpoints import (
     save_official,
 )
 from albert_tf.checkpoints.bundle import read_tensors, write_tensors
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.official_names import sources_for
 from albert_tf.checkpoints.variables import named_variables
 from tfrecords.errors import UserError
@@ -300,6 +301,20 @@ def test_damaged_safetensors(size, tmp_path):
     file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(UserError, match="as safetensors"):
         load_huggingface(folder)
+
+
+def test_errors_without_text_are_named_by_their_kind(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError
+
+    prefix = save_official(AlbertEncoder(small()), tmp_path)
+    (tmp_path / "model.keras").touch()
+    monkeypatch.setattr(tf.train, "load_checkpoint", fail)
+    monkeypatch.setattr(keras.saving, "load_model", fail)
+    monkeypatch.setattr(keras_hub.models.Backbone, "from_preset", fail)
+    for load, path in ((load_official, prefix), (load_keras, tmp_path), (load_keras_hub, tmp_path)):
+        with pytest.raises(UserError, match=r"RuntimeError$"):
+            load(path)
 
 
 def test_headless_encoders_without_prefix_and_tied_copies(tmp_path):
