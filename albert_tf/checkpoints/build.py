@@ -42,7 +42,7 @@ def build(
         return encoder
     # Of a damaged kernel too: `fill` then says what is wrong with it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
-    if architecture.endswith("ForTokenClassification"):
+    if architecture.endswith("ForTokenClassification") or not (architecture or has("pooler/kernel")):
         return AlbertTokenClassifier(encoder, classes)
     if architecture.endswith("ForMultipleChoice"):
         return AlbertMultipleChoice(encoder)

@@ -5,6 +5,7 @@ from keras import ops
 
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
+from tfrecords.errors import UserError
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
@@ -33,9 +34,17 @@ class EncoderModel(keras.Model):
 
 
 class DenseHeadModel(EncoderModel):
-    """Dropout, then one dense layer, on what `vectors` takes from the encoder."""
+    """Dropout, then one dense layer, on what `vectors` takes from the encoder.
+
+    Raises:
+        UserError: the encoder lacks the pooler that the model needs.
+    """
+
+    needs_pooler = True
 
     def __init__(self, encoder: AlbertEncoder, units: int, dropout: float = 0.1, **kwargs):
+        if self.needs_pooler and encoder.pooler is None:
+            raise UserError(f"{type(self).__name__} needs an encoder with a pooler")
         super().__init__(encoder, **kwargs)
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = dense(encoder.config, units, dtype=self.dtype_policy, name="head")

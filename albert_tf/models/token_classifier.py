@@ -13,6 +13,8 @@ class AlbertTokenClassifier(DenseHeadModel):
     Give `fit` a sample weight [batch, sequence] that is 0 at padding.
     """
 
+    needs_pooler = False
+
     def __init__(self, encoder: AlbertEncoder, num_classes: int, dropout: float = 0.1, **kwargs):
         super().__init__(encoder, num_classes, dropout, **kwargs)
         self.num_classes = num_classes

@@ -139,6 +139,12 @@ def test_fine_tuned_models_pass_through_huggingface(name, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_head_on_an_encoder_without_pooler_is_for_tokens(tmp_path):
+    model = randomise(albert_tf.AlbertTokenClassifier(AlbertEncoder(small(), pooler=False), 4))
+    save_official(model, tmp_path)
+    same(load_official(tmp_path), model)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -136,6 +136,9 @@ def test_unknown_choices_are_named():
         albert_tf.AlbertPretrainer(encoder, pair_task="order")
     with pytest.raises(UserError, match="needs an encoder with a pooler"):
         albert_tf.AlbertPretrainer(AlbertEncoder(small(), pooler=False))
+    for name in ("classifier", "regressor", "multiple choice"):
+        with pytest.raises(UserError, match="needs an encoder with a pooler"):
+            make(name, AlbertEncoder(small(), pooler=False))
     with pytest.raises(UserError, match="pooling 'max'"):
         albert_tf.AlbertSentenceEmbedder(encoder, pooling="max")
     with pytest.raises(UserError, match="walk 'spiral'"):
