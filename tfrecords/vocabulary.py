@@ -12,6 +12,10 @@ from tfrecords.normalization import albert_normalizer, with_albert_normalization
 # google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").
 CONTROL_PIECES = ["[CLS]", "[SEP]", "[MASK]"]
 USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
+# SentencePiece leaves out lines of more bytes. Allowing longer ones would take memory for them as wholes.
+_MOST_BYTES = 4192
+# 1048 characters have at most that. Cut at white space, inside a word only where it alone is longer.
+_PARTS = re.compile(r"\S.{0,1047}(?!\S)|\S{1,1048}", re.DOTALL)
 
 
 def train_tokenizer(
@@ -30,7 +34,7 @@ def train_tokenizer(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=map(normalizer.normalize, lines),
+            sentence_iterator=(part for line in lines for part in _cut(normalizer.normalize(line))),
             model_writer=model,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
@@ -51,6 +55,10 @@ def train_tokenizer(
     except RuntimeError as error:
         raise _impossible_size(error, vocab_size) from error
     return with_albert_normalization(model.getvalue(), lower_case)
+
+
+def _cut(line: str) -> list[str]:
+    return [line] if len(line.encode()) <= _MOST_BYTES else _PARTS.findall(line)
 
 
 def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:

@@ -3,7 +3,10 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tfrecords import vocabulary
 from tfrecords.errors import UserError
 from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
 
@@ -30,3 +33,22 @@ def test_without_the_hard_limit_the_text_decides():
 def test_more_characters_than_pieces():
     with pytest.raises(UserError, match=r"--vocab_size=32 has no room for the corpus's \d+ characters"):
         size(vocab_size=32)
+
+
+def test_long_lines_are_trained_on_too():
+    long = " ".join(LINES * 5)
+    assert len(long) > 4500
+    pieces = vocabulary_listing(train_tokenizer([*LINES, long + " quagga" * 50], vocab_size=60, hard_vocab_limit=False))
+    assert "quagga" in pieces
+    assert "the" in vocabulary_listing(train_tokenizer([long] * 3, vocab_size=50, hard_vocab_limit=False))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.text("aé中😀", min_size=1, max_size=3), st.integers(1, 2500)), max_size=9), st.booleans())
+def test_a_cut_line_loses_nothing(words, spaces):
+    line = (" " if spaces else "").join(word * times for word, times in words)
+    parts = vocabulary._cut(line)
+    assert "".join(parts).replace(" ", "") == line.replace(" ", "")
+    assert all(len(part.encode()) <= 4192 for part in parts)
+    longest = max((len(word) for word in line.split(" ")), default=0)
+    assert longest > 1000 or " ".join(parts) == line
