@@ -7,6 +7,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense, initializer
 from albert_tf.layers.explicit_dropout import dropout
 from albert_tf.layers.layer_norm import LayerNorm
+from tfrecords.errors import UserError
 
 
 class Embeddings(keras.layers.Layer):
@@ -44,13 +45,18 @@ class Embeddings(keras.layers.Layer):
         Returns:
             The normalised sum [batch, sequence, embedding_size] (hidden_size where only words are factorised), and
             the encoder's input [batch, sequence, hidden_size].
+
+        Raises:
+            UserError: the sequence is longer than the positions (where its length is known when the graph is built).
         """
         words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
         word_only = self.config.factorization == "word"
         if word_only and self.projection is not None:
             words = self.projection(words)
         if position_ids is None:
-            positions = self.position_embeddings[: ops.shape(input_ids)[1]]
+            length = ops.shape(input_ids)[1]
+            self._check_length(length)
+            positions = self.position_embeddings[:length]
         else:
             positions = ops.take(self.position_embeddings, position_ids, axis=0)
         if segment_ids is None:
@@ -61,3 +67,11 @@ class Embeddings(keras.layers.Layer):
         if word_only or self.projection is None:
             return normalised, dropped
         return normalised, self.projection(dropped)
+
+    def _check_length(self, length):
+        limit = self.config.max_position_embeddings
+        if isinstance(length, int) and length > limit:
+            error = UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}; cut it")
+            # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+            error._keras_call_info_injected = True
+            raise error
