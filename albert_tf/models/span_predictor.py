@@ -7,7 +7,7 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import JointSpanHead
 from albert_tf.models.encoder_model import EncoderModel, variables_of
-from albert_tf.models.span_search import top_spans
+from albert_tf.models.span_search import at_most, top_spans
 
 IMPOSSIBLE = -1e30
 
@@ -68,7 +68,8 @@ class AlbertSpanPredictor(EncoderModel):
         Returns:
             dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
             the labelled start and only where there is one; answerable_logits [batch] with `joint`, above 0 where an
-            answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them.
+            answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them
+            or, in a short sequence, as many as there are.
         """
         hidden = self.encoder(features, training=training)["sequence_output"]
         mask = ops.cast(_p_mask(features), "float32")
@@ -97,7 +98,8 @@ class AlbertSpanPredictor(EncoderModel):
         return outputs | {"spans": self._search(outputs, lambda starts: self.head.end_logits(hidden, starts), mask)}
 
     def _search(self, outputs, end_logits, mask):
-        start_top, start_index = ops.top_k(outputs["start_log_probs"], k=self.start_top)
+        scores = outputs["start_log_probs"]
+        start_top, start_index = ops.top_k(scores, k=at_most(self.start_top, ops.shape(scores)[1]))
         ends = _log_probs(end_logits(start_index), mask[:, None])
         return top_spans(start_top, start_index, ends, self.start_top * self.end_top, self.max_answer_length)
 

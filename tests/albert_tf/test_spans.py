@@ -4,6 +4,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertSpanPredictor
 from albert_tf.models.span_search import top_spans
@@ -86,3 +87,17 @@ def test_joint_loss_by_hand():
     impossible = np.mean([np.log1p(np.exp(logits[0])), np.log1p(np.exp(-logits[1]))])
     loss = model.compute_loss(x=features, y_pred=outputs)
     np.testing.assert_allclose(loss, (start + end) / 2 + impossible / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_sequence_shorter_than_start_top(joint):
+    model = AlbertSpanPredictor(AlbertEncoder(CONFIG), joint=joint)
+    short = {name: values[:, :4] for name, values in row(p_mask=np.zeros((2, LENGTH), "int32")).items()}
+    eager = model(short)["spans"]
+    assert eager["score"].shape == (2, 16) and sum(np.asarray(eager["score"][0]) > -1e29) == 10
+    signature = {name: tf.TensorSpec([None, None], values.dtype) for name, values in short.items()}
+    graph = tf.function(model, input_signature=[signature])
+    for features, count in ((short, 16), (row(p_mask=np.zeros((2, LENGTH), "int32")), 25)):
+        spans = graph(features)["spans"]
+        assert spans["score"].shape == (2, count)
+        np.testing.assert_allclose(spans["score"], model(features)["spans"]["score"], rtol=1e-5)
