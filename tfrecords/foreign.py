@@ -12,6 +12,7 @@ _WIDTHS = {
     "max_seq_length": ("input_ids", "input_mask", "segment_ids"),
     "max_predictions_per_seq": ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
 }
+_CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build it anew"
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
@@ -52,15 +53,20 @@ def _compression(path: Path) -> str:
 
 
 def _count_records(path: Path) -> int:
-    """Walks over the frames of the file without reading what is in them."""
-    if _compression(path):
-        return sum(1 for _ in tf.data.TFRecordDataset(str(path), "GZIP"))
+    """Walks over the frames of the file, where it is not compressed without reading what is in them."""
     count, size = 0, path.stat().st_size
+    if _compression(path):
+        try:
+            for _ in tf.data.TFRecordDataset(str(path), "GZIP"):
+                count += 1
+        except tf.errors.OpError as error:
+            raise UserError(_CUT_OFF.format(path, count)) from error
+        return count
     with open(path, "rb") as file:
         while header := file.read(8):
             end = file.tell() + 4 + struct.unpack("<Q", header.ljust(8, b"\0"))[0] + 4
             if len(header) < 8 or end > size:
-                raise UserError(f"'{path}' is cut off after {count} records; copy it again or build it anew")
+                raise UserError(_CUT_OFF.format(path, count))
             file.seek(end)
             count += 1
     return count

@@ -224,7 +224,15 @@ class TestForeignRecords:
         assert_same(batches(str(tmp_path), training=False), batches(str(build()), training=False))
         path = tmp_path / "a.tfrecord"
         path.write_bytes(path.read_bytes()[:-3])
-        with pytest.raises(UserError, match="cut off after"):
+        with pytest.raises(UserError, match=r"cut off or damaged after \d\d+ records"):
+            read_examples(str(tmp_path), 4, True)
+
+    def test_gzipped_without_a_manifest(self, build, tmp_path):
+        shutil.copy(build(gzip=True) / "eval-00000-of-00001.tfrecord.gz", tmp_path / "a.tfrecord.gz")
+        assert_same(batches(str(tmp_path), training=False), batches(str(build()), training=False))
+        path = tmp_path / "a.tfrecord.gz"
+        path.write_bytes(path.read_bytes()[:-5000])
+        with pytest.raises(UserError, match=r"cut off or damaged after \d\d+ records"):
             read_examples(str(tmp_path), 4, True)
 
     def test_records_of_google_research_albert(self, shared):
