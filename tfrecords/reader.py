@@ -55,10 +55,11 @@ def read_examples(
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
-    if batch_size < 1 or not 0 <= worker < num_workers or skip_batches < 0:
+    if min(batch_size, shuffle_window, examples_per_row) < 1 or not 0 <= worker < num_workers or skip_batches < 0:
         raise UserError(
-            f"batch_size {batch_size}, worker {worker} of {num_workers}, skip_batches {skip_batches}: "
-            "batch_size must be above 0, worker below num_workers, skip_batches not below 0"
+            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
+            f"worker {worker} of {num_workers}, skip_batches {skip_batches}: the first three must be above 0, "
+            "worker below num_workers, skip_batches not below 0"
         )
     split = "train" if training else "eval"
     paths = find_records(patterns, split)

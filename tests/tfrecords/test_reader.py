@@ -212,7 +212,10 @@ class TestBadRecords:
             with pytest.raises(UserError, match=name):
                 read_examples(str(tmp_path / f"{name}.tfrecord"), 4, True)
 
-    @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}])
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}, {"examples_per_row": 0}, {"shuffle_window": 0}],
+    )
     def test_wrong_numbers(self, build, wrong):
         with pytest.raises(UserError, match=next(iter(wrong))):
             read_examples(str(build()), **({"batch_size": 4, "training": True} | wrong))
