@@ -20,7 +20,8 @@ class SentencePieceInGraph(tf.Module):
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
         table = tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)
-        ids = self._tokenizer.tokenize(texts)
+        # SentencePiece's own reading of bytes that are not UTF-8 differs from Python's.
+        ids = self._tokenizer.tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8"))
         return ids.with_flat_values(tf.gather(table, ids.flat_values)).merge_dims(1, 2)
 
 
@@ -32,7 +33,9 @@ class WordPieceInGraph(tf.Module):
     def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
         super().__init__()
         self._pages, self._rows, self._expansions = pages, rows, expansions
-        initializer = tf.lookup.KeyValueTensorInitializer(pieces, list(range(len(pieces))), tf.string, tf.int64)
+        # The table takes no key twice; of equal lines the last counts.
+        ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(initializer, unk_id)
         self._unknown = pieces[unk_id]
         self._tokenizer = text.WordpieceTokenizer(

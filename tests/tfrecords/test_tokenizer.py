@@ -40,6 +40,11 @@ texts = st.text(
 )
 
 
+# Most of it no UTF-8.
+no_utf8 = st.sampled_from([b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xe4\xb8", b"the", b" ", b"\xc3\xa9"])
+raw_bytes = st.lists(no_utf8).map(b"".join) | st.binary(max_size=20)
+
+
 def ids_of(tokenizer, batch):
     ids, splits = tokenizer.encode_batch(batch)
     assert ids.dtype == np.int32
@@ -74,6 +79,11 @@ class TestSentencePiece:
     @settings(max_examples=60, deadline=None)
     @given(st.lists(texts, max_size=4))
     def test_graph_gives_the_same_ids(self, tokenizer, batch):
+        assert_twins(tokenizer, batch)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(raw_bytes, max_size=4))
+    def test_graph_reads_bytes_that_are_not_utf8_as_python(self, tokenizer, batch):
         assert_twins(tokenizer, batch)
 
     def test_graph_gives_the_same_ids_on_hard_texts(self, tokenizer):
@@ -160,6 +170,11 @@ class TestWordPiece:
     def test_graph_gives_the_same_ids(self, small_wordpiece, batch):
         assert_twins(small_wordpiece, batch)
 
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(raw_bytes, max_size=4))
+    def test_graph_reads_bytes_that_are_not_utf8_as_python(self, small_wordpiece, batch):
+        assert_twins(small_wordpiece, batch)
+
     def test_graph_gives_the_same_ids_on_hard_texts(self, small_wordpiece):
         assert_twins(small_wordpiece, HARD_TEXTS)
 
@@ -183,6 +198,11 @@ class TestWordPiece:
         assert len(tokenizer.encode("x" * 200)) == 200
         assert tokenizer.encode("x" * 201) == [tokenizer.unk_id]
         assert_twins(tokenizer, ["é" * 200 + " x", "中" * 300, "x" * 200, "x" * 201])
+
+    def test_of_equal_lines_the_last_counts(self):
+        tokenizer = wordpiece("the", "a", "the")
+        assert tokenizer.encode("the a") == [7, 6]
+        assert_twins(tokenizer, ["the a"])
 
     def test_cased(self):
         tokenizer = wordpiece("Hé", "he", lower_case=False)
@@ -243,7 +263,8 @@ def assert_twins(tokenizer, batch):
         tokenizer._twin_for_tests = tokenizer.in_graph()
     ragged = tokenizer._twin_for_tests(tf.constant(batch, tf.string))
     assert ragged.dtype == tf.int32
-    assert ragged.to_list() == ids_of(tokenizer, batch)
+    texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in batch]
+    assert ragged.to_list() == ids_of(tokenizer, texts)
 
 
 def graph_function(twin):
