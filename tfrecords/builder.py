@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from tfrecords import corpus, files, runners
 from tfrecords.errors import UserError
-from tfrecords.manifest import MANIFEST, PARTS, SPLITS
+from tfrecords.manifest import MANIFEST, PARTS, SPLITS, read_folder
 from tfrecords.progress import progress_bar
 from tfrecords.tokenizer import Tokenizer
 from tfrecords.writer import BuildConfig, ChunkBuilder, part_path
@@ -44,7 +44,7 @@ def build(
         _refuse_or_clear(folder, standing, description, overwrite)
     parts = folder / PARTS
     if (folder / MANIFEST).exists():
-        manifest = files.read_json(folder / MANIFEST)
+        manifest = read_folder(folder)
         if _is_whole(folder, manifest):
             shutil.rmtree(parts, ignore_errors=True)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
@@ -96,7 +96,7 @@ def _describe(paths: list[Path], tokenizer: Tokenizer, config: BuildConfig) -> d
 def _standing_description(folder: Path) -> dict[str, Any] | None:
     """The description of what is in the folder already, finished or not."""
     if (folder / MANIFEST).exists():
-        manifest = files.read_json(folder / MANIFEST)
+        manifest = read_folder(folder)
         return {key: value for key, value in manifest.items() if key != "splits"}
     if (folder / PARTS / _RUN).exists():
         return files.read_json(folder / PARTS / _RUN)
@@ -105,8 +105,8 @@ def _standing_description(folder: Path) -> dict[str, Any] | None:
 
 def _refuse_or_clear(folder: Path, standing: dict, wanted: dict, overwrite: bool) -> None:
     if not overwrite:
-        name = next(key for key in wanted if standing.get(key) != wanted[key])
-        change = f"{name} {standing.get(name)!r}, now {wanted[name]!r}" if name != "inputs" else "another corpus"
+        name = next(key for key in wanted | standing if standing.get(key, ...) != wanted.get(key, ...))
+        change = f"{name} {standing.get(name)!r}, now {wanted.get(name)!r}" if name != "inputs" else "another corpus"
         raise UserError(f"'{folder}' holds records built with {change}; give another --output_dir, or --overwrite")
     # The manifest first: without it nobody trusts the rest.
     (folder / MANIFEST).unlink(missing_ok=True)

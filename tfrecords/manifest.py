@@ -60,7 +60,7 @@ def check_files(paths: list[Path], split: str) -> int:
     """
     listed = {}
     for folder in {path.parent for path in paths}:
-        splits = _read(folder)["splits"]
+        splits = read_folder(folder)["splits"]
         listed |= {folder / file["name"]: file for files_of in splits.values() for file in files_of["files"]}
         for file in splits[split]["files"]:
             if not (folder / file["name"]).exists():
@@ -81,8 +81,7 @@ def _split_names(folder: Path, split: str) -> set[str] | None:
     """Names of the split's files by the folder's manifest; None without one."""
     if not (folder / MANIFEST).exists():
         return None
-    manifest = files.read_json(folder / MANIFEST)
-    return {file["name"] for file in manifest["splits"][split]["files"]}
+    return {file["name"] for file in read_folder(folder)["splits"][split]["files"]}
 
 
 def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
     for pattern in _patterns(patterns_or_dir):
         path = Path(pattern)
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
-    manifests = [_read(folder) for folder in sorted(folders)]
+    manifests = [read_folder(folder) for folder in sorted(folders)]
     for folder, manifest in zip(sorted(folders), manifests):
         for key in _SAME:
             if manifest.get(key) != manifests[0].get(key):
@@ -115,12 +114,19 @@ _SAME = (
 )
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def read_folder(folder: Path) -> dict[str, Any]:
+    """The manifest in this folder. Raises UserError when there is none, or when it is something else."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"
         raise UserError(f"'{folder}' has no {MANIFEST}; {mend}: python -m tfrecords.create_pretraining_data")
     manifest = files.read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or "splits" not in manifest:
-        raise UserError(f"'{folder / MANIFEST}' is not a manifest of records; build the folder anew")
+    try:
+        splits = [manifest["splits"][split] for split in SPLITS]
+        whole = all(isinstance(split[key], int) for split in splits for key in ("documents", "examples"))
+        whole &= all({"name", "examples", "bytes"} <= file.keys() for split in splits for file in split["files"])
+    except (TypeError, KeyError, AttributeError):
+        whole = False
+    if not whole:
+        raise UserError(f"'{folder / MANIFEST}' is not a manifest of records; remove it and build the folder anew")
     return manifest

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfrecords import builder, corpus, files
 from tfrecords.errors import UserError
 from tfrecords.examples import ExampleConfig
+from tfrecords.reader import read_examples
 from tfrecords.tokenizer import load_tokenizer
 from tfrecords.writer import BuildConfig, ChunkBuilder, held_out
 
@@ -145,6 +146,29 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
     os.utime(corpus_file, ns=(1, 1))
     with pytest.raises(UserError, match="another corpus"):
         build(seed=2)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda manifest: [], "is not a manifest of records"),
+        (lambda manifest: {"splits": {}}, "is not a manifest of records"),
+        (lambda manifest: {"name": "web app", "splits": "none"}, "is not a manifest of records"),
+        (lambda manifest: manifest["splits"]["eval"].update(files=["a"]) or manifest, "is not a manifest of records"),
+        (lambda manifest: manifest | {"of_another_version": 1}, "of_another_version 1, now None"),
+    ],
+    ids=["list", "no splits", "of another program", "no files", "one key more"],
+)
+def test_a_damaged_or_foreign_manifest_is_named(build, corpus_file, tokenizer, tmp_path, damage, message):
+    shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
+    files.write_json(tmp_path / "manifest.json", damage(files.read_json(tmp_path / "manifest.json")))
+    config = BuildConfig(SMALL_CHUNKS.examples, split_sentences=True)
+    with pytest.raises(UserError, match=message):
+        builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
+    if "not a manifest" in message:
+        for patterns in (tmp_path, f"{tmp_path}/*.tfrecord"):
+            with pytest.raises(UserError, match=message):
+                read_examples(patterns, 4, training=True)
 
 
 def test_gzip_holds_the_same_records(build):
