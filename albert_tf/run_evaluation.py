@@ -18,6 +18,7 @@ class EvaluationSettings:
     train_data: str = setting(help="file pattern of training records, for the most frequent answers")
     eval_data: str = setting(help="file pattern of held-out records")
     batch_size: int = setting(64, help="examples a batch")
+    max_eval_steps: int = setting(0, help="batches to evaluate, from the first records on; 0 for all")
     output: str = setting("", help="JSON file for the figures")
 
 
@@ -31,8 +32,10 @@ def main() -> None:
     if settings.output:
         files.make_output_dir(Path(settings.output).parent)
     figures = {
-        "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size),
-        "baseline": evaluation.trivial_baselines(settings.train_data, settings.eval_data, settings.batch_size),
+        "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size, settings.max_eval_steps),
+        "baseline": evaluation.trivial_baselines(
+            settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
+        ),
     }
     for name, trivial in figures["baseline"].items():
         print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {trivial:7.2%}")

@@ -12,6 +12,7 @@ from scripts.cut_corpus import has_few_documents
 from scripts.server import check_port, free_port, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
+from tfrecords.corpus import find_files
 from tfrecords.errors import UserError
 from tfrecords.files import make_output_dir
 
@@ -60,7 +61,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
         + [
             "--max_seq_length=64",
             "--max_predictions_per_seq=10",
-            "--dupe_factor=20",
+            f"--dupe_factor={_passes(corpus)}",
             "--held_out_fraction=0.1",
             "--seed=1",
         ],
@@ -91,6 +92,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
             train,
             held_out,
             f"--output={work}/evaluation.json",
+            "--max_eval_steps=100",
         ],
     )
     for inputs in MODELS:
@@ -123,6 +125,12 @@ def _corpus(arguments: argparse.Namespace, road: Road) -> str:
     command = [*python, "scripts.cut_corpus", pattern, str(corpus)]
     road.stage("0. Cut the corpus's few documents, so that parts can be held out", corpus, command)
     return str(corpus)
+
+
+def _passes(corpus: str) -> int:
+    """Passes over the text, each with other cuts: twenty for a small corpus, one for a large."""
+    size = sum(path.stat().st_size for path in find_files(corpus))
+    return max(1, min(20, 10_000_000 // max(size, 1)))
 
 
 def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:

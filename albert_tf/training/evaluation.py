@@ -8,11 +8,14 @@ from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
 
 
-def trivial_baselines(train_data: str, eval_data: str, batch_size: int = 64, max_train_batches: int = 1000) -> dict:
+def trivial_baselines(
+    train_data: str, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0, max_train_batches: int = 1000
+) -> dict:
     """Accuracy on `eval_data` of always giving the most frequent answer of `train_data`.
 
     Args:
         train_data, eval_data: file patterns of pre-training records.
+        max_eval_steps: batches of `eval_data` to look at; 0 for all.
         max_train_batches: batches read to find the most frequent answers.
 
     Returns:
@@ -22,7 +25,7 @@ def trivial_baselines(train_data: str, eval_data: str, batch_size: int = 64, max
     manifest = read_manifest(train_data)
     train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
     train_tokens, train_labels = _answers(read_examples(train_data, batch_size, training=True).take(train_batches))
-    eval_tokens, eval_labels = _answers(read_examples(eval_data, batch_size, training=False))
+    eval_tokens, eval_labels = _answers(read_examples(eval_data, batch_size, training=False).take(max_eval_steps or -1))
     baselines = {"masked_lm_accuracy": float(np.mean(eval_tokens == np.bincount(train_tokens).argmax()))}
     if manifest["pair_task"] != "none":
         name = "next_sentence_accuracy" if manifest["pair_task"] == "nsp" else "sentence_order_accuracy"
@@ -39,8 +42,8 @@ def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(tokens), np.concatenate(labels)
 
 
-def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64) -> dict[str, float]:
-    """Loss and accuracies of a pre-trainer over one pass of `eval_data`.
+def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0) -> dict[str, float]:
+    """Loss and accuracies of a pre-trainer over one pass of `eval_data`, or its first `max_eval_steps` batches.
 
     Raises:
         UserError: for records of another vocabulary, or longer ones than the model takes.
@@ -52,4 +55,4 @@ def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64) -> dict[s
         raise UserError(f"the records are {length} tokens long, the model takes {config.max_position_embeddings}")
     if not model.compiled:
         model.compile(jit_compile=False)
-    return model.evaluate(dataset, return_dict=True, verbose=0)
+    return model.evaluate(dataset.take(max_eval_steps or -1), return_dict=True, verbose=0)

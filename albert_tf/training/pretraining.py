@@ -37,6 +37,7 @@ class PretrainingSettings:
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
     train_batch_size: int = setting(4096, help="examples a step")
     eval_batch_size: int = setting(64, help="examples a batch of the evaluation")
+    max_eval_steps: int = setting(100, help="batches of an evaluation, from the first records on; 0 for all")
     num_train_steps: int = setting(125_000, help="steps in all; the rate has decayed to zero there")
     num_warmup_steps: int = setting(3_125, help="steps of linear warm-up")
     save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation")
@@ -71,6 +72,7 @@ def pretrain(settings: PretrainingSettings) -> Path:
     if settings.eval_data:
         same = {key: manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
         held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False, expected=same)
+        held_out = held_out.take(settings.max_eval_steps or -1)
     output_dir = files.make_output_dir(settings.output_dir)
     _claim(output_dir, settings, config, manifest)
     keras.utils.set_random_seed(settings.seed)

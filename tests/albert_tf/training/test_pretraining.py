@@ -125,6 +125,10 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     assert baselines["masked_lm_accuracy"] in {np.mean(tokens == token) for token in set(tokens)}
     assert baselines["sentence_order_accuracy"] in {labels.mean(), 1 - labels.mean()}
 
+    first = trivial_baselines(str(tiny_data), str(tiny_data), batch_size=16, max_eval_steps=1)
+    labels = batches[0]["next_sentence_labels"]
+    assert first["sentence_order_accuracy"] in {labels.mean(), 1 - labels.mean()}
+
     figures = evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), batch_size=7)
     assert figures["loss"] == pytest.approx(
         evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), 64)["loss"], rel=1e-3
