@@ -65,6 +65,8 @@ def read_examples(
     paths = find_records(patterns, split)
     manifest, total = describe_records(paths, split)
     _check_expected(manifest, expected or {}, paths[0].parent)
+    if examples_per_row > 1 and manifest.get("pad_id", 0) != 0:
+        raise UserError(f"packing needs [PAD] to be id 0; '{paths[0].parent}' has {manifest['pad_id']}: do not pack it")
 
     def read(names: tf.Tensor) -> tf.data.Dataset:
         return _read_files(names, manifest["max_seq_length"], examples_per_row)
