@@ -28,7 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output_dir", type=Path, default=DEFAULT_OUTPUT_DIR, help="where everything goes")
     parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
-    parser.add_argument("--steps", type=int, default=2500, help="training steps; fewer for a quicker look")
+    parser.add_argument("--steps", type=int, default=3000, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
     arguments = parser.parse_args()
@@ -79,7 +79,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
             "--jit_compile",
         ]
         + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
-        + [f"--save_checkpoints_steps={max(arguments.steps // 8, 1)}"],
+        + [f"--save_checkpoints_steps={max(arguments.steps // 10, 1)}"],
         resumes=True,
     )
     road.stage(
