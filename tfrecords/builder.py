@@ -182,12 +182,15 @@ def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
     if not documents:
         raise UserError("the corpus holds no document; check --input")
     hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
+    other_share = "add documents (a blank line parts them in plain text), or set --held_out_fraction=0"
+    if not splits["train"]["documents"]:
+        raise UserError(f"all {documents} documents of the corpus are held out, none is left to train: {other_share}")
     if not splits["train"]["examples"]:
         raise UserError(f"the {documents} documents of the corpus give no training example: {hint}")
     if config.held_out_fraction and not splits["eval"]["examples"]:
         raise UserError(
-            f"the {splits['eval']['documents']} of {documents} documents held out give no example; add documents "
-            "(a blank line parts them in plain text), raise --held_out_fraction, or set it to 0"
+            f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
+            f"--held_out_fraction, {other_share}"
         )
 
 

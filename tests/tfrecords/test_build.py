@@ -229,7 +229,7 @@ def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
         ("", {}, "holds no document"),
         ("\n\n \n", {}, "holds no document"),
         ("one line.\n\nanother.", {"held_out_fraction": 0}, "give no training example.*--split_sentences"),
-        ("one.\ntwo.\nthree.", {}, "no training example|held out give no example"),
+        ("one.\ntwo.\nthree.", {}, "held out give no example"),
     ],
 )
 def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, settings, message):
@@ -242,6 +242,14 @@ def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, setting
     right = BuildConfig(ExampleConfig(max_seq_length=64, pair_task="none"), held_out_fraction=0)
     (tmp_path / "a.txt").write_text("one line.\n\nanother.")
     assert builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, right, 1, False)
+
+
+def test_a_single_document_that_is_held_out_is_refused_by_that_reason(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("one.\ntwo.\nthree.")
+    seed = next(seed for seed in range(99) if held_out(np.arange(1), 0.1, seed).all())
+    config = BuildConfig(ExampleConfig(max_seq_length=64, seed=seed))
+    with pytest.raises(UserError, match=r"all 1 documents .* held out.*--held_out_fraction=0"):
+        builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
 
 
 def test_a_folder_that_lost_a_file_is_built_again(one_worker, corpus_file, tokenizer, tmp_path):
