@@ -41,7 +41,8 @@ def _run_processes(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     # Spawned, not forked: the caller may have TensorFlow's threads running.
     context = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(workers, context, _start_worker, (builder,)) as pool:
+    pool_of = futures.ProcessPoolExecutor(workers, context, _start_worker, (builder,))
+    with _interrupts_deferred() as interrupted, pool_of as pool:
         running: dict[futures.Future, int] = {}
         try:
             for number, chunk in chunks:
@@ -49,8 +50,8 @@ def _run_processes(
                     running[pool.submit(_build, number, chunk)] = number
                 del chunk
                 if len(running) > workers:
-                    yield from _finished(running, futures.FIRST_COMPLETED)
-            yield from _finished(running, futures.ALL_COMPLETED)
+                    yield from _finished(running, futures.FIRST_COMPLETED, interrupted)
+            yield from _finished(running, futures.ALL_COMPLETED, interrupted)
         except futures.process.BrokenProcessPool as error:
             raise ChildProcessError(
                 "a worker process died, perhaps for want of memory (try fewer --workers)"
@@ -60,9 +61,31 @@ def _run_processes(
                 future.cancel()
 
 
-def _finished(running: dict[futures.Future, int], when: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for future in futures.wait(running, return_when=when).done:
+def _finished(
+    running: dict[futures.Future, int], when: str, interrupted: threading.Event
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    while True:
+        done, waiting = futures.wait(running, timeout=0.2, return_when=when)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        if not waiting or (done and when == futures.FIRST_COMPLETED):
+            break
+    for future in done:
         yield running.pop(future), future.result()
+
+
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event. Raised inside `futures.wait` it could leave a lock held for ever, and the pool with it."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
