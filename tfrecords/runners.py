@@ -86,6 +86,9 @@ def _interrupts_deferred() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+    # It came after the last wait.
+    if interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
