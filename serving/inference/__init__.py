@@ -1,0 +1,6 @@
+"""The encoder once more, for inference: raw TensorFlow ops, chosen for what a CPU runs fast."""
+
+from serving.inference.encoder import InferenceEncoder, make_encoder
+from serving.inference.options import InferenceOptions
+
+__all__ = ["InferenceEncoder", "InferenceOptions", "make_encoder"]

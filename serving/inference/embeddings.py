@@ -1,0 +1,40 @@
+"""Token ids to the encoder's input."""
+
+import tensorflow as tf
+
+from serving.inference.weights import LayerNorm, dense, variable
+
+
+class Embeddings(tf.Module):
+    """As albert_tf.layers.embeddings; gives float32 [tokens, hidden_size]."""
+
+    def __init__(self, layer, dtype: tf.DType):
+        super().__init__()
+        self.word_only = layer.config.factorization == "word"
+        self.dtype = dtype
+        self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
+        self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
+        self.positions = variable(layer.position_embeddings, tf.float32, "position_embeddings")
+        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
+
+    def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None) -> tf.Tensor:
+        """input_ids, segment_ids: int32 [batch, length]."""
+        shape = tf.shape(input_ids)
+        positions = tf.tile(tf.range(shape[1]), [shape[0]])
+        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.reshape(segment_ids, [-1])
+        return self.flat(tf.reshape(input_ids, [-1]), positions, segments)
+
+    def flat(self, input_ids: tf.Tensor, positions: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
+        """The same for tokens that lie in no rectangle; all int32 [tokens]."""
+        words = tf.gather(self.words, input_ids)
+        if self.word_only:
+            words = self._project(words)
+        total = words + tf.gather(self.positions, positions) + tf.gather(self.segments, segments)
+        normalised = self.layer_norm(total)
+        return normalised if self.word_only else self._project(normalised)
+
+    def _project(self, vectors: tf.Tensor) -> tf.Tensor:
+        if self.projection is None:
+            return vectors
+        return tf.cast(self.projection(tf.cast(vectors, self.dtype)), tf.float32)

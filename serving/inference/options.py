@@ -1,0 +1,47 @@
+"""How an exported encoder computes."""
+
+import dataclasses
+from pathlib import Path
+from typing import Self
+
+from tfrecords.errors import UserError
+
+COMPUTE = ("float32", "bfloat16")
+PADDING = ("computed",)
+
+
+@dataclasses.dataclass(frozen=True)
+class InferenceOptions:
+    """Switches of the inference encoder.
+
+    Attributes:
+        compute: what matrix products are computed in: "float32", "bfloat16" (layer norm and softmax stay float32),
+            "int8", or "auto": bfloat16 where this machine's CPU has the instructions, float32 elsewhere.
+        padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
+            real tokens only.
+
+    Raises:
+        UserError: an unknown choice.
+    """
+
+    compute: str = "float32"
+    padding: str = "computed"
+
+    def __post_init__(self):
+        for name, value, choices in (("compute", self.compute, (*COMPUTE, "auto")), ("padding", self.padding, PADDING)):
+            if value not in choices:
+                raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
+
+    def resolved(self) -> Self:
+        """The same with "auto" decided by the CPU of this machine."""
+        if self.compute != "auto":
+            return self
+        return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
+
+
+def has_bfloat16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
+    if not cpu_info.exists():
+        return False
+    flags = next((line.split() for line in cpu_info.read_text().splitlines() if line.startswith("flags")), [])
+    return "avx512_bf16" in flags or "amx_bf16" in flags
