@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.benchmark import statistics
+from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.messages import Arrays
 from tfrecords.errors import UserError
 
@@ -42,9 +43,12 @@ class InProcess:
         self._pipe.send((inputs,))
         return self._answer()
 
-    def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float) -> dict:
-        """Single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests"}."""
-        self._pipe.send((inputs, seconds, warmup_seconds))
+    def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int = 0) -> dict:
+        """Single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests"}.
+
+        least_requests: go on until there are as many, for ten times `seconds` at most.
+        """
+        self._pipe.send((inputs, seconds, warmup_seconds, least_requests))
         return self._answer()
 
     def _answer(self):
@@ -63,8 +67,8 @@ def _serve(pipe: Pipe, path: str, signature: str) -> None:
         call, load_seconds = _load(path, signature)
         pipe.send(load_seconds)
         while True:
-            inputs, *seconds = pipe.recv()
-            pipe.send(_measure(call, inputs, *seconds) if seconds else [call(one) for one in inputs])
+            inputs, *span = pipe.recv()
+            pipe.send(_measure(call, inputs, *span) if span else [call(one) for one in inputs])
     except (EOFError, ConnectionError):
         return
     except Exception as error:
@@ -93,13 +97,13 @@ def _load(path: str, signature: str):
     return call, load_seconds
 
 
-def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float) -> dict:
+def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int) -> dict:
     clock = time.perf_counter
     begin = clock()
     call(inputs[0])
     first_ms = (clock() - begin) * 1000
     _repeat(call, inputs, warmup_seconds)
-    latencies = np.array(_repeat(call, inputs, seconds)) * 1000
+    latencies = np.array(_repeat(call, inputs, seconds, least_requests)) * 1000
     return {
         "first_call_ms": first_ms,
         "latency_ms": statistics.summarise(latencies),
@@ -108,10 +112,12 @@ def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float) 
     }
 
 
-def _repeat(call, inputs: list[Arrays], seconds: float) -> list[float]:
+def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0) -> list[float]:
     clock, times = time.perf_counter, []
-    end = clock() + seconds
-    while (begin := clock()) < end:
+    start = clock()
+    while (spent := (begin := clock()) - start) < seconds or (
+        len(times) < least_requests and spent < LONGEST_STRETCH * seconds
+    ):
         call(inputs[len(times) % len(inputs)])
         times.append(clock() - begin)
     return times

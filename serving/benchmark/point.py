@@ -10,7 +10,7 @@ import numpy as np
 from serving import protos
 from serving.benchmark import answers, arrivals, statistics
 from serving.benchmark.load import Effort, Samples, Share
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import LONGEST_STRETCH, Settings
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
@@ -23,7 +23,6 @@ BUSY_SHARE = 0.9
 LAGGING_SHARE = 0.01
 LAG_LIMIT_MS = 1.0
 LAG_OF_MEDIAN = 0.10
-_LONGEST_STRETCH = 10
 _SAMPLES_A_WINDOW = 30
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -107,7 +106,7 @@ def _share(workload: Workload, references: list, load: Load, settings: Settings,
         seconds=seconds,
         clients=load.clients,
         least_requests=settings.least_requests,
-        longest_seconds=_LONGEST_STRETCH * seconds,
+        longest_seconds=LONGEST_STRETCH * seconds,
         item_step=load.clients,
     )
 

@@ -192,7 +192,7 @@ class Benchmark:
             return None
         self._bar.set_description(f"{workload.name}, in process", refresh=False)
         seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
-        result = self._in_process.measure(workload.inputs, seconds, warmup)
+        result = self._in_process.measure(workload.inputs, seconds, warmup, self.settings.least_requests)
         self._tick(seconds + warmup)
         expected = self._in_process.answers(workload.inputs[: len(first.references)])
         return result | {"differing_answers": answers.disagreements(first.references, expected)}

@@ -7,6 +7,8 @@ from tfrecords.errors import UserError
 from tfrecords.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
+# --least_requests stretches a point to this many times --seconds at most.
+LONGEST_STRETCH = 10
 # The arrival models of MLPerf Inference's scenarios. Durations stay ours: MLPerf's are for submissions.
 SCENARIOS = {
     "single_stream": {"arrival": "closed", "clients": "1"},
