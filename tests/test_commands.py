@@ -1,5 +1,7 @@
 """Commands end with one clear line and a status that is not 0, and print nothing of TensorFlow's start."""
 
+import shutil
+
 import pytest
 
 
@@ -24,3 +26,17 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
     assert ended.returncode == 0 and ended.stderr == ""
     for words in ("Pre-trains ALBERT", "--learning_rate: peak", "(default: '0.00176')", "--train_data: file pattern"):
         assert words in ended.stdout
+
+
+def test_a_damaged_record_is_one_clear_line_too(run_module, tiny_data, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(tiny_data, data)
+    for path in data.glob("train-*"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    ended = run_module("tfrecords.inspect_examples", f"--input={data}")
+    assert ended.returncode == 1
+    assert "error: a record file is damaged" in ended.stderr and "Traceback" not in ended.stderr
+    found = run_module("tfrecords.inspect_examples", f"--input={data}", "--sample=0")
+    assert found.returncode == 1 and "train-00000" in found.stderr

@@ -40,6 +40,20 @@ def run_main(main: Callable[[], None]) -> None:
         # Whoever read our output (`| head`) has seen enough; the interpreter must not try to flush the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except Exception as error:
+        if not _is_damaged_record(error):
+            raise
+        print(
+            "error: a record file is damaged (its size is right, its bytes are not); "
+            "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
+def _is_damaged_record(error: Exception) -> bool:
+    """TensorFlow's error for a record whose checksum is wrong, known without importing TensorFlow."""
+    return type(error).__name__ == "DataLossError" and "corrupted record" in str(error)
 
 
 def _parse(arguments: list[str], module: str) -> list[str]:
