@@ -1,6 +1,6 @@
 """What the model server costs over calling the model in process; the figures of docs/model_server.md.
 
-python -m benchmarks.model_server --what=overhead|encode|batches|throughput [--model_base_path=FOLDER --length=128]
+python -m benchmarks.model_server --what=WHAT [--model_base_path=FOLDER --length=128]
 """
 
 import dataclasses
@@ -26,7 +26,8 @@ from serving.model_server.tensors import fill_proto, named_tensors
 from tfrecords.errors import UserError
 from tfrecords.script import run_main
 
-flags.DEFINE_enum("what", "overhead", ["overhead", "encode", "batches", "throughput"], "What to measure.")
+WHAT = ["overhead", "large_output", "encode", "batches", "throughput"]
+flags.DEFINE_enum("what", "overhead", WHAT, "What to measure.")
 flags.DEFINE_string("model_base_path", "", "Folder of an export with token-id inputs; empty: y = x / 2.")
 flags.DEFINE_integer("length", 128, "Tokens in a request, for an export.")
 flags.DEFINE_integer("requests", 500, "Requests per measurement.")
@@ -42,12 +43,20 @@ class Case:
     feeds: dict[str, np.ndarray]
 
 
-def trivial_case(folder: Path) -> Case:
-    halve = tf.function(lambda x: {"y": x / 2}, input_signature=[tf.TensorSpec([None], tf.float32)])
+def function_case(folder: Path, function) -> Case:
     module = tf.Module()
-    module.halve = halve
-    tf.saved_model.save(module, str(folder / "1"), signatures=halve.get_concrete_function())
+    module.call = tf.function(function, input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    tf.saved_model.save(module, str(folder / "1"), signatures=module.call.get_concrete_function())
     return Case(folder, {"x": np.ones(1, np.float32)})
+
+
+def trivial_case(folder: Path) -> Case:
+    return function_case(folder, lambda x: {"y": x / 2})
+
+
+def large_output_case(folder: Path) -> Case:
+    """One number in, a sequence output of [1, 512, 768] out."""
+    return function_case(folder, lambda x: {"y": tf.broadcast_to(x[:, None, None], [tf.shape(x)[0], 512, 768])})
 
 
 def export_case(base_path: Path, length: int) -> Case:
@@ -191,6 +200,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if FLAGS.model_base_path and not Path(FLAGS.model_base_path).is_dir():
             raise UserError(f"--model_base_path={FLAGS.model_base_path} is no folder")
+        if FLAGS.what == "large_output":
+            overhead(large_output_case(Path(folder)))
+            return
         base_path = FLAGS.model_base_path
         case = export_case(Path(base_path), FLAGS.length) if base_path else trivial_case(Path(folder))
         {"overhead": overhead, "batches": batches, "throughput": throughput}[FLAGS.what](case)
