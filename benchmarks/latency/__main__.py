@@ -1,0 +1,83 @@
+"""Writes the project's latency report, docs/latency.md with its plot and its data, on this machine.
+
+python -m benchmarks.latency [--work_dir=FOLDER]
+
+Each export's figures are kept in the work folder: a run that was stopped goes on where it was, `--seconds=0` only
+writes the page again from them. Half an hour on 2 cores; nothing else should run meanwhile.
+"""
+
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.latency.page import write_page
+from scripts.python_topics import write_topics
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class LatencySettings:
+    work_dir: str = setting("latency", help="folder for models, exports and figures; kept for the next run")
+    page: str = setting("docs/latency.md", help="the report; its plot and data go into a folder of its name beside it")
+    models: str = setting(
+        "bert_base_uncased,albert_tiny,albert_base_v2,albert_large_v2", help="published configurations, by commas"
+    )
+    lengths: str = setting("12,32,64,128,256,384,512", help="tokens of a request; 128 must be among them")
+    seconds: float = setting(5.0, help="seconds measured a point; 0 writes the page from the figures that are there")
+
+
+def measured(settings: LatencySettings) -> list[dict]:
+    """The figures of every model and variant, measured where they are not in the work folder yet."""
+    work = files.make_output_dir(settings.work_dir)
+    text, vocabulary = _text(work)
+    found = []
+    # Imported late: `--help` and rewriting the page need no TensorFlow.
+    from benchmarks.latency.exports import VARIANTS, export_model, make_model
+    from benchmarks.latency.measure import measure
+
+    for name in settings.models.split(","):
+        for variant in VARIANTS:
+            folder = work / name / variant.replace(" ", "_")
+            kept = folder / "figures.json"
+            if not kept.is_file():
+                if not settings.seconds:
+                    raise UserError(f"no figures of {name}, {variant} in '{work}'; run without --seconds=0")
+                print(f"{name}, {variant}", flush=True)
+                version = export_model(make_model(name, work / name / "model"), variant, folder / "export")
+                figures = measure(name, version, settings.lengths, settings.seconds, text, vocabulary, folder)
+                files.write_json(kept, figures | {"variant": variant})
+            found.append(files.read_json(kept))
+    return found
+
+
+def _text(work: Path) -> tuple[Path, Path]:
+    """Real sentences, and a vocabulary for them, that need no download."""
+    text, vocabulary = work / "topics.txt", work / "spm.model"
+    if not vocabulary.is_file():
+        write_topics(text)
+        command = ["tfrecords.train_tokenizer", f"--input={text}", f"--output_prefix={work}/spm", "--vocab_size=8000"]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+    return text, vocabulary
+
+
+def main() -> None:
+    settings = read_flags(LatencySettings)
+    if "128" not in settings.lengths.split(","):
+        raise UserError(f"--lengths={settings.lengths} must have 128 among them: the summary stands on it")
+    write_page(measured(settings), Path(settings.page))
+    print(f"wrote {settings.page}")
+
+
+def run() -> None:
+    define_flags(LatencySettings)
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

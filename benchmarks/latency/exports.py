@@ -1,0 +1,35 @@
+"""The models of the report: published sizes with random weights, which cost what trained ones cost."""
+
+from pathlib import Path
+
+import keras
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
+from albert_tf.training.model_folder import MODEL_FILE, save_model
+from benchmarks.latency.page import FAST, PLAIN
+from serving.export import ExportSettings, export
+
+# How each model is exported. "plain" is what other exporters give: float32, every padded position computed.
+VARIANTS = {
+    PLAIN: {"compute": "float32", "padding": "computed"},
+    FAST: {"compute": "auto", "padding": "skipped"},
+}
+
+
+def make_model(name: str, folder: Path) -> Path:
+    """A folder with a two-class classifier of the published configuration `name`."""
+    if not (folder / MODEL_FILE).is_file():
+        keras.utils.set_random_seed(0)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = AlbertConfig.named(name)
+        save_model(AlbertClassifier(AlbertEncoder(config), num_classes=2), folder / MODEL_FILE)
+        config.to_json(folder / "config.json")
+        keras.utils.clear_session()
+    return folder
+
+
+def export_model(model: Path, variant: str, base: Path) -> Path:
+    """The version folder of the export in `base`, written unless it is there."""
+    if (base / "1").is_dir():
+        return base / "1"
+    return export(ExportSettings(model=str(model), output_dir=str(base), version=1, **VARIANTS[variant]))

@@ -1,0 +1,58 @@
+"""One export's figures: what it costs to have, its latency by length in process and over gRPC, its rows a second."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from albert_tf import AlbertConfig
+from albert_tf.analysis.cost import flops, parameters
+from benchmarks.latency.workload import BATCH, LENGTH
+from scripts.server import free_port, running_server
+from serving.benchmark.run import run_benchmark
+from serving.benchmark.settings import Settings
+
+# Enough for a median with ten samples beyond it.
+LEAST_REQUESTS = 21
+
+
+def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, vocabulary: Path, folder: Path) -> dict:
+    """The figures of the export in `version`, a server started for them and ended."""
+    config = AlbertConfig.named(name)
+    counted = parameters(config)
+    with running_server({"model": version.parent}, folder, free_port()) as target:
+        common = {"target": target, "model": "model", "in_process": str(version), "check": False, "timeout_s": 120.0}
+        common |= {"seconds": seconds, "least_requests": LEAST_REQUESTS}
+        single = run_benchmark(Settings(lengths=lengths, **common))
+        rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
+        mixed = run_benchmark(Settings(lengths=str(LENGTH), **common, **rows))
+    return {
+        "model": name,
+        "parameters": counted.encoder + counted.pooler,
+        "gflop": flops(config, LENGTH).total / 1e9,
+        "megabytes": single["model"]["in_process"]["megabytes"],
+        **_footprint(version),
+        "lengths": {str(point["length"]): _figures(point) for point in single["points"]},
+        "mixed": _figures(mixed["points"][0]),
+        "environment": single["environment"],
+    }
+
+
+def _figures(point: dict) -> dict:
+    inside = point["in_process"]["latency_ms"]
+    rows = point["batch"] * 1000 / inside["mean"]
+    return {
+        "in_process_ms": inside["p50"],
+        "grpc_ms": point["latency_ms"]["p50"],
+        "grpc_p90_ms": point["latency_ms"]["p90"],
+        "in_process_rows_per_second": rows,
+        "grpc_rows_per_second": point["examples_per_second"],
+        "requests": point["requests"],
+        "stable": point["stable"],
+    }
+
+
+def _footprint(version: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.latency.footprint", str(version), str(LENGTH)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.strip().splitlines()[-1])

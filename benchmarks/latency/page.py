@@ -1,0 +1,142 @@
+"""The report's page, plot and data, from the figures of benchmarks.latency.measure."""
+
+from pathlib import Path
+
+from benchmarks.latency.plot import latency_plot
+from benchmarks.latency.workload import BATCH, LENGTH
+from tfrecords import files
+
+Figures = list[dict]
+
+PLAIN, FAST = "plain fp32", "fast"
+# The template's names of models.
+_NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albert_tiny"}
+
+
+def write_page(figures: Figures, page: Path) -> None:
+    """Writes `page`, and beside it in a folder of its name figures.json and latency.png."""
+    folder = files.make_output_dir(page.with_suffix(""))
+    files.write_json(folder / "figures.json", {"figures": figures})
+    with files.replacing(folder / "latency.png") as temporary:
+        temporary.write_bytes(latency_plot(figures))
+    with files.replacing(page) as temporary:
+        temporary.write_text(render(figures, folder.name), encoding="utf-8")
+
+
+def render(figures: Figures, folder: str) -> str:
+    """The page as Markdown; `folder` is where its plot is."""
+    return "\n\n".join(
+        [
+            "# Latency: BERT, ALBERT, and ALBERT exported for speed",
+            _provenance(figures),
+            "## What each model costs",
+            _costs(figures),
+            f"![latency against length]({folder}/latency.png)",
+            "## One request, in process",
+            "Milliseconds, median, by length in tokens; batch of 1, the SavedModel called from Python.",
+            _by_length(figures, lambda point: f"{point['in_process_ms']:.1f}"),
+            "## One request, over gRPC",
+            "Milliseconds, median / p90; the same requests through `serving.client`'s stub to a server on the same "
+            "machine, one client.",
+            _by_length(figures, lambda point: f"{point['grpc_ms']:.1f} / {_number(point['grpc_p90_ms'])}"),
+            "## The serving layer's share",
+            "What gRPC and the server add to the median, in milliseconds. The two were measured one after the other: a "
+            "difference of a few per cent either way, for a long request, is the machine's.",
+            _by_length(figures, lambda point: f"{point['grpc_ms'] - point['in_process_ms']:+.1f}"),
+            "## Batches of real sentences",
+            f"{BATCH} paragraphs of Python's help texts a request, of their own lengths, at most {LENGTH} tokens; "
+            "rows a second.",
+            _mixed(figures),
+            plain_words(figures),
+            "",
+        ]
+    )
+
+
+def plain_words(figures: Figures) -> str:
+    """What the numbers say, from words.md; nothing where one of the models it speaks of was not measured."""
+    entries = {
+        (entry["model"], entry["variant"]): entry | {"ms": entry["lengths"][str(LENGTH)]["in_process_ms"]}
+        for entry in figures
+    }
+    if any((model, variant) not in entries for model in _NAMES.values() for variant in (PLAIN, FAST)):
+        return ""
+    bert, albert, _ = (entries[model, PLAIN] for model in _NAMES.values())
+    fast_bert, fast, tiny = (entries[model, FAST] for model in _NAMES.values())
+    rows = [entry["mixed"]["in_process_rows_per_second"] for entry in (bert, albert, fast)]
+    ratio = {
+        "parameters": bert["parameters"] / albert["parameters"],
+        "plain": bert["ms"] / albert["ms"],
+        "fast": albert["ms"] / fast["ms"],
+        "fast_to_bert": bert["ms"] / fast["ms"],
+        "rows": rows[2] / rows[1],
+        "rows_to_bert": rows[2] / rows[0],
+        "tiny": bert["ms"] / tiny["ms"],
+    }
+    template = Path(__file__).with_name("words.md").read_text(encoding="utf-8")
+    return template.format(bert=bert, albert=albert, fast=fast, fast_bert=fast_bert, tiny=tiny, ratio=ratio).rstrip()
+
+
+def _provenance(figures: Figures) -> str:
+    machine = figures[0]["environment"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if name != "albert-tf")
+    loads = [entry["environment"]["load_average_1min_at_start"] for entry in figures]
+    return (
+        "Every number on this page was written by `python -m benchmarks.latency` on one machine: "
+        f"{machine['cpu']}, {machine['usable_cores']} cores, {machine['memory_gib']:.0f} GiB, "
+        f"{machine['created'][:10]}; "
+        f"Python {machine['python']}, {packages}. Load of the machine when a model's turn began: "
+        f"{min(loads):.1f} to {max(loads):.1f}. Random weights, which cost what trained ones do. "
+        "Ratios travel to other machines, milliseconds do not."
+    )
+
+
+def _costs(figures: Figures) -> str:
+    head = ["model", "parameters", f"GFLOP at {LENGTH}", "export", "file, MB", "memory, MB", "load and first call, s"]
+    rows = [
+        [
+            entry["model"],
+            f"{entry['parameters'] / 1e6:.1f} M",
+            f"{entry['gflop']:.1f}",
+            entry["variant"],
+            f"{entry['megabytes']:.0f}",
+            f"{entry['resident_mb']:.0f}",
+            f"{entry['load_and_first_call_seconds']:.1f}",
+        ]
+        for entry in figures
+    ]
+    note = (
+        "Parameters of the encoder with its pooler; GFLOP of matrix products, a multiply and an add counted as two. "
+        "Memory: growth of a fresh process, TensorFlow itself not counted."
+    )
+    return f"{_table(head, rows)}\n\n{note}"
+
+
+def _by_length(figures: Figures, cell) -> str:
+    lengths = list(figures[0]["lengths"])
+    rows = [
+        [entry["model"], entry["variant"], *(cell(entry["lengths"][length]) for length in lengths)] for entry in figures
+    ]
+    return _table(["model", "export", *lengths], rows)
+
+
+def _mixed(figures: Figures) -> str:
+    rows = [
+        [
+            entry["model"],
+            entry["variant"],
+            f"{entry['mixed']['in_process_rows_per_second']:.1f}",
+            f"{entry['mixed']['grpc_rows_per_second']:.1f}",
+        ]
+        for entry in figures
+    ]
+    return _table(["model", "export", "in process", "over gRPC"], rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

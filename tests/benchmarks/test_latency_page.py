@@ -1,0 +1,54 @@
+"""The latency report's page says what its figures say."""
+
+import json
+
+import pytest
+
+from benchmarks.latency.page import FAST, PLAIN, write_page
+
+MACHINE = {
+    "cpu": "a processor",
+    "usable_cores": 2,
+    "memory_gib": 24.0,
+    "created": "2026-01-02T03:04:05",
+    "python": "3.11.7",
+    "packages": {"tensorflow": "2.21.0"},
+    "load_average_1min_at_start": 0.5,
+}
+
+
+def figures(model: str, variant: str, milliseconds: float) -> dict:
+    point = {"in_process_ms": milliseconds, "grpc_ms": milliseconds + 1, "grpc_p90_ms": None}
+    rows = {"in_process_rows_per_second": 3000 / milliseconds, "grpc_rows_per_second": 2000 / milliseconds}
+    return {
+        **{"model": model, "variant": variant, "environment": MACHINE, "mixed": rows},
+        **{"parameters": 12e6, "gflop": 22.0, "megabytes": 47.0, "resident_mb": 90.0},
+        **{"load_and_first_call_seconds": 1.5, "lengths": {"12": point | rows, "128": point | rows}},
+    }
+
+
+@pytest.fixture
+def measured() -> list[dict]:
+    times = {"bert_base_uncased": (120.0, 70.0), "albert_tiny": (8.0, 5.0), "albert_base_v2": (118.0, 59.0)}
+    return [
+        figures(model, variant, time)
+        for model, pair in times.items()
+        for variant, time in zip((PLAIN, FAST), pair, strict=True)
+    ]
+
+
+def test_every_export_has_its_rows_and_the_words_their_ratios(measured, tmp_path):
+    page = tmp_path / "latency.md"
+    write_page(measured, page)
+    text = page.read_text()
+    assert text.count(f"| albert_base_v2 | {FAST} |") == 4
+    assert "| albert_tiny | fast | 5.0 | 5.0 |" in text and "| albert_tiny | fast | +1.0 | +1.0 |" in text
+    assert "59 ms: 2 times as fast as its plain export" in " ".join(text.split())
+    assert "a processor, 2 cores" in text and "{" not in text
+    assert json.loads((tmp_path / "latency/figures.json").read_text())["figures"] == measured
+    assert (tmp_path / "latency/latency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_words_are_left_out_when_a_model_they_speak_of_was_not_measured(measured, tmp_path):
+    write_page([entry for entry in measured if entry["model"] != "albert_tiny"], tmp_path / "latency.md")
+    assert "Is ALBERT faster" not in (tmp_path / "latency.md").read_text()
