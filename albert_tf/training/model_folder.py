@@ -1,7 +1,11 @@
-"""A trained model as a folder: `model.keras`, `config.json` and the tokenizer it was trained with."""
+"""A trained model as a folder: `model.keras`, `config.json` and the tokenizer it was trained with.
+
+A fine-tuned one also has `task.json`: task, kind, labels, inputs, max_seq_length, metrics, null_threshold.
+"""
 
 import os
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -10,6 +14,7 @@ from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer, load_tokenizer
 
 MODEL_FILE = "model.keras"
+TASK_FILE = "task.json"
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
@@ -54,3 +59,10 @@ def load_model_folder(path: str | os.PathLike) -> tuple[keras.Model, Tokenizer |
             f"the model only {model.encoder.config.vocab_size}; they do not belong together"
         )
     return model, tokenizer
+
+
+def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
+    """The task.json of a model folder, or beside a `.keras` file; None where there is none."""
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / TASK_FILE
+    return files.read_json(file) if file.is_file() else None

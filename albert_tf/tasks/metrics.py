@@ -1,0 +1,64 @@
+"""The figures the field reports, each in [-1, 1] or [0, 1], from predictions and labels of one length."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import stats
+
+
+def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Share of equal entries."""
+    return float(np.mean(predictions == labels))
+
+
+def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Of class 1 among two; 0 where it is neither predicted nor there."""
+    true = np.sum((predictions == 1) & (labels == 1))
+    counted = np.sum(predictions == 1) + np.sum(labels == 1)
+    return float(2 * true / counted) if counted else 0.0
+
+
+def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of the F1 of each class that is predicted or there."""
+    classes = np.union1d(predictions, labels)
+    return float(np.mean([f1(predictions == value, labels == value) for value in classes]))
+
+
+def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews correlation, for any number of classes (Gorodkin 2004); 0 where predictions or labels are all equal."""
+    classes, both = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
+    true, predicted = np.eye(len(classes))[both].reshape(2, len(labels), len(classes))
+    true, predicted = true - true.mean(axis=0), predicted - predicted.mean(axis=0)
+    norm = np.sqrt(np.sum(true**2) * np.sum(predicted**2))
+    return float(np.sum(true * predicted) / norm) if norm else 0.0
+
+
+def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Correlation; 0 where either side is constant, for which it is not defined."""
+    return _correlation(stats.pearsonr, predictions, labels)
+
+
+def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Correlation of ranks, ties sharing theirs; 0 where either side is constant."""
+    return _correlation(stats.spearmanr, predictions, labels)
+
+
+def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
+    if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    return float(function(predictions, labels).statistic)
+
+
+def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.mean((predictions - labels) ** 2))
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+    "mean_squared_error": mean_squared_error,
+}

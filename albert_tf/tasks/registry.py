@@ -1,0 +1,19 @@
+"""Every task by name."""
+
+from collections.abc import Callable
+
+from albert_tf.tasks.glue import GLUE, glue_task
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.task import Task
+from tfrecords.errors import UserError
+
+TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
+    name: lambda settings: glue_task(settings.task, settings.data_dir) for name in GLUE
+}
+
+
+def create_task(settings: FinetuningSettings) -> Task:
+    """Raises UserError for an unknown name, or what the task finds wrong with its settings."""
+    if settings.task not in TASKS:
+        raise UserError(f"--task={settings.task} is unknown; choose one of {', '.join(TASKS)}")
+    return TASKS[settings.task](settings)

@@ -1,0 +1,55 @@
+"""All that determines a fine-tuning run; the flags of run_finetuning are made from it."""
+
+import dataclasses
+
+from tfrecords.errors import UserError
+from tfrecords.settings import setting
+
+DTYPE_POLICIES = ("float32", "mixed_bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningSettings:
+    """Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/finetuning.md."""
+
+    task: str = setting(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli")
+    data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
+    output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
+    init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
+    config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
+    tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
+    max_seq_length: int = setting(0, help="longest row in tokens; 0: the task's own, or what the encoder takes if less")
+    train_batch_size: int = setting(0, help="examples a step; 0: the task's own")
+    eval_batch_size: int = setting(32, help="examples a batch of evaluation and prediction")
+    learning_rate: float = setting(0.0, help="peak of the learning-rate curve; 0: the task's own")
+    num_train_steps: int = setting(0, help="steps in all; 0: as --num_train_epochs, or the task's own")
+    num_train_epochs: float = setting(0.0, help="passes over the training examples; 0: as --num_train_steps")
+    num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: the task's own")
+    save_checkpoints_steps: int = setting(
+        0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000"
+    )
+    weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
+    albert_dropout: float = setting(-1.0, help="dropout in the encoder, hidden and attention; -1: the task's own")
+    classifier_dropout: float = setting(-1.0, help="dropout before the head; -1: the task's own")
+    early_exit: bool = setting(False, help="train a head at every depth step, for models that may stop early")
+    length_buckets: bool = setting(True, help="batches of like length; otherwise all of max_seq_length columns")
+    dtype_policy: str = setting("float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16")
+    jit_compile: bool = setting(False, help="compile the step with XLA, once per padded length")
+    seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
+
+    def __post_init__(self):
+        """Raises UserError naming the first value that no run could have."""
+        if bool(self.init_from) == bool(self.config):
+            raise UserError("give --init_from=... to start from trained weights, or --config=... to start from scratch")
+        if self.num_train_steps and self.num_train_epochs:
+            raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
+        least = {"eval_batch_size": 1, "num_warmup_steps": -1}
+        zeros = ("max_seq_length", "train_batch_size", "learning_rate", "num_train_steps", "num_train_epochs")
+        for name in (*least, *zeros, "save_checkpoints_steps", "weight_decay_rate"):
+            if not getattr(self, name) >= least.get(name, 0):
+                raise UserError(f"--{name}={getattr(self, name)} must be {least.get(name, 0)} or more")
+        for name in ("albert_dropout", "classifier_dropout"):
+            if not (getattr(self, name) == -1 or 0 <= getattr(self, name) < 1):
+                raise UserError(f"--{name}={getattr(self, name)} must be from 0 to below 1, or -1 for the task's own")
+        if self.dtype_policy not in DTYPE_POLICIES:
+            raise UserError(f"--dtype_policy={self.dtype_policy} is unknown; choose one of {', '.join(DTYPE_POLICIES)}")

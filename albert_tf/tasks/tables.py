@@ -1,0 +1,148 @@
+"""Tables with named columns: TSV as GLUE writes it, CSV, and JSON lines; any of them gzipped."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from tfrecords.errors import UserError
+
+SUFFIXES = (".tsv", ".csv", ".jsonl")
+# A cell may be a whole document; the csv module's own limit is 128 kB.
+csv.field_size_limit(2**30)
+
+
+class Row(NamedTuple):
+    """One row. line: where it starts in its file, counted from 1."""
+
+    line: int
+    values: dict[str, Any]
+
+
+class Table(NamedTuple):
+    path: Path
+    columns: tuple[str, ...]
+    rows: list[Row]
+
+    def wrong(self, row: Row, what: str) -> UserError:
+        return UserError(f"'{self.path}' line {row.line}: {what}")
+
+    def require(self, columns: Iterable[str], flags: str = "") -> None:
+        """Raises UserError naming columns that are not there, and those that are."""
+        missing = [f"'{name}'" for name in columns if name not in self.columns]
+        if missing:
+            there = ", ".join(f"'{name}'" for name in self.columns)
+            raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}{flags}")
+
+
+def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
+    """The one file of that name with one of the suffixes, gzipped or not.
+
+    Raises:
+        UserError: there are several, so that nobody could say which is meant.
+    """
+    found = [path for suffix in suffixes for end in ("", ".gz") if (path := folder / (stem + suffix + end)).is_file()]
+    if len(found) > 1:
+        raise UserError(f"'{folder}' holds {' and '.join(path.name for path in found)}; keep the one that is meant")
+    return found[0] if found else None
+
+
+def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: bool = False) -> Table:
+    """Reads a file by its suffix.
+
+    Args:
+        header: the columns of a .tsv or .csv whose first line is already a row.
+        skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or, unless `skip_broken`, a row has another number of columns.
+    """
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    lines = _lines(path)
+    if suffix == ".jsonl":
+        table = _json_lines(path, lines)
+    else:
+        table = _columns(path, _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines), header, skip_broken)
+    if not table.rows:
+        raise UserError(f"'{path}' holds no rows; give a file with at least one")
+    return table
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines with their ends, cut at line feeds only: a text may hold any other separator that Unicode knows."""
+    opener: Callable = gzip.open if path.suffix == ".gz" else open
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                # Some published files begin with a byte order mark.
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"'{path}' line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
+
+
+def _tab_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    # GLUE's files do not quote: a quotation mark is text.
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        if line:
+            yield number, line.split("\t")
+
+
+def _csv_cells(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"'{path}' line {start}: not CSV ({error}); quote a cell that holds a quote") from error
+
+
+def _columns(
+    path: Path, cells: Iterator[tuple[int, list[str]]], header: Sequence[str] | None, skip_broken: bool
+) -> Table:
+    if header is None:
+        _, header = next(cells, (0, ()))
+    if len(set(header)) < len(header):
+        raise UserError(f"'{path}' line 1: a column is there twice in {', '.join(header)}; rename one")
+    rows, broken = [], []
+    for line, values in cells:
+        if len(values) == len(header):
+            rows.append(Row(line, dict(zip(header, values))))
+        elif skip_broken:
+            broken.append(line)
+        else:
+            raise UserError(
+                f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
+                "mend or remove the row"
+            )
+    if broken:
+        logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
+    return Table(path, tuple(header), rows)
+
+
+def _json_lines(path: Path, lines: Iterable[str]) -> Table:
+    rows: list[Row] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"'{path}' line {number}: not JSON ({error}); write one object a line") from error
+        if not isinstance(values, dict):
+            raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
+        if rows and (missing := rows[0].values.keys() - values.keys()):
+            raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
+        rows.append(Row(number, values))
+    return Table(path, tuple(rows[0].values) if rows else (), rows)

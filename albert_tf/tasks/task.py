@@ -1,0 +1,99 @@
+"""What fine-tuning asks of a task."""
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.tasks.rows import Rows
+from tfrecords.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyperparameters:
+    """What a task is trained with unless told otherwise. Of steps and epochs one is given.
+
+    Attributes:
+        albert_dropout: of the encoder's hidden states and attention.
+    """
+
+    learning_rate: float
+    train_batch_size: int
+    num_train_steps: int = 0
+    num_train_epochs: float = 0.0
+    num_warmup_steps: int = 0
+    warmup_proportion: float = 0.0
+    max_seq_length: int = 512
+    albert_dropout: float = 0.0
+    classifier_dropout: float = 0.1
+
+
+class Task(abc.ABC):
+    """One thing to learn: reads its files, makes features, builds a model, scores and writes down its answers.
+
+    Attributes:
+        name: as --task names it.
+        kind: "classification", "regression", "spans", "multiple_choice" or "tagging".
+        inputs: names of the texts an example consists of, as a client will send them.
+        labels: names of the classes by number, or None.
+        main_metric: the key of `score` by which the best checkpoint is chosen; higher is better.
+        defaults: Hyperparameters.
+        evaluation_splits, test_splits: what is scored while training, and what is answered at the end if it is there.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    main_metric: str
+    defaults: Hyperparameters
+    evaluation_splits: tuple[str, ...] = ("dev",)
+    test_splits: tuple[str, ...] = ("test",)
+
+    @abc.abstractmethod
+    def read(self, split: str) -> list[Any] | None:
+        """The examples of "train", or of one of `evaluation_splits` and `test_splits`; None where there is no file.
+
+        Raises:
+            UserError: naming file, row and mend of the first thing that is wrong.
+        """
+
+    @abc.abstractmethod
+    def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
+        """Features of the examples, and their labels where `training`."""
+
+    @abc.abstractmethod
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+        """A new head on the encoder.
+
+        Raises:
+            UserError: the task's model has no early exits.
+        """
+
+    @abc.abstractmethod
+    def compile_arguments(self) -> dict[str, Any]:
+        """`loss`, `metrics` and so on for `Model.compile`; empty where the model has a loss of its own."""
+
+    @abc.abstractmethod
+    def score(self, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]) -> dict[str, float]:
+        """Metrics by name. `outputs`: for each row what the model's call gave it, an array or a dict of arrays."""
+
+    @abc.abstractmethod
+    def write_predictions(
+        self, folder: Path, split: str, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]
+    ) -> list[Path]:
+        """Writes the answers to a split, each file whole or not at all; returns what was written."""
+
+    def describe(self) -> dict[str, Any]:
+        """What serving must know, for task.json; fine-tuning adds max_seq_length and metrics."""
+        return {
+            "task": self.name,
+            "kind": self.kind,
+            "labels": None if self.labels is None else list(self.labels),
+            "inputs": list(self.inputs),
+            "null_threshold": None,
+        }

@@ -1,0 +1,208 @@
+"""Tasks that give one or two texts a class or a number."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.tasks.metrics import METRICS
+from albert_tf.tasks.rows import Rows, encode, frame
+from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table
+from albert_tf.tasks.task import Hyperparameters, Task
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+
+class TextExample(NamedTuple):
+    """label: the number of the class, or the number to be learned; None where there is none."""
+
+    texts: tuple[str, ...]
+    label: int | float | None
+
+
+class SplitFile(NamedTuple):
+    """Where a split lies. stem: of the file's name. header: its columns, where the file has no header.
+
+    columns: of the texts, where they differ from the training file's.
+    """
+
+    stem: str
+    header: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+
+class Submission(NamedTuple):
+    """GLUE's answer file of a test split. raw: whether classes are written as in the training file, or by name."""
+
+    name: str
+    raw: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask(Task):
+    """Classification or regression of one or two texts in a table.
+
+    Attributes:
+        columns: of the texts, as many as `inputs`.
+        label_column: in the training and evaluation files.
+        label_names: what the file calls a class to what we call it, in the order of their numbers; None for regression.
+        metrics: names in METRICS; the first is the main one.
+        range: of the numbers of a regression; predictions in submissions are kept inside.
+        no_label: what stands in place of a label where annotators did not agree; such rows are passed over.
+        skip_broken: whether published files of this task are known to hold broken rows.
+    """
+
+    name: str
+    kind: str
+    data_dir: Path
+    inputs: tuple[str, ...]
+    columns: tuple[str, ...]
+    label_column: str
+    label_names: Mapping[str, str] | None
+    metrics: tuple[str, ...]
+    defaults: Hyperparameters
+    splits: Mapping[str, SplitFile] = dataclasses.field(
+        default_factory=lambda: {split: SplitFile(split) for split in ("train", "dev", "test")}
+    )
+    evaluation_splits: tuple[str, ...] = ("dev",)
+    test_splits: tuple[str, ...] = ("test",)
+    submissions: Mapping[str, Submission] = dataclasses.field(default_factory=dict)
+    range: tuple[float, float] | None = None
+    no_label: str | None = None
+    skip_broken: bool = False
+    suffixes: tuple[str, ...] = SUFFIXES
+    flags: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        return None if self.label_names is None else tuple(self.label_names.values())
+
+    @property
+    def main_metric(self) -> str:
+        return self.metrics[0]
+
+    def read(self, split: str) -> list[TextExample] | None:
+        file = self.splits[split]
+        path = find_table(self.data_dir, file.stem, self.suffixes)
+        if path is None:
+            return None
+        table = read_table(path, file.header, self.skip_broken)
+        columns = file.columns or self.columns
+        labelled = split not in self.test_splits
+        table.require((*columns, self.label_column) if labelled else columns, self.flags)
+        examples = []
+        for row in table.rows:
+            if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
+                continue
+            texts = tuple(_text(table, row, column) for column in columns)
+            examples.append(TextExample(texts, self._label(table, row) if labelled else None))
+        if not examples:
+            raise UserError(f"'{path}' holds no row with a label")
+        return examples
+
+    def _label(self, table: Table, row: Row) -> int | float:
+        value = row.values[self.label_column]
+        if self.label_names is not None:
+            value = label_text(value)
+            names = list(self.label_names)
+            if value not in self.label_names:
+                raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}")
+            return names.index(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = np.nan
+        low, high = self.range or (-np.inf, np.inf)
+        if not (np.isfinite(number) and low <= number <= high):
+            expected = "a number" if self.range is None else f"a number from {low:g} to {high:g}"
+            raise table.wrong(row, f"{self.label_column} {value!r} is not {expected}")
+        return number
+
+    def rows(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
+        texts = [encode(tokenizer, [example.texts[i] for example in examples]) for i in range(len(self.inputs))]
+        seconds = texts[1] if len(texts) == 2 else [None] * len(examples)
+        framed = [frame(tokenizer, first, second, max_seq_length) for first, second in zip(texts[0], seconds)]
+        tokens = {"input_ids": [ids for ids, _ in framed], "segment_ids": [segments for _, segments in framed]}
+        tokens["input_mask"] = [np.ones_like(ids) for ids, _ in framed]
+        if not training:
+            return Rows(tokens, {}, tokenizer.pad_id)
+        labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
+        return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+        if self.labels is None:
+            return AlbertRegressor(encoder, dropout=dropout)
+        return AlbertClassifier(encoder, len(self.labels), dropout=dropout)
+
+    def compile_arguments(self) -> dict[str, Any]:
+        if self.labels is None:
+            return {"loss": "mse"}
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def score(self, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+        labels = np.array([example.label for example in examples])
+        predictions = self.predictions(outputs)
+        return {name: METRICS[name](predictions, labels) for name in self.metrics}
+
+    def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Class numbers, or float64 values, [rows]."""
+        outputs = np.asarray(outputs, np.float64)
+        return outputs[:, 0] if self.labels is None else outputs.argmax(axis=-1)
+
+    def write_predictions(
+        self, folder: Path, split: str, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]
+    ) -> list[Path]:
+        predictions = self.predictions(outputs)
+        header = ["index", "prediction"] + (["label"] if split not in self.test_splits else [])
+        header += [f"logit:{name}" for name in self.labels or ()]
+        lines = []
+        for index, (example, prediction) in enumerate(zip(examples, predictions)):
+            line = [index, self._shown(prediction)]
+            line += [] if split in self.test_splits else [self._shown(example.label)]
+            lines.append(line + ([repr(float(logit)) for logit in outputs[index]] if self.labels else []))
+        written = [_write(folder / f"{split}.tsv", header, lines)]
+        if split in self.submissions:
+            written.append(self._submit(folder, self.submissions[split], predictions))
+        return written
+
+    def _shown(self, value: int | float) -> str:
+        return f"{value:.6g}" if self.labels is None else self.labels[int(value)]
+
+    def _submit(self, folder: Path, submission: Submission, predictions: np.ndarray) -> Path:
+        if self.label_names is None:
+            answers = [f"{value:.3f}" for value in np.clip(predictions, *self.range)]
+        else:
+            names = list(self.label_names if submission.raw else self.label_names.values())
+            answers = [names[value] for value in predictions]
+        path = files.make_output_dir(folder / "glue") / f"{submission.name}.tsv"
+        return _write(path, ["index", "prediction"], list(enumerate(answers)))
+
+
+def label_text(value: Any) -> str:
+    """A class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(table: Table, row: Row, column: str) -> str:
+    value = row.values[column]
+    if not isinstance(value, str):
+        raise table.wrong(row, f"{column} {value!r} is not a text")
+    if not value.strip():
+        raise table.wrong(row, f"{column} is empty; fill it or remove the row")
+    return value
+
+
+def _write(path: Path, header: Sequence[str], lines: Sequence[Sequence]) -> Path:
+    with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+        writer.writerow(header)
+        writer.writerows(lines)
+    return path

@@ -1,0 +1,62 @@
+"""What fine-tuning measures, shows and keeps while it runs. One epoch of `fit` is the span between two checkpoints."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from albert_tf.training import model_folder
+from albert_tf.training.callbacks import History
+from tfrecords import files
+from tfrecords.progress import progress_bar
+
+
+class Evaluation(keras.callbacks.Callback):
+    """Adds the scores of the evaluation splits to the logs, for the callbacks after it."""
+
+    def __init__(self, evaluate: Callable[[keras.Model], dict[str, float]]):
+        super().__init__()
+        self.evaluate = evaluate
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs.update(self.evaluate(self.model))
+
+
+class Progress(keras.callbacks.Callback):
+    """One bar over all steps with the running loss and ETA; a line at each evaluation."""
+
+    def __init__(self, num_train_steps: int, first_step: int):
+        super().__init__()
+        self.bar = progress_bar(total=num_train_steps, initial=first_step, unit="step", desc="fine-tuning")
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Reading the loss waits for the step to finish, so only when it will be shown.
+        if self.bar.update() and logs:
+            self.bar.set_postfix_str(f"loss {float(logs['loss']):.3f}")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.bar.write(f"step {self.bar.n:>7}  {', '.join(f'{key} {value:.4g}' for key, value in logs.items())}")
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """`model.keras` and `task.json`: the best by the main metric so far; `last.keras`: with optimizer, to go on from.
+
+    Without evaluation files the newest model is the best.
+    """
+
+    def __init__(self, folder: Path, history: History, main_metric: str, description: dict):
+        super().__init__()
+        self.folder, self.main_metric, self.description = folder, main_metric, description
+        kept = [float(row[main_metric]) for row in history.rows if row.get(main_metric)]
+        self.best = max(kept, default=-math.inf)
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = logs.get(self.main_metric, math.inf)
+        # History rounds what it keeps, and a resumed run must decide as the one that was interrupted.
+        if (value := float(f"{value:.6g}")) > self.best or self.main_metric not in logs:
+            self.best = value
+            model_folder.save_for_inference(self.model, self.folder / model_folder.MODEL_FILE)
+            scores = {key.removeprefix("dev_"): value for key, value in logs.items() if key.startswith("dev_")}
+            files.write_json(self.folder / model_folder.TASK_FILE, self.description | {"metrics": scores})
+        model_folder.save_model(self.model, self.folder / "last.keras")
