@@ -1,5 +1,6 @@
 """SentencePiece as ALBERT uses it: its normalisation, and commas after digits as pieces of their own."""
 
+import itertools
 import os
 import string
 from collections.abc import Sequence
@@ -93,6 +94,21 @@ class SentencePieceTokenizer(Tokenizer):
         np.cumsum([len(row) for row in rows], out=splits[1:])
         ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
         return _expand(ids, splits, *self._digit_comma_table)
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
+        rows = self._processor.encode(list(texts), return_type="offset_mapping") if len(texts) else []
+        splits = np.cumsum([0] + [len(row["ids"]) for row in rows], dtype=np.int64)
+        ids = np.fromiter(itertools.chain.from_iterable(row["ids"] for row in rows), np.int32, splits[-1])
+        pairs = itertools.chain.from_iterable(itertools.chain.from_iterable(row["offsets"] for row in rows))
+        offsets = np.fromiter(pairs, np.int32, 2 * splits[-1]).reshape(-1, 2)
+        parts = np.diff(self._digit_comma_table[1])[ids]
+        ends, cut = np.cumsum(parts), parts > 1
+        offsets = np.repeat(offsets, parts, axis=0)
+        offsets[np.repeat(cut, parts), 1] -= 1
+        commas = ends[cut] - 1
+        offsets[commas] = offsets[commas, 1:] + [0, 1]
+        return *_expand(ids, splits, *self._digit_comma_table), offsets
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])

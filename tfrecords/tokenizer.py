@@ -66,6 +66,15 @@ class Tokenizer(abc.ABC):
         """Returns (ids of all texts: int32 [tokens], row_splits: int64 [len(texts) + 1])."""
 
     @abc.abstractmethod
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `encode_batch`, and where each token comes from.
+
+        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end] of its text, in characters, became the
+        token. Both columns never fall within a text. White space before a word may belong to its first token; where one
+        character became several tokens, SentencePiece gives it to the last, and the others are empty.
+        """
+
+    @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of the ids. It is lower-cased where the tokenizer is."""
 

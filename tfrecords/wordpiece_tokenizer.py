@@ -71,6 +71,10 @@ class WordPieceTokenizer(Tokenizer):
         return _build_trie(self.pieces)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return self.encode_with_offsets(texts)[:2]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
         text_splits = np.cumsum([0] + [len(text) for text in texts])
         return _encode(codes, text_splits, *character_table(self.lower_case), *self._trie, self.unk_id)
@@ -188,8 +192,11 @@ def _child(node, code, keys, children):
 def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, suffix, unk_id):
     width = expansions.shape[1]
     word = np.empty(MAX_WORD_CHARACTERS + 1, np.int64)
+    # Where in its text each character of the word begins and ends; dropped ones belong to the one before.
+    places = np.empty((MAX_WORD_CHARACTERS + 1, 2), np.int32)
     # A character gives at most as many pieces as it has characters after expansion.
     out = np.empty(len(codes) * width + 1, np.int32)
+    offsets = np.empty((len(codes) * width + 1, 2), np.int32)
     splits = np.zeros(len(text_splits), np.int64)
     count = 0
     for text in range(len(text_splits) - 1):
@@ -197,25 +204,31 @@ def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, su
         for position in range(text_splits[text], text_splits[text + 1]):
             code = np.int64(codes[position])
             row = rows[pages[code // PAGE] * PAGE + code % PAGE]
+            place = position - text_splits[text]
+            if row and length and expansions[row, 0] == 0:
+                places[length - 1, 1] = place + 1
             for column in range(width):
                 target = np.int64(expansions[row, column]) if row else code
                 if target == 0:
                     break
                 if target == 32:
-                    count = _put_word(word[:length], out, count, keys, children, ids, suffix, unk_id)
+                    count = _put_word(word[:length], places, out, offsets, count, keys, children, ids, suffix, unk_id)
                     length = 0
                 elif length <= MAX_WORD_CHARACTERS:
                     word[length] = target
+                    places[length, 0], places[length, 1] = place, place + 1
                     length += 1
+                else:
+                    places[MAX_WORD_CHARACTERS, 1] = place + 1
                 if row == 0:
                     break
-        count = _put_word(word[:length], out, count, keys, children, ids, suffix, unk_id)
+        count = _put_word(word[:length], places, out, offsets, count, keys, children, ids, suffix, unk_id)
         splits[text + 1] = count
-    return out[:count].copy(), splits
+    return out[:count].copy(), splits, offsets[:count].copy()
 
 
 @compiled
-def _put_word(word, out, count, keys, children, ids, suffix, unk_id):
+def _put_word(word, places, out, offsets, count, keys, children, ids, suffix, unk_id):
     """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
     first = count
     start = 0
@@ -232,8 +245,10 @@ def _put_word(word, out, count, keys, children, ids, suffix, unk_id):
                 end, piece = at, ids[node]
         if piece < 0 or len(word) > MAX_WORD_CHARACTERS:
             out[first] = unk_id
+            offsets[first, 0], offsets[first, 1] = places[0, 0], places[len(word) - 1, 1]
             return first + 1
         out[count] = piece
+        offsets[count, 0], offsets[count, 1] = places[start, 0], places[end - 1, 1]
         count += 1
         start = end
     return count
