@@ -11,12 +11,20 @@ def matches_any(path: str, patterns: Sequence[str]) -> bool:
     return any(re.search(pattern, path) for pattern in patterns)
 
 
+def _values(gradient):
+    """What a gradient's norm counts: of indexed slices the slices, as the official code does."""
+    return getattr(gradient, "values", gradient)
+
+
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """`w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, with m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` differs: it corrects the bias of m
     and v and decays the variable before the Adam step.
+
+    An update whose gradients are not all finite is not made: weights and moments stay as they are, `skipped` counts it,
+    and the step counter, and with it the schedule, goes on.
 
     Args:
         learning_rate: float or schedule.
@@ -49,21 +57,49 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
+        self.skipped = self.add_variable((), dtype="int32", name="skipped", aggregation="only_first_replica")
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
         # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def _clip_gradients(self, gradients):
+        # The global norm, which tells finite from not, is taken only once: see below.
+        return gradients if self.global_clipnorm else super()._clip_gradients(gradients)
+
+    def _backend_update_step(self, gradients, trainable_variables, learning_rate) -> None:
+        """Clips, and hands on zeros with the word that they do not count where a gradient is not finite.
+
+        The choice is one branch around all gradients and some scalars: no pass over the weights is added.
+        """
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(_values(gradient), "float32"))) for gradient in gradients))
+        finite = ops.isfinite(norm)
         # An embedding's gradient arrives as indexed slices on the TensorFlow backend; slices of one row add up here.
-        gradient = ops.cast(ops.convert_to_tensor(gradient), variable.dtype)
+        gradients = [ops.convert_to_tensor(gradient) for gradient in gradients]
+        scale = None
+        if self.global_clipnorm:
+            scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
+
+        def counted():
+            return gradients if scale is None else [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
+
+        gradients = ops.cond(finite, counted, lambda: [ops.zeros_like(gradient) for gradient in gradients])
+        self.skipped.assign_add(ops.cast(ops.logical_not(finite), "int32"))
+        super()._backend_update_step(gradients, trainable_variables, (learning_rate, finite))
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """learning_rate: the rate, and whether the gradients count (bool); those that do not are zeros."""
+        rate, counts = learning_rate
+        gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        self.assign(momentum, self.beta_1 * momentum + (1.0 - self.beta_1) * gradient)
-        self.assign(velocity, self.beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient))
+        beta_1, beta_2 = (ops.where(counts, beta, 1.0) for beta in (self.beta_1, self.beta_2))
+        self.assign(momentum, beta_1 * momentum + (1.0 - self.beta_1) * gradient)
+        self.assign(velocity, beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient))
         update = momentum / (ops.sqrt(velocity) + self.epsilon)
         if self._decayed[index]:
             update = update + self.weight_decay_rate * variable
-        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * self.adapt(update, variable, index))
+        rate = ops.where(counts, ops.cast(rate, variable.dtype), 0.0)
+        self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update, variable, index: int):
         """The layer-wise scaling of the update, which plain Adam does not have."""
