@@ -7,6 +7,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import activation, dense
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.resumable_dropout import ResumableDropout
 
 
 def gather_positions(sequence_output, positions):
@@ -63,7 +64,7 @@ class JointSpanHead(keras.layers.Layer):
         self.end_norm = LayerNorm(config.layer_norm_eps, name="end_norm", **own)
         self.end = dense(config, 1, name="end", **own)
         self.answer_hidden = dense(config, config.hidden_size, activation="tanh", name="answer_hidden", **own)
-        self.dropout = keras.layers.Dropout(dropout, name="dropout", **own)
+        self.dropout = ResumableDropout(dropout, name="dropout", **own)
         self.answer = dense(config, 1, use_bias=False, name="answer", **own)
 
     def build(self, input_shape=None):

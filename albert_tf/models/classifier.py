@@ -3,15 +3,20 @@
 import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.encoder_model import DenseHeadModel
+from albert_tf.models.early_exit import EarlyExitModel
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertClassifier(DenseHeadModel):
-    """Features as AlbertEncoder to float32 logits [batch, num_classes]. Compile with a loss `from_logits=True`."""
+class AlbertClassifier(EarlyExitModel):
+    """Features as AlbertEncoder to float32 logits [batch, num_classes]. Compile with a loss `from_logits=True`.
 
-    def __init__(self, encoder: AlbertEncoder, num_classes: int, dropout: float = 0.1, **kwargs):
-        super().__init__(encoder, num_classes, dropout, **kwargs)
+    early_exit: see EarlyExitModel.
+    """
+
+    def __init__(
+        self, encoder: AlbertEncoder, num_classes: int, dropout: float = 0.1, early_exit: bool = False, **kwargs
+    ):
+        super().__init__(encoder, num_classes, dropout, early_exit, **kwargs)
         self.num_classes = num_classes
 
     def get_config(self):
@@ -19,8 +24,11 @@ class AlbertClassifier(DenseHeadModel):
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertRegressor(DenseHeadModel):
-    """Features as AlbertEncoder to float32 [batch, 1], such as STS-B's similarity. Compile with "mse"."""
+class AlbertRegressor(EarlyExitModel):
+    """Features as AlbertEncoder to float32 [batch, 1], such as STS-B's similarity. Compile with "mse".
 
-    def __init__(self, encoder: AlbertEncoder, dropout: float = 0.1, **kwargs):
-        super().__init__(encoder, 1, dropout, **kwargs)
+    early_exit: see EarlyExitModel.
+    """
+
+    def __init__(self, encoder: AlbertEncoder, dropout: float = 0.1, early_exit: bool = False, **kwargs):
+        super().__init__(encoder, 1, dropout, early_exit, **kwargs)

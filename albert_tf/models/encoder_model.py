@@ -5,6 +5,7 @@ from keras import ops
 
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.resumable_dropout import ResumableDropout
 from tfrecords.errors import UserError
 
 
@@ -36,33 +37,44 @@ class EncoderModel(keras.Model):
 class DenseHeadModel(EncoderModel):
     """Dropout, then one dense layer, on what `vectors` takes from the encoder.
 
+    inner_heads: how many more such layers there are, for the outputs of earlier steps.
+
     Raises:
         UserError: the encoder lacks the pooler that the model needs.
     """
 
     needs_pooler = True
 
-    def __init__(self, encoder: AlbertEncoder, units: int, dropout: float = 0.1, **kwargs):
+    def __init__(self, encoder: AlbertEncoder, units: int, dropout: float = 0.1, inner_heads: int = 0, **kwargs):
         if self.needs_pooler and encoder.pooler is None:
             raise UserError(f"{type(self).__name__} needs an encoder with a pooler")
         super().__init__(encoder, **kwargs)
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = dense(encoder.config, units, dtype=self.dtype_policy, name="head")
+        self.inner_heads = [
+            dense(encoder.config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)
+        ]
         self.build()
 
     def build(self, input_shape=None):
-        self.head.build((None, self.encoder.config.hidden_size))
+        for head in (self.head, *self.inner_heads):
+            head.build((None, self.encoder.config.hidden_size))
 
     def head_variables(self):
-        return variables_of("classifier", self.head)
+        variables = variables_of("classifier", self.head)
+        for i, head in enumerate(self.inner_heads):
+            variables |= variables_of(f"exit_{i}", head)
+        return variables
 
     def vectors(self, features, training):
         """The pooled output [batch, hidden_size]; a subclass may take others."""
         return self.encoder(features, training=training)["pooled_output"]
 
     def call(self, features, training=False):
-        logits = self.head(self.dropout(self.vectors(features, training), training=training))
-        return ops.cast(logits, "float32")
+        return self.logits(self.head, self.vectors(features, training), training)
+
+    def logits(self, head, vectors, training):
+        return ops.cast(head(self.dropout(vectors, training=training)), "float32")
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout.rate}

@@ -138,8 +138,8 @@ class TextTask(Task):
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         if self.labels is None:
-            return AlbertRegressor(encoder, dropout=dropout)
-        return AlbertClassifier(encoder, len(self.labels), dropout=dropout)
+            return AlbertRegressor(encoder, dropout, early_exit)
+        return AlbertClassifier(encoder, len(self.labels), dropout, early_exit)
 
     def compile_arguments(self) -> dict[str, Any]:
         if self.labels is None:
