@@ -36,6 +36,8 @@ class FinetuningSettings:
     dtype_policy: str = setting("float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16")
     jit_compile: bool = setting(False, help="compile the step with XLA, once per padded length")
     seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
+    seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
+    dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
@@ -53,3 +55,17 @@ class FinetuningSettings:
                 raise UserError(f"--{name}={getattr(self, name)} must be from 0 to below 1, or -1 for the task's own")
         if self.dtype_policy not in DTYPE_POLICIES:
             raise UserError(f"--dtype_policy={self.dtype_policy} is unknown; choose one of {', '.join(DTYPE_POLICIES)}")
+        self.seed_list()
+
+    def seed_list(self) -> list[int]:
+        """The seeds of the runs to make, one after the other."""
+        if not self.seeds:
+            return [self.seed]
+        try:
+            numbers = [int(part) for part in self.seeds.split(",")]
+        except ValueError:
+            numbers = [0]
+        seeds = list(range(numbers[0])) if len(numbers) == 1 else numbers
+        if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+            raise UserError(f"--seeds={self.seeds} must be a number above 0, or different seeds such as 3,7,11")
+        return seeds

@@ -42,6 +42,7 @@ class Task(abc.ABC):
         labels: names of the classes by number, or None.
         main_metric: the key of `score` by which the best checkpoint is chosen; higher is better.
         defaults: Hyperparameters.
+        needs_pooler: whether the model looks at the encoder's pooled output.
         evaluation_splits, test_splits: what is scored while training, and what is answered at the end if it is there.
     """
 
@@ -51,6 +52,7 @@ class Task(abc.ABC):
     labels: tuple[str, ...] | None
     main_metric: str
     defaults: Hyperparameters
+    needs_pooler: bool = True
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 

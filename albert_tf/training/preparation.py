@@ -1,0 +1,153 @@
+"""What a fine-tuning run works on, and its settings with every "the task's own" filled in."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.rows import Rows
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.training.batches import batches_per_epoch
+from albert_tf.training.start import find_tokenizer, load_start
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+# Of each file, in a dry run.
+DRYRUN_EXAMPLES = 16
+
+
+class Split(NamedTuple):
+    """Examples with their features."""
+
+    name: str
+    examples: list[Any]
+    rows: Rows
+
+
+class Run(NamedTuple):
+    """All that a run needs.
+
+    Attributes:
+        settings: with no "the task's own" left in it.
+        config: of the encoder to train.
+        source: the encoder to take weights from; None from scratch.
+    """
+
+    settings: FinetuningSettings
+    task: Task
+    tokenizer: Tokenizer
+    config: AlbertConfig
+    source: AlbertEncoder | None
+    train: Split
+    evaluation: list[Split]
+    test: list[Split]
+
+    @property
+    def output_dir(self) -> Path:
+        return Path(self.settings.output_dir)
+
+    @property
+    def main_metric(self) -> str:
+        """As `evaluate` names it."""
+        return f"{self.task.evaluation_splits[0]}_{self.task.main_metric}"
+
+
+def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
+    """Reads everything, so that whatever is wrong with it is said before any training.
+
+    Raises:
+        UserError: naming what is wrong.
+    """
+    task = task or create_task(settings)
+    examples = {name: task.read(name) for name in ("train", *task.evaluation_splits, *task.test_splits)}
+    if examples["train"] is None:
+        raise UserError(f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}")
+    tokenizer = find_tokenizer(settings.tokenizer, settings.init_from)
+    config, source = load_start(settings.init_from, settings.config)
+    settings = _resolve(settings, task.defaults, config.max_position_embeddings)
+    if settings.dryrun:
+        examples = {name: found and found[:DRYRUN_EXAMPLES] for name, found in examples.items()}
+    splits = {
+        name: Split(name, found, task.rows(found, tokenizer, settings.max_seq_length, training=name == "train"))
+        for name, found in examples.items()
+        if found is not None
+    }
+    return Run(
+        _count_steps(settings, task.defaults, splits["train"].rows),
+        task,
+        tokenizer,
+        _model_config(settings, config, source, tokenizer),
+        source,
+        splits["train"],
+        [splits[name] for name in task.evaluation_splits if name in splits],
+        [splits[name] for name in task.test_splits if name in splits],
+    )
+
+
+def digest(rows: Rows) -> str:
+    """SHA-256 of the features and labels: equal if and only if training sees the same."""
+    state = hashlib.sha256()
+    for name in sorted(rows.tokens):
+        for row in rows.tokens[name]:
+            state.update(row.tobytes())
+    state.update(rows.lengths.tobytes())
+    for name in sorted(rows.values):
+        state.update(rows.values[name].tobytes())
+    return state.hexdigest()
+
+
+def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int) -> FinetuningSettings:
+    """Fills in the task's own values."""
+    if settings.max_seq_length > positions:
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length} is more than the model's max_position_embeddings={positions}"
+        )
+    changes: dict[str, Any] = {"max_seq_length": settings.max_seq_length or min(own.max_seq_length, positions)}
+    for name in ("train_batch_size", "learning_rate"):
+        changes[name] = getattr(settings, name) or getattr(own, name)
+    for name in ("albert_dropout", "classifier_dropout"):
+        changes[name] = getattr(own, name) if getattr(settings, name) == -1 else getattr(settings, name)
+    if settings.dryrun:
+        changes |= {"train_batch_size": 4, "num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1}
+        changes |= {"save_checkpoints_steps": 2}
+    return dataclasses.replace(settings, **changes)
+
+
+def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Rows) -> FinetuningSettings:
+    """Fills in steps, warm-up and the span between checkpoints, which may depend on the number of rows."""
+    an_epoch = batches_per_epoch(rows, settings.train_batch_size)
+    epochs = settings.num_train_epochs or (0 if settings.num_train_steps else own.num_train_epochs)
+    steps = max(1, round(epochs * an_epoch)) if epochs else settings.num_train_steps or own.num_train_steps
+    warmup = settings.num_warmup_steps
+    if warmup == -1:
+        # The official count is of the official number of steps: a shorter run has a shorter warm-up.
+        share = own.num_warmup_steps / own.num_train_steps if own.num_train_steps else own.warmup_proportion
+        warmup = int(share * steps)
+    if warmup >= steps:
+        raise UserError(f"--num_warmup_steps={warmup} must be below the {steps} steps of the run")
+    interval = settings.save_checkpoints_steps or min(1000, max(an_epoch, -(-steps // 20)))
+    return dataclasses.replace(
+        settings,
+        num_train_steps=steps,
+        num_train_epochs=0.0,
+        num_warmup_steps=warmup,
+        save_checkpoints_steps=min(interval, steps),
+    )
+
+
+def _model_config(
+    settings: FinetuningSettings, config: AlbertConfig, source: AlbertEncoder | None, tokenizer: Tokenizer
+) -> AlbertConfig:
+    if source is None:
+        config = config.replace(vocab_size=tokenizer.vocab_size)
+    elif tokenizer.vocab_size > config.vocab_size:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab_size} pieces, the encoder of '{settings.init_from}' only "
+            f"{config.vocab_size}; they do not belong together"
+        )
+    rate = settings.albert_dropout
+    return config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
