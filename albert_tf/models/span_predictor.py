@@ -60,8 +60,8 @@ class AlbertSpanPredictor(EncoderModel):
 
         Args:
             features: as AlbertEncoder, and
-                p_mask [batch, sequence], 1 where an answer may not be (default: padding and segment 0, but for
-                position 0);
+                p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: segment
+                0, but for position 0);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
 
@@ -130,12 +130,14 @@ def _log_probs(logits, mask):
 
 
 def _p_mask(features):
-    if "p_mask" in features:
-        return features["p_mask"]
     ids = features["input_ids"]
+    padding = ops.equal(features.get("input_mask", ops.ones_like(ids)), 0)
+    if "p_mask" in features:
+        # A batch pads every feature with zeros, this one too.
+        return ops.logical_or(ops.cast(features["p_mask"], "bool"), padding)
     blocked = ops.equal(features.get("segment_ids", ops.ones_like(ids)), 0)
     blocked = ops.logical_and(blocked, ops.arange(ops.shape(ids)[1]) > 0)
-    return ops.logical_or(blocked, ops.equal(features.get("input_mask", ops.ones_like(ids)), 0))
+    return ops.logical_or(blocked, padding)
 
 
 def _nll(features, predictions, end):

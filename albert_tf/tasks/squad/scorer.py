@@ -1,0 +1,167 @@
+"""The figures of SQuAD's official evaluation scripts, v1.1 and v2.0, to the last digit.
+
+The rules are those of evaluate-v1.1.py and evaluate-v2.0.py. Sums go question by question in the order of the file, in
+plain double precision: Python's own `sum` rounds otherwise since 3.12, and would change the last digit.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from albert_tf.tasks.squad.data import SquadExample
+
+# Below all null odds there are, and finite: JSON knows no infinity.
+ANSWER_NOTHING = -1e30
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation, without English articles, white space squeezed."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact(prediction: str, gold: str) -> int:
+    return int(normalize_answer(prediction) == normalize_answer(gold))
+
+
+def f1_v1(prediction: str, gold: str) -> float:
+    """Of the words that both share, repeated words counted; 0 where none is shared."""
+    predicted, expected = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    same = sum((Counter(predicted) & Counter(expected)).values())
+    if not same:
+        return 0
+    precision, recall = same / len(predicted), same / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def f1_v2(prediction: str, gold: str) -> float:
+    """As v1.1, but two answers without words agree."""
+    predicted, expected = normalize_answer(prediction), normalize_answer(gold)
+    if not predicted or not expected:
+        return int(predicted == expected)
+    return f1_v1(prediction, gold)
+
+
+def evaluate_v1(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
+    """exact_match and f1 in percent. A question without a prediction counts as wrong."""
+    scores = []
+    for example in examples:
+        golds = [answer.text for answer in example.answers]
+        prediction = predictions.get(example.id)
+        found = prediction is not None and golds
+        scores.append([_best(rule, prediction, golds) if found else 0 for rule in (exact, f1_v1)])
+    return {
+        name: 100.0 * _sum(score[column] for score in scores) / len(examples)
+        for column, name in enumerate(("exact_match", "f1"))
+    }
+
+
+def evaluate_v2(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """exact, f1, total; the same for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
+
+    A question without a prediction is left out of sums and totals, as the official script does for the whole.
+
+    Args:
+        predictions: the text of each question, "" for no answer.
+        null_odds: by question, higher where an answer is less likely; above `threshold` the answer becomes "".
+        threshold: the official script's own is 1.0; see `threshold_of_best_f1`.
+
+    Raises:
+        ValueError: no question has a prediction.
+    """
+    scored = [example for example in examples if example.id in predictions]
+    if not scored:
+        raise ValueError("no question has a prediction")
+    raw = {name: _raw_scores(scored, predictions, rule) for name, rule in (("exact", exact), ("f1", f1_v2))}
+    best = {}
+    if null_odds is not None:
+        for name, scores in raw.items():
+            best[f"best_{name}"], found = best_threshold(examples, predictions, scores, null_odds)
+            best[f"best_{name}_thresh"] = 0.0 if found is None else found
+    odds = null_odds or {}
+    final = {
+        name: {
+            one.id: float(not one.answers) if odds.get(one.id, 0.0) > threshold else scores[one.id] for one in scored
+        }
+        for name, scores in raw.items()
+    }
+    return _summary(scored, final) | best
+
+
+def threshold_of_best_f1(
+    examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> float:
+    """The `threshold` with which `evaluate_v2` gives the best F1; `ANSWER_NOTHING` where no answer raises it."""
+    found = best_threshold(examples, predictions, _raw_scores(examples, predictions, f1_v2), null_odds)[1]
+    return ANSWER_NOTHING if found is None else found
+
+
+def best_threshold(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, str],
+    scores: Mapping[str, float],
+    null_odds: Mapping[str, float],
+) -> tuple[float, float | None]:
+    """The best mean score in percent, and the null odds up to which questions are answered to reach it.
+
+    Walks the questions from the surest answer to the least sure. None where answering nothing is best, for which the
+    official script prints 0.
+    """
+    has_answer = {example.id: bool(example.answers) for example in examples}
+    current = best = sum(not has for has in has_answer.values())
+    threshold = None
+    for question_id in sorted(null_odds, key=null_odds.__getitem__):
+        if question_id not in scores:
+            continue
+        if has_answer[question_id]:
+            current += scores[question_id]
+        elif predictions[question_id]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_odds[question_id]
+    return 100.0 * best / len(scores), threshold
+
+
+def _raw_scores(
+    examples: Iterable[SquadExample], predictions: Mapping[str, str], rule: Callable[[str, str], float]
+) -> dict[str, float]:
+    """By question, the best over the answers that are more than punctuation and articles, or over no answer."""
+    scores = {}
+    for example in examples:
+        golds = [answer.text for answer in example.answers if normalize_answer(answer.text)]
+        scores[example.id] = _best(rule, predictions[example.id], golds or [""])
+    return scores
+
+
+def _summary(examples: Sequence[SquadExample], scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    summary = {}
+    groups = {
+        "": examples,
+        "HasAns_": [one for one in examples if one.answers],
+        "NoAns_": [one for one in examples if not one.answers],
+    }
+    for prefix, group in groups.items():
+        if group:
+            for name, values in scores.items():
+                summary[prefix + name] = 100.0 * _sum(values[one.id] for one in group) / len(group)
+            summary[f"{prefix}total"] = len(group)
+    return summary
+
+
+def _best(rule: Callable[[str, str], float], prediction: str, golds: Iterable[str]) -> float:
+    return max(rule(prediction, gold) for gold in golds)
+
+
+def _sum(values: Iterable[float]) -> float:
+    total = 0
+    for value in values:
+        total += value
+    return total

@@ -1,0 +1,121 @@
+"""SQuAD as a task of fine-tuning."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers
+from albert_tf.tasks.squad.data import SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.predictions import write_answers
+from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
+from albert_tf.tasks.squad.windows import SpanRows, make_rows
+from albert_tf.tasks.task import Hyperparameters, Task
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+SPAN_HEADS = ("plain", "joint")
+_VERSIONS = {"squad1": "1.1", "squad2": "2.0"}
+# Flags and README of google-research/albert; of SQuAD 2.0 rate, steps and warm-up are the paper's Table 14.
+_DEFAULTS = {
+    "squad1": Hyperparameters(
+        learning_rate=5e-5, train_batch_size=48, num_train_epochs=2, warmup_proportion=0.1, max_seq_length=384
+    ),
+    "squad2": Hyperparameters(
+        learning_rate=3e-5, train_batch_size=48, num_train_steps=8144, num_warmup_steps=814, max_seq_length=384
+    ),
+}
+
+
+class SquadTask(Task):
+    """Spans of a passage; in 2.0 perhaps none.
+
+    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), each perhaps with .gz, from `data_dir`.
+
+    Args:
+        name: "squad1" or "squad2".
+        span_head: "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
+        exclude_ids: file with a JSON list of questions not to train on.
+    """
+
+    kind = "spans"
+    inputs = ("question", "context")
+    labels = None
+    needs_pooler = False
+
+    def __init__(self, name: str, data_dir: str, span_head: str = "", exclude_ids: str = ""):
+        if span_head and span_head not in SPAN_HEADS:
+            raise UserError(f"--span_head={span_head} is unknown; choose plain or joint")
+        self.name, self.data_dir = name, Path(data_dir)
+        self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
+        self.answers_always = name == "squad1"
+        self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
+        self.excluded = read_ids(exclude_ids) if exclude_ids else set()
+        # The least null odds of which no answer is the likelier, until a labelled split has told better.
+        self.null_threshold = None if self.answers_always else 0.0
+
+    main_metric = "f1"
+
+    def read(self, split: str) -> list[SquadExample] | None:
+        stem = f"{split}-v{self.version}.json"
+        found = [path for name in (stem, f"{stem}.gz") if (path := self.data_dir / name).is_file()]
+        if not found:
+            return None
+        examples = read_squad(found[0], labelled=split not in self.test_splits)
+        if self.answers_always and split not in self.test_splits:
+            for example in examples:
+                if not example.answers:
+                    raise UserError(
+                        f"'{found[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
+                    )
+        return without(examples, self.excluded) if split == "train" else examples
+
+    def rows(
+        self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> SpanRows:
+        return make_rows(examples, tokenizer, max_seq_length, training)
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+        if early_exit:
+            raise UserError("--early_exit is for classes, numbers and tags; spans need every step")
+        # A plain head's starts may fall into the question's best ends; more of them cost nothing.
+        start_top = 5 if self.joint else 20
+        return AlbertSpanPredictor(
+            encoder, joint=self.joint, start_top=start_top, max_answer_length=MAX_ANSWER_LENGTH, dropout=dropout
+        )
+
+    def compile_arguments(self) -> dict[str, Any]:
+        return {}
+
+    def score(
+        self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
+    ) -> dict[str, float]:
+        """The official figures; of 2.0 at the threshold of the best F1, which is kept for splits without labels."""
+        return self._score(examples, find_answers(examples, rows, outputs))
+
+    def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:
+        texts = {example.id: found.text(None) for example, found in zip(examples, answers)}
+        if self.answers_always:
+            return evaluate_v1(examples, texts)
+        odds = {example.id: found.null_odds for example, found in zip(examples, answers)}
+        self.null_threshold = threshold_of_best_f1(examples, texts, odds)
+        return evaluate_v2(examples, texts, odds, self.null_threshold)
+
+    def write_predictions(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[SquadExample],
+        rows: SpanRows,
+        outputs: Sequence[Mapping[str, Any]],
+    ) -> list[Path]:
+        answers = find_answers(examples, rows, outputs)
+        if split not in self.test_splits:
+            self._score(examples, answers)
+        return write_answers(folder / split, examples, answers, self.null_threshold)
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"null_threshold": self.null_threshold}

@@ -1,0 +1,124 @@
+"""The official figures: worked by hand, and against the rules written out question by question."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.tasks.squad.data import Answer, SquadExample
+from albert_tf.tasks.squad.scorer import (
+    best_threshold,
+    evaluate_v1,
+    evaluate_v2,
+    exact,
+    f1_v1,
+    f1_v2,
+    normalize_answer,
+    threshold_of_best_f1,
+)
+
+
+def question(name, *golds):
+    return SquadExample(name, "?", "", tuple(Answer(gold, None) for gold in golds))
+
+
+@pytest.mark.parametrize(
+    "text, normal",
+    [
+        ("The  Cat's, a hat!", "cats hat"),
+        ("a.n", ""),
+        ("Theatre an-the", "theatre anthe"),
+        ("“The” end", "“ ” end"),
+        ("U.S.\tArmy\u00a0", "us army"),
+        ("A", ""),
+        ("", ""),
+    ],
+)
+def test_normalisation(text, normal):
+    assert normalize_answer(text) == normal
+
+
+def test_f1_counts_repeated_words():
+    assert f1_v1("the big big dog", "big dog dog") == 2 * (2 / 3) * (2 / 3) / (2 / 3 + 2 / 3)
+    assert f1_v1("cat", "dog") == 0
+    assert exact("The dog.", "dog") == 1
+
+
+def test_versions_differ_where_an_answer_has_no_words():
+    assert (f1_v1("", ""), f1_v1("the", "a")) == (0, 0)
+    assert (f1_v2("", ""), f1_v2("the", "a"), f1_v2("", "dog"), f1_v2("dog", "an")) == (1, 1, 0, 0)
+
+
+def test_v1_takes_the_best_answer_and_counts_missing_ones_as_wrong():
+    examples = [question("1", "red car", "car"), question("2", "blue"), question("3", "in Rome")]
+    scores = evaluate_v1(examples, {"1": "the car", "3": "Rome"})
+    assert scores == {"exact_match": 100.0 * 1 / 3, "f1": 100.0 * (1 + 0 + 2 * 1 * 0.5 / 1.5) / 3}
+    assert list(scores) == ["exact_match", "f1"]
+
+
+def test_v2_by_hand():
+    examples = [question("1", "red car"), question("2"), question("3", "the"), question("4", "Rome"), question("5")]
+    predictions = {"1": "car", "2": "", "3": "", "4": "Rome"}
+    assert evaluate_v2(examples, predictions) == {
+        **{"exact": 100.0 * 3 / 4, "f1": 100.0 * (2 / 3 + 3) / 4, "total": 4},
+        **{"HasAns_exact": 100.0 * 2 / 3, "HasAns_f1": 100.0 * (2 / 3 + 2) / 3, "HasAns_total": 3},
+        **{"NoAns_exact": 100.0, "NoAns_f1": 100.0, "NoAns_total": 1},
+    }
+    with pytest.raises(ValueError, match="no question has a prediction"):
+        evaluate_v2(examples, {})
+
+
+def test_v2_turns_answers_above_the_threshold_into_none():
+    examples = [question("1", "car"), question("2"), question("3")]
+    predictions, odds = {"1": "car", "2": "car", "3": "car"}, {"1": -3.0, "2": 2.0, "3": 0.5}
+    at_default = evaluate_v2(examples, predictions, odds)
+    assert (at_default["exact"], at_default["best_exact"], at_default["best_exact_thresh"]) == (200 / 3, 100.0, -3.0)
+    assert list(at_default) == [
+        *("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "HasAns_total", "NoAns_exact", "NoAns_f1"),
+        *("NoAns_total", "best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"),
+    ]
+    assert evaluate_v2(examples, predictions, odds, threshold_of_best_f1(examples, predictions, odds))["f1"] == 100.0
+    # The threshold itself is answered.
+    assert evaluate_v2(examples, predictions, odds, threshold=0.5)["exact"] == 200 / 3
+
+
+words = st.lists(st.sampled_from(["the", "cat", "Dog.", "7", "of"]), max_size=3).map(" ".join)
+# An answer of articles alone counts as given in the search and as none in the scores, in the official script too.
+real = words.filter(lambda text: not text or normalize_answer(text))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    data=st.lists(
+        st.tuples(st.lists(real.filter(bool), max_size=2), real, st.floats(-5, 5)), min_size=1, max_size=8,
+        unique_by=lambda one: one[2],
+    )
+)  # fmt: skip
+def test_no_threshold_does_better_than_the_best(data):
+    examples = [question(str(n), *golds) for n, (golds, _, _) in enumerate(data)]
+    predictions = {str(n): text for n, (_, text, _) in enumerate(data)}
+    odds = {str(n): value for n, (_, _, value) in enumerate(data)}
+    # Below the least odds nothing is answered; at each of the odds one question more.
+    tries = [evaluate_v2(examples, predictions, odds, threshold=one) for one in [-6.0, *odds.values()]]
+    found = evaluate_v2(examples, predictions, odds, threshold_of_best_f1(examples, predictions, odds))
+    for name in ("exact", "f1"):
+        assert math.isclose(found[f"best_{name}"], max(one[name] for one in tries), abs_tol=1e-9)
+    assert math.isclose(found["f1"], found["best_f1"], abs_tol=1e-9)
+
+
+def test_threshold_search_starts_from_answering_nothing():
+    examples = [question("1", "car"), question("2")]
+    assert best_threshold(examples, {"1": "bus", "2": "bus"}, {"1": 0, "2": 0}, {"1": 1.0, "2": 2.0}) == (50.0, None)
+    odds = {"1": 1.0, "2": 2.0}
+    assert evaluate_v2(examples, {"1": "bus", "2": "bus"}, odds)["best_f1_thresh"] == 0.0
+
+
+def test_sums_are_plain_double_precision():
+    """Ten times 0.1 is not 1 in the official script, whatever Python's `sum` does."""
+    examples = [question(str(n), "a1 a2 a3 a4 a5 a6 a7 a8 a9") for n in range(10)]
+    predictions = {str(n): "a1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11" for n in range(10)}
+    total = 0
+    for _ in range(10):
+        total += f1_v1(predictions["0"], "a1 a2 a3 a4 a5 a6 a7 a8 a9")
+    assert total != 1.0 and evaluate_v1(examples, predictions)["f1"] == 100.0 * total / 10
