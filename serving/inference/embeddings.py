@@ -18,15 +18,11 @@ class Embeddings(tf.Module):
         self.layer_norm = LayerNorm(layer.layer_norm)
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
-    def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None) -> tf.Tensor:
-        """input_ids, segment_ids: int32 [batch, length]."""
-        shape = tf.shape(input_ids)
-        positions = tf.tile(tf.range(shape[1]), [shape[0]])
-        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.reshape(segment_ids, [-1])
-        return self.flat(tf.reshape(input_ids, [-1]), positions, segments)
-
-    def flat(self, input_ids: tf.Tensor, positions: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
-        """The same for tokens that lie in no rectangle; all int32 [tokens]."""
+    def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
+        """input_ids, segment_ids: int32 [batch, length]; cells: int32 [tokens], which of their elements to embed."""
+        positions = cells % tf.shape(input_ids)[1]
+        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
+        input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
         if self.word_only:
             words = self._project(words)

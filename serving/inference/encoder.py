@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import segments
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.inference.block import Rectangle, attention, feed_forward
+from serving.inference.block import attention, feed_forward
 from serving.inference.embeddings import Embeddings
 from serving.inference.options import InferenceOptions
+from serving.inference.rows import Rows
 from serving.inference.weights import AttentionWeights, FeedForwardWeights, dense
 
 
@@ -51,11 +52,11 @@ class InferenceEncoder(tf.Module):
             [batch, hidden_size].
         """
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
-        rows = Rectangle(mask, self.config)
-        hidden = self._walk(self.embeddings(input_ids, segment_ids), rows)
-        return self._outputs(rows.unflatten(hidden))
+        rows = Rows(mask, self.config, skip_padding=self.options.padding == "skipped")
+        hidden = self._walk(self.embeddings(input_ids, segment_ids, rows.cells), rows)
+        return self._outputs(hidden, rows)
 
-    def _walk(self, hidden: tf.Tensor, rows: Rectangle) -> tf.Tensor:
+    def _walk(self, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
         for segment in segments(self.config):
 
             def layer(step, hidden, segment=segment):
@@ -72,8 +73,8 @@ class InferenceEncoder(tf.Module):
                 )[1]
         return hidden
 
-    def _outputs(self, sequence: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = {"sequence_output": sequence}
+    def _outputs(self, hidden: tf.Tensor, rows: Rows) -> dict[str, tf.Tensor]:
+        outputs = {"sequence_output": rows.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = tf.tanh(self.pooler(sequence[:, 0]))
+            outputs["pooled_output"] = tf.tanh(self.pooler(rows.first_tokens(hidden)))
         return outputs

@@ -7,7 +7,7 @@ from typing import Self
 from tfrecords.errors import UserError
 
 COMPUTE = ("float32", "bfloat16")
-PADDING = ("computed",)
+PADDING = ("computed", "skipped")
 
 
 @dataclasses.dataclass(frozen=True)

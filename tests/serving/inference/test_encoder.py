@@ -56,9 +56,10 @@ def difference(encoder, options, batch):
     return sequence.max(), np.abs(found["pooled_output"].numpy() - expected["pooled_output"].numpy()).max()
 
 
+@pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
-def test_float32_equals_the_keras_encoder(changes):
-    assert max(difference(make_keras(**changes), InferenceOptions("float32"), make_batch())) < 1e-5
+def test_float32_equals_the_keras_encoder(changes, padding):
+    assert max(difference(make_keras(**changes), InferenceOptions("float32", padding), make_batch())) < 1e-5
 
 
 def test_graph_does_not_grow_with_depth():
