@@ -9,9 +9,12 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.training.model_folder import load_model_folder
-from serving.servables import IdsServable, TextServable
+from serving.check import check
+from serving.inference import InferenceOptions
+from serving.manifest import write_manifest
+from serving.servables import PREDICT, Servable, ServableOptions, make_servable
+from serving.source import Source, load_source
+from serving.warm_up import write_warm_up
 from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.script import run_main
@@ -20,24 +23,45 @@ from tfrecords.settings import define_flags, read_flags, setting
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings:
-    model: str = setting(help="folder that training wrote, or a .keras file in one")
+    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
     inputs: str = setting("ids", help="ids (token ids and lengths) or text (strings, tokenized in the graph)")
     version: int = setting(0, help="version number; 0 means the next free one")
-    max_seq_length: int = setting(0, help="longest input in tokens; 0 means all the positions that the model has")
+    max_seq_length: int = setting(
+        0, help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has"
+    )
+    tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
+    lower_case: bool = setting(True, help="whether a vocabulary that does not say so itself is of lower-cased text")
+    compute: str = setting("float32", help="float32, bfloat16, int8, or auto: bfloat16 where this CPU has it")
+    padding: str = setting("computed", help="computed, or skipped: matrix products on real tokens only")
+    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question")
+    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read")
+    max_query_length: int = setting(64, help="tokens of a question that are read")
+    num_choices: int = setting(4, help="candidates of one multiple-choice question")
+    warm_up_lengths: str = setting(
+        "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
+    )
+    warm_up_signatures: str = setting(
+        "serving_default", help="signatures that the warm-up calls, comma-separated; each keeps memory of its own"
+    )
+    check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
 
 
 def export(settings: ExportSettings) -> Path:
-    """Writes `output_dir/version` and returns it. A polling server never sees half a version.
+    """Writes `output_dir/version` and returns it. A polling server never sees half a version, or one that fails.
 
     Raises:
-        UserError: for a model without the head or tokenizer that the servable needs, an impossible length, or a
-            version that exists.
+        UserError: for a model without the head or tokenizer that the servable needs, an impossible length, a version
+            that exists, or a failed check.
     """
     if settings.version < 0:
         raise UserError(f"--version={settings.version} must be a positive number, or 0 for the next free one")
-    model, tokenizer = load_model_folder(settings.model)
-    servable = _servable(settings, model, tokenizer)
+    if settings.inputs not in ("ids", "text"):
+        raise UserError(f"--inputs={settings.inputs} is unknown; choose ids or text")
+    lengths = _read_lengths(settings.warm_up_lengths)
+    inference = InferenceOptions(compute=settings.compute, padding=settings.padding)
+    source = load_source(settings.model, settings.tokenizer, settings.lower_case)
+    servable = make_servable(source.model, _options(settings, source, inference))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     target = base / str(version)
@@ -47,37 +71,72 @@ def export(settings: ExportSettings) -> Path:
     temporary = base / f".writing-{version}-{os.getpid()}"
     try:
         save(servable, temporary)
+        longest = servable.options.max_seq_length
+        if lengths:
+            names = settings.warm_up_signatures.split(",")
+            write_warm_up(servable, temporary, sorted({min(length, longest) for length in lengths}), names)
+        differences = check(temporary, source.model, servable) if settings.check else None
+        write_manifest(temporary, source, servable, dataclasses.asdict(settings), differences)
+        for name, difference in (differences or {}).items():
+            print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
         os.replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
-def save(servable: tf.Module, path: Path) -> None:
+def save(servable: Servable, path: Path) -> None:
     """Saves a servable with its signatures."""
-    signatures = {
-        name: tf.function(function).get_concrete_function(**inputs)
-        for name, (function, inputs) in servable.signatures().items()
+    signatures = servable.signatures()
+    functions = {
+        name: tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
+        for name, signature in signatures.items()
     }
-    tf.saved_model.save(servable, str(path), signatures=signatures)
+    tf.saved_model.save(servable, str(path), signatures=functions)
+    # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
+    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
+    for name, signature in signatures.items():
+        if signature.method != PREDICT:
+            updater.replace_method_name(name, signature.method, tags="serve")
+    updater.save()
 
 
-def _servable(settings: ExportSettings, model, tokenizer) -> tf.Module:
-    limit = model.encoder.config.max_position_embeddings
-    length = settings.max_seq_length or limit
-    if not 3 <= length <= limit:
-        raise UserError(f"--max_seq_length={length} must be from 3 to the model's max_position_embeddings={limit}")
-    if not isinstance(model, AlbertPretrainer):
-        raise UserError(f"'{settings.model}' holds a {type(model).__name__}; only an AlbertPretrainer can be exported")
-    if settings.inputs == "ids":
-        return IdsServable(model, length)
-    if settings.inputs != "text":
-        raise UserError(f"--inputs={settings.inputs} is unknown; choose ids or text")
-    if tokenizer is None:
+def _options(settings: ExportSettings, source: Source, inference: InferenceOptions) -> ServableOptions:
+    config = getattr(source.model, "encoder", source.model).config
+    limit = config.max_position_embeddings
+    length = settings.max_seq_length or min(source.task.get("max_seq_length") or limit, limit)
+    if not 8 <= length <= limit:
+        raise UserError(f"--max_seq_length={length} must be from 8 to the model's max_position_embeddings={limit}")
+    if not 1 <= settings.top_k <= config.vocab_size:
+        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
+    for name in ("doc_stride", "max_query_length", "num_choices"):
+        if getattr(settings, name) < 1:
+            raise UserError(f"--{name}={getattr(settings, name)} must be at least 1")
+    if settings.inputs == "text" and source.tokenizer is None:
         raise UserError(
-            f"--inputs=text needs the tokenizer beside the model, and '{settings.model}' has no tokenizer.json"
+            f"--inputs=text needs the vocabulary, and '{settings.model}' has no tokenizer.json or published "
+            "vocabulary beside it; give --tokenizer=FILE"
         )
-    return TextServable(model, length, tokenizer)
+    return ServableOptions(
+        max_seq_length=length,
+        tokenizer=source.tokenizer if settings.inputs == "text" else None,
+        task=source.task,
+        inference=inference,
+        top_k=settings.top_k,
+        doc_stride=settings.doc_stride,
+        max_query_length=settings.max_query_length,
+        num_choices=settings.num_choices,
+    )
+
+
+def _read_lengths(text: str) -> list[int]:
+    try:
+        lengths = [int(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise UserError(f"--warm_up_lengths={text} is not a comma-separated list of whole numbers") from error
+    if any(length < 8 for length in lengths):
+        raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")
+    return lengths
 
 
 def _versions(base: Path) -> list[int]:

@@ -1,0 +1,51 @@
+"""What a version holds and how it came to be, for whoever finds it on a server later."""
+
+import datetime
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+from serving.servables import Servable
+from serving.source import Source
+from tfrecords import files
+
+FILE = "assets.extra/manifest.json"
+
+
+def write_manifest(version: Path, source: Source, servable: Servable, settings: Any, differences: dict | None) -> None:
+    """Writes FILE in a version's folder.
+
+    Args:
+        settings: of the export, as a dict.
+        differences: of the check, largest absolute difference by output; None where there was none.
+    """
+    model, options = source.model, servable.options
+    path = version / FILE
+    path.parent.mkdir(exist_ok=True)
+    description = {
+        "model": type(model).__name__,
+        "parameters": model.count_params(),
+        "config": servable.encoder.config.to_dict(),
+        "task": source.task or None,
+        "metrics": source.task.get("metrics"),
+        "inputs": "ids" if options.tokenizer is None else "text",
+        "max_seq_length": options.max_seq_length,
+        "compute": servable.encoder.describe(),
+        "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
+        "signatures": {name: _signature(signature) for name, signature in servable.signatures().items()},
+        "check": differences,
+        "export": settings,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tensorflow-text")},
+        "files_sha256": {
+            str(file.relative_to(version)): files.sha256(file) for file in sorted(version.rglob("*")) if file.is_file()
+        },
+    }
+    files.write_json(path, description)
+
+
+def _signature(signature) -> dict[str, str]:
+    return {
+        name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
+        for name, spec in signature.inputs.items()
+    }

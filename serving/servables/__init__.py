@@ -1,0 +1,43 @@
+"""What a server runs: a model's answers as TensorFlow functions over token ids, or over text.
+
+Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodified tensorflow_model_server loads them.
+"""
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.models.token_classifier import AlbertTokenClassifier
+from serving.servables.classifier import ClassifierServable
+from serving.servables.embedder import EmbedderServable
+from serving.servables.multiple_choice import MultipleChoiceServable
+from serving.servables.pretrainer import PretrainerServable
+from serving.servables.regressor import RegressorServable
+from serving.servables.servable import Servable, ServableOptions
+from serving.servables.signature import CLASSIFY, PREDICT, REGRESS, Signature
+from serving.servables.spans import SpanServable
+from serving.servables.token_classifier import TokenClassifierServable
+from tfrecords.errors import UserError
+
+__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "Servable", "ServableOptions", "Signature", "make_servable"]
+
+SERVABLES = {
+    AlbertPretrainer: PretrainerServable,
+    AlbertClassifier: ClassifierServable,
+    AlbertRegressor: RegressorServable,
+    AlbertSpanPredictor: SpanServable,
+    AlbertMultipleChoice: MultipleChoiceServable,
+    AlbertTokenClassifier: TokenClassifierServable,
+    AlbertSentenceEmbedder: EmbedderServable,
+    AlbertEncoder: EmbedderServable,
+}
+
+
+def make_servable(model, options: ServableOptions) -> Servable:
+    """Raises UserError for a model with a head that has no servable."""
+    if type(model) not in SERVABLES:
+        known = ", ".join(kind.__name__ for kind in SERVABLES)
+        raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")
+    return SERVABLES[type(model)](model, options)

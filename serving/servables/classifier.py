@@ -1,0 +1,49 @@
+"""A class for each row."""
+
+import tensorflow as tf
+
+from serving.servables.rows import EXAMPLES, Rows
+from serving.servables.servable import Servable, ServableOptions
+from serving.servables.signature import CLASSIFY, Signature
+
+
+class ClassifierServable(Servable):
+    """AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch]."""
+
+    def __init__(self, model, options: ServableOptions):
+        super().__init__(model, options)
+        self.head = lambda vectors: model.head(vectors)
+        self.labels = labels_of(options, model.num_classes)
+
+    def answer(self, rows: Rows):
+        return self.outputs(self.head(self.encode(rows)["pooled_output"]), rows)
+
+    def outputs(self, logits: tf.Tensor, rows: Rows):
+        logits = tf.cast(logits, tf.float32)
+        return {
+            "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits),
+        }
+
+    def ids_signatures(self):
+        return super().ids_signatures() | {"classify": Signature(self.classify_ids, EXAMPLES, CLASSIFY)}
+
+    def text_signatures(self):
+        return super().text_signatures() | {"classify": Signature(self.classify_text, EXAMPLES, CLASSIFY)}
+
+    def classify_ids(self, inputs):
+        return self._classes(Rows.of_examples(inputs))
+
+    def classify_text(self, inputs):
+        return self._classes(self.example_rows(inputs))
+
+    def _classes(self, rows: Rows):
+        """As the Classify RPC wants it: `classes` string and `scores` float32, both [batch, classes]."""
+        scores = self.answer(rows)["probabilities"]
+        return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}
+
+
+def labels_of(options: ServableOptions, count: int) -> list[str]:
+    """Names of the classes; their numbers where the task has no names."""
+    return list(options.task.get("labels") or map(str, range(count)))
