@@ -144,12 +144,15 @@ def _fit(run: Run, model: keras.Model, step: int) -> None:
 
 def _watchers(run: Run, step: int, progress: finetuning_callbacks.Progress) -> list[keras.callbacks.Callback]:
     history = callbacks.History(run.output_dir / "history.csv", first_step=step)
-    description = run.task.describe() | {"max_seq_length": run.settings.max_seq_length}
+
+    def describe() -> dict:
+        return run.task.describe() | {"max_seq_length": run.settings.max_seq_length}
+
     return [
         callbacks.StopOnNonFiniteLoss(),
         finetuning_callbacks.Evaluation(lambda model: evaluate(run, model)),
         history,
-        finetuning_callbacks.Checkpoints(run.output_dir, history, run.main_metric, description),
+        finetuning_callbacks.Checkpoints(run.output_dir, history, run.main_metric, describe),
         progress,
         keras.callbacks.TensorBoard(run.output_dir / "tensorboard", write_graph=False),
     ]

@@ -42,12 +42,14 @@ class Progress(keras.callbacks.Callback):
 class Checkpoints(keras.callbacks.Callback):
     """`model.keras` and `task.json`: the best by the main metric so far; `last.keras`: with optimizer, to go on from.
 
+    describe: what task.json says beside the metrics, asked after each evaluation.
+
     Without evaluation files the newest model is the best.
     """
 
-    def __init__(self, folder: Path, history: History, main_metric: str, description: dict):
+    def __init__(self, folder: Path, history: History, main_metric: str, describe: Callable[[], dict]):
         super().__init__()
-        self.folder, self.main_metric, self.description = folder, main_metric, description
+        self.folder, self.main_metric, self.describe = folder, main_metric, describe
         kept = [float(row[main_metric]) for row in history.rows if row.get(main_metric)]
         self.best = max(kept, default=-math.inf)
 
@@ -58,5 +60,5 @@ class Checkpoints(keras.callbacks.Callback):
             self.best = value
             model_folder.save_for_inference(self.model, self.folder / model_folder.MODEL_FILE)
             scores = {key.removeprefix("dev_"): value for key, value in logs.items() if key.startswith("dev_")}
-            files.write_json(self.folder / model_folder.TASK_FILE, self.description | {"metrics": scores})
+            files.write_json(self.folder / model_folder.TASK_FILE, self.describe() | {"metrics": scores})
         model_folder.save_model(self.model, self.folder / "last.keras")
