@@ -62,6 +62,8 @@ class AlbertSpanPredictor(EncoderModel):
             features: as AlbertEncoder, and
                 p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: segment
                 0, but for position 0);
+                start_mask [batch, sequence], 1 where no span that the search finds may start, beside p_mask (default:
+                none; probabilities do not depend on it);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
 
@@ -83,7 +85,7 @@ class AlbertSpanPredictor(EncoderModel):
         return (
             outputs
             if training
-            else outputs | {"spans": self._search(outputs, lambda starts: logits[:, None, :, 1], mask)}
+            else outputs | {"spans": self._search(features, outputs, lambda starts: logits[:, None, :, 1], mask)}
         )
 
     def _joint(self, features, hidden, mask, training):
@@ -95,10 +97,13 @@ class AlbertSpanPredictor(EncoderModel):
         outputs["answerable_logits"] = self.head.answerable_logits(hidden, expected, training=training)
         if training:
             return outputs
-        return outputs | {"spans": self._search(outputs, lambda starts: self.head.end_logits(hidden, starts), mask)}
+        end_logits = lambda starts: self.head.end_logits(hidden, starts)  # noqa: E731
+        return outputs | {"spans": self._search(features, outputs, end_logits, mask)}
 
-    def _search(self, outputs, end_logits, mask):
+    def _search(self, features, outputs, end_logits, mask):
         scores = outputs["start_log_probs"]
+        if "start_mask" in features:
+            scores = scores + IMPOSSIBLE * ops.cast(features["start_mask"], "float32")
         start_top, start_index = ops.top_k(scores, k=at_most(self.start_top, ops.shape(scores)[1]))
         ends = _log_probs(end_logits(start_index), mask[:, None])
         return top_spans(start_top, start_index, ends, self.start_top * self.end_top, self.max_answer_length)

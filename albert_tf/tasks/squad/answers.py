@@ -43,8 +43,9 @@ def find_answers(
 ) -> list[Answers]:
     """The `n_best` different texts of each question, best first, over all its windows.
 
-    A span counts where it lies in the passage, is no longer than `max_answer_length` tokens, and starts with a token
-    that has its greatest context in this window (squad_utils.py of google-research/albert, `write_predictions_v2`).
+    A span counts where it lies in the passage and is no longer than `max_answer_length` tokens. The rows' start_mask
+    has kept each to the window that shows its start best (squad_utils.py of google-research/albert,
+    `write_predictions_v2`, passes over the others after the search, when they have used up places).
 
     Args:
         outputs: for each row `spans`, and `null_scores` of each model or what `null_scores` reads them from.
@@ -92,9 +93,7 @@ def _legal(
     first, last, score = spans["start_index"] + shift, spans["end_index"] + shift, spans["score"]
     begin, end = rows.first_token[row], rows.first_token[row] + rows.size[row]
     legal = (begin <= first) & (first <= last) & (last < end) & (last - first < max_answer_length)
-    legal = np.flatnonzero(legal & (score > NO_SPAN / 2))
-    owned = rows.owner[rows.example[row]][first[legal]] == rows.window[row]
-    for index in legal[owned]:
+    for index in np.flatnonzero(legal & (score > NO_SPAN / 2)):
         yield int(first[index]), int(last[index]), float(score[index])
 
 

@@ -12,6 +12,7 @@ from tfrecords.tokenizer import Tokenizer
 
 DOC_STRIDE = 128
 MAX_QUERY_LENGTH = 64
+FEATURES = ("input_ids", "input_mask", "segment_ids", "p_mask", "start_mask")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,19 +54,17 @@ def make_rows(
     google-research/albert squad_utils.py:446-468 does.
 
     Raises:
-        UserError: a question leaves no room for its passage.
+        UserError: rows too short for a question and a passage.
     """
+    if max_seq_length < 8:
+        raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
     contexts, ids, offsets = _encode_contexts(examples, tokenizer)
-    questions = [question[:max_query_length] for question in encode(tokenizer, [one.question for one in examples])]
-    longest = max(map(len, questions))
-    if max_seq_length < longest + 4:
-        raise UserError(
-            f"--max_seq_length={max_seq_length} leaves no room beside a question of {longest} tokens; "
-            f"raise it to {longest + 4} at least"
-        )
+    # At least half of a row is left for the passage.
+    longest = min(max_query_length, max_seq_length // 2 - 2)
+    questions = [question[:longest] for question in encode(tokenizer, [one.question for one in examples])]
     layouts: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
     patterns = _Patterns(max_seq_length)
-    tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "input_mask", "segment_ids", "p_mask")}
+    tokens: dict[str, list[np.ndarray]] = {name: [] for name in FEATURES}
     places: list[tuple[int, int, int, int, int]] = []
     owner = []
     cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
@@ -78,7 +77,7 @@ def make_rows(
         owner.append(owners)
         for window, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist())):
             tokens["input_ids"].append(np.concatenate([cls, question, sep, passage[start : start + size], sep]))
-            for name, pattern in patterns.of(len(question), size).items():
+            for name, pattern in patterns.of(len(question), owners, window, start, size).items():
                 tokens[name].append(pattern)
             places.append((number, window, len(question) + 2, start, size))
     example, window, first_column, first_token, size = np.array(places, np.int32).T
@@ -102,8 +101,8 @@ def window_layout(count: int, room: int, doc_stride: int) -> tuple[np.ndarray, n
     sizes = np.minimum(room, count - first).astype(np.int32)
     left = np.arange(count) - first[:, None]
     right = sizes[:, None] - 1 - left
-    # A token outside the window has less than nothing on one side.
-    context = np.where((left >= 0) & (right >= 0), np.minimum(left, right) + 0.01 * sizes[:, None], -1.0)
+    # In hundredths, so that equal is equal.
+    context = np.where((left >= 0) & (right >= 0), 100 * np.minimum(left, right) + sizes[:, None], -1)
     return first, sizes, context.argmax(axis=0).astype(np.int32)
 
 
@@ -135,20 +134,24 @@ class _Patterns:
     def __init__(self, max_seq_length: int):
         self._limit = max_seq_length
         self._steps = np.repeat(np.array([0, 1], np.int32), max_seq_length)
-        self._p_masks: dict[tuple[int, int], np.ndarray] = {}
+        self._masks: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
 
-    def of(self, question: int, passage: int) -> dict[str, np.ndarray]:
-        """p_mask is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435)."""
-        length = question + passage + 3
-        p_mask = self._p_masks.get((question, passage))
-        if p_mask is None:
-            p_mask = np.ones(length, np.int32)
-            p_mask[0] = 0
-            p_mask[question + 2 : question + 2 + passage] = 0
-            self._p_masks[question, passage] = p_mask
+    def of(self, question: int, owners: np.ndarray, window: int, start: int, size: int) -> dict[str, np.ndarray]:
+        """p_mask is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435);
+        start_mask where none that is found here may start: also at [CLS] and what another window shows better."""
+        length = question + size + 3
+        key = (question, len(owners), window)
+        if key not in self._masks:
+            p_mask, start_mask = np.ones((2, length), np.int32)
+            passage = slice(question + 2, question + 2 + size)
+            p_mask[0] = p_mask[passage] = 0
+            start_mask[passage] = owners[start : start + size] != window
+            self._masks[key] = p_mask, start_mask
+        p_mask, start_mask = self._masks[key]
         first = self._limit - question - 2
         segments = self._steps[first : first + length]
-        return {"input_mask": self._steps[self._limit :][:length], "segment_ids": segments, "p_mask": p_mask}
+        input_mask = self._steps[self._limit :][:length]
+        return {"input_mask": input_mask, "segment_ids": segments, "p_mask": p_mask, "start_mask": start_mask}
 
 
 def _label(rows: SpanRows, examples: Sequence[SquadExample]) -> SpanRows:

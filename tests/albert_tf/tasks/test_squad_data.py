@@ -1,0 +1,231 @@
+"""SQuAD's files, windows over long passages, and the way from text to tokens and back."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.tasks.squad.data import Answer, SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.windows import FEATURES, make_rows, text_of, token_span, window_layout
+from tfrecords.errors import UserError
+from tfrecords.vocabulary import train_tokenizer
+from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+
+CONTEXT = "Rome was not built in a day. Caf\u00e9 society, 1,234 ﬁne words “quoted”."
+
+
+def file_of(*questions, context=CONTEXT):
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]}
+
+
+def question(name="q", text="built", start=13, **extra):
+    return {"id": name, "question": "What?", "answers": [{"text": text, "answer_start": start}], **extra}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    from tfrecords.tokenizer import load_tokenizer
+
+    path = tmp_path_factory.mktemp("spm") / "spm.model"
+    path.write_bytes(train_tokenizer([CONTEXT, "what who built this?"] * 50, vocab_size=100, hard_vocab_limit=False))
+    return load_tokenizer(path)
+
+
+def wordpiece(pieces):
+    listed = f"[PAD] [UNK] [CLS] [SEP] [MASK] {pieces} ".replace(" ", "\n")
+    return WordPieceTokenizer(listed.encode())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
+    content = file_of(question(), {"id": "n", "question": "No?", "answers": [], "is_impossible": True})
+    data = json.dumps(content).encode()
+    path = tmp_path / "dev.json"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    first, second = read_squad(path)
+    assert first == SquadExample("q", "What?", CONTEXT, (Answer("built", 13),))
+    assert second.answers == () and second.context is first.context
+    assert without([first, second], {"q"}) == [second]
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ([1], "the file has no list 'data'"),
+        ({"data": []}, "holds no questions"),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\] has no text 'context'"),
+        (file_of({"question": "x"}), r"qas\[0\] has no text 'id'"),
+        (file_of({"id": "7", "question": "x"}), r"\(question '7'\) has no list 'answers'"),
+        (file_of(question(start=3)), r"answer_start 3 points at 'e was', not at 'built'"),
+        (file_of(question(start=-1)), "answer_start -1 points at"),
+        (file_of(question(start="3")), "answer_start '3' is not a whole number"),
+        (file_of(question(), question()), r"qas\[1\] repeats question id 'q'"),
+        (file_of(question(is_impossible=True)), "is_impossible and has answers"),
+    ],
+)
+def test_says_where_a_file_is_wrong(tmp_path, content, message):
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        read_squad(path)
+
+
+def test_broken_files_are_one_line(tmp_path):
+    path = tmp_path / "dev.json.gz"
+    for data, message in ((b"\x1f\x8bxx", "cannot read"), (b"{", "not JSON"), (b"\xff\xff", "not JSON in UTF-8")):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=message):
+            read_squad(path)
+    with pytest.raises(UserError, match="cannot read"):
+        read_squad(tmp_path / "none.json")
+    path.write_text("[1]")
+    with pytest.raises(UserError, match="list of question ids"):
+        read_ids(path)
+
+
+def test_half_a_character_does_not_stop_the_tokenizer(tmp_path, tokenizer):
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(file_of(question(), context="Rome was not built\ud800 in")))
+    assert len(make_rows(read_squad(path), tokenizer, 32, training=True)) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(count=st.integers(0, 60), room=st.integers(1, 20), stride=st.integers(1, 12))
+def test_windows_cover_everything_and_the_best_sees_most(count, room, stride):
+    starts, sizes, owner = window_layout(count, room, stride)
+    assert starts[0] == 0 and starts[-1] + sizes[-1] == count
+    assert np.all(np.diff(starts) == min(room, stride)) and np.all(sizes[:-1] == room) and sizes[-1] <= room
+    for token in range(count):
+        context = {
+            window: 100 * min(token - start, start + size - 1 - token) + size
+            for window, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist()))
+            if start <= token < start + size
+        }
+        assert context[owner[token]] == max(context.values())
+        assert owner[token] == min(window for window, value in context.items() if value == max(context.values()))
+
+
+texts = st.lists(
+    st.one_of(
+        st.sampled_from(["Rome", "built", "caf\u00e9", "cafe\u0301s", "1,9", "½", "罗马", "ﬁne", "“a”", "\u200b", "™"]),
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=4),
+    ),
+    max_size=12,
+).map(" ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), context=texts)
+def test_every_answer_maps_to_tokens_and_back_to_text_that_holds_it(tokenizer, data, context):
+    begin = data.draw(st.integers(0, len(context)))
+    end = data.draw(st.integers(begin, len(context)))
+    letters = wordpiece("r ##o 罗")
+    for one in (tokenizer, letters):
+        offsets = one.encode_with_offsets([context])[2]
+        span = token_span(offsets, begin, end)
+        held = {at for first, last in offsets for at in range(first, last)}
+        wanted = {at for at in range(begin, end) if at in held}
+        if span is None:
+            assert not wanted
+            continue
+        first, last = span
+        assert wanted <= set(range(offsets[first, 0], offsets[last, 1]))
+        # No token that could be spared.
+        if wanted and begin < end:
+            assert offsets[first, 1] > begin and offsets[last, 0] < end
+        assert text_of(context, offsets, first, last) in context
+
+
+def example(answer, context=CONTEXT, name="q"):
+    start = context.index(answer)
+    return SquadExample(name, "what built this?", context, (Answer(answer, start),))
+
+
+def rebuilt(rows, examples, row):
+    """The text of the labelled tokens of a row."""
+    shift = rows.first_token[row] - rows.first_column[row]
+    number = rows.example[row]
+    first, last = rows.values["start_positions"][row] + shift, rows.values["end_positions"][row] + shift
+    return text_of(examples[number].context, rows.offsets[number], first, last)
+
+
+@pytest.mark.parametrize("answer", ["Rome", "built in a day", "Caf\u00e9", "1,234", "ﬁne words", "quoted"])
+@pytest.mark.parametrize("max_seq_length", [16, 24, 128])
+def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, answer, max_seq_length):
+    examples = [example("Rome"), example(answer), SquadExample("n", "no?", CONTEXT, ())]
+    rows = make_rows(examples, tokenizer, max_seq_length, training=True, doc_stride=3)
+    assert rows.example.tolist() == sorted(rows.example.tolist()) and rows.unaligned == 0
+    assert all(rows.values["is_impossible"][rows.example == 2])
+    span = token_span(rows.offsets[1], CONTEXT.index(answer), CONTEXT.index(answer) + len(answer))
+    for row in np.flatnonzero(rows.example == 1):
+        holds = rows.first_token[row] <= span[0] and span[1] < rows.first_token[row] + rows.size[row]
+        assert holds == (rows.values["is_impossible"][row] == 0)
+        if holds:
+            assert answer in rebuilt(rows, examples, row)
+        else:
+            assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
+
+
+def test_rows_are_cls_question_sep_window_sep(tokenizer):
+    examples = [example("built")]
+    rows = make_rows(examples, tokenizer, 24, training=False, doc_stride=4)
+    question_ids, passage = tokenizer.encode("what built this?")[:10], tokenizer.encode(CONTEXT)
+    assert len(rows) > 2 and not rows.values and rows.lengths.max() == 24
+    starts = []
+    for row in range(len(rows)):
+        features = {name: rows.tokens[name][row] for name in FEATURES}
+        start, size = rows.first_token[row], rows.size[row]
+        window = passage[start : start + size]
+        expected = [tokenizer.cls_id, *question_ids, tokenizer.sep_id, *window, tokenizer.sep_id]
+        assert features["input_ids"].tolist() == expected
+        before = len(question_ids) + 2
+        assert features["segment_ids"].tolist() == [0] * before + [1] * (size + 1)
+        assert features["input_mask"].tolist() == [1] * len(expected)
+        assert features["p_mask"].tolist() == [0] + [1] * (before - 1) + [0] * size + [1]
+        allowed = np.flatnonzero(features["start_mask"] == 0) - before + start
+        assert np.all(rows.owner[0][allowed] == rows.window[row])
+        starts += allowed.tolist()
+    # Each token of the passage may start an answer in one window, and in one only.
+    assert sorted(starts) == list(range(len(passage)))
+
+
+def test_chinese_by_wordpiece():
+    chinese = wordpiece("罗 马 不 是 一 天 建 成 的 。 ro ##me built ##s 1 ##9 ,")
+    context = "罗马不是一天建成的。Rome builts 19, x"
+    for answer in ("罗马", "一天", "。", "Rome", "builts 19", "x"):
+        rows = make_rows([example(answer, context)], chinese, 40, training=True)
+        assert rebuilt(rows, [example(answer, context)], 0) == answer
+
+
+def test_an_answer_that_no_token_holds_is_counted(tokenizer):
+    rows = make_rows([example("\u200b", "Rome \u200b was")], tokenizer, 32, training=True)
+    lost = token_span(rows.offsets[0], 5, 6) is None
+    assert rows.unaligned == int(lost) and rows.values["is_impossible"].tolist() == [int(lost)]
+    empty = make_rows([SquadExample("e", "what?", "", ())], tokenizer, 32, training=True)
+    assert empty.size.tolist() == [0] and empty.values["is_impossible"].tolist() == [1]
+
+
+def test_what_cannot_be_framed(tokenizer):
+    with pytest.raises(UserError, match="give 8 at least"):
+        make_rows([example("Rome")], tokenizer, 7, training=False)
+    with pytest.raises(UserError, match="question 'x' has no answer_start"):
+        make_rows([SquadExample("x", "?", CONTEXT, (Answer("Rome", None),))], tokenizer, 32, training=True)
+
+
+def test_all_of_squad_aligns(shared):
+    from tfrecords.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
+    examples = read_squad(shared / "data" / "squad" / "dev-v1.1.json.gz")
+    rows = make_rows(examples, tokenizer, 384, training=True)
+    assert rows.unaligned == 0 and set(rows.example[rows.values["is_impossible"] == 0]) == set(range(len(examples)))
+    exactly = 0
+    for row in np.flatnonzero(rows.values["is_impossible"] == 0):
+        answer, found = examples[rows.example[row]].answers[0].text.strip(), rebuilt(rows, examples, row)
+        assert answer in found
+        exactly += answer == found
+    # What is left are answers that begin or end inside a word.
+    assert exactly > 0.99 * len(examples)
