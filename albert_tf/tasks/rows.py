@@ -50,11 +50,15 @@ class Rows:
         return (features, *roles)
 
     def _padded(self, name: str, rows: list[np.ndarray], indices: Sequence[int], length: int) -> np.ndarray:
-        first = rows[indices[0]]
-        padded = np.full((len(indices), *first.shape[:-1], length), self.pad_id if name == "input_ids" else 0, np.int32)
-        for number, index in enumerate(indices):
-            padded[number, ..., : rows[index].shape[-1]] = rows[index]
-        return padded
+        return pad([rows[index] for index in indices], length, self.pad_id if name == "input_ids" else 0)
+
+
+def pad(rows: Sequence[np.ndarray], length: int, value: int) -> np.ndarray:
+    """int32 [rows, ..., length] from arrays [..., up to length], filled up with `value`."""
+    padded = np.full((len(rows), *rows[0].shape[:-1], length), value, np.int32)
+    for number, row in enumerate(rows):
+        padded[number, ..., : row.shape[-1]] = row
+    return padded
 
 
 def padded_length(length: int, limit: int) -> int:

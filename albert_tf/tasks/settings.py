@@ -12,12 +12,11 @@ DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 class FinetuningSettings:
     """Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/finetuning.md."""
 
-    task: str = setting(help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2")
+    task: str = setting(
+        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, regression, tagging"
+    )
     data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
-    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
-    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
-    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
     config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
@@ -41,6 +40,9 @@ class FinetuningSettings:
     seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
     dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
+    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
+    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
     span_head: str = setting("", help="of squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2")
     exclude_ids: str = setting("", help="of squad1 and squad2, file with a JSON list of question ids not to train on")
 

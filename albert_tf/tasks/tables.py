@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from tfrecords import files
 from tfrecords.errors import UserError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -63,14 +64,11 @@ def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: boo
         UserError: the file cannot be read, is empty, or, unless `skip_broken`, a row has another number of columns.
     """
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    lines = _lines(path)
     if suffix == ".jsonl":
-        table = _json_lines(path, lines)
-    else:
-        table = _columns(path, _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines), header, skip_broken)
-    if not table.rows:
-        raise UserError(f"'{path}' holds no rows; give a file with at least one")
-    return table
+        return read_json_lines(path)
+    lines = _lines(path)
+    cells = _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines)
+    return _checked(_columns(path, cells, header, skip_broken))
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -131,9 +129,14 @@ def _columns(
     return Table(path, tuple(header), rows)
 
 
-def _json_lines(path: Path, lines: Iterable[str]) -> Table:
+def read_json_lines(path: Path) -> Table:
+    """Reads a file of one JSON object a line, whatever its suffix.
+
+    Raises:
+        UserError: the file cannot be read, is empty, or a line is not an object with the keys of the first.
+    """
     rows: list[Row] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -145,4 +148,19 @@ def _json_lines(path: Path, lines: Iterable[str]) -> Table:
         if rows and (missing := rows[0].values.keys() - values.keys()):
             raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
         rows.append(Row(number, values))
-    return Table(path, tuple(rows[0].values) if rows else (), rows)
+    return _checked(Table(path, tuple(rows[0].values) if rows else (), rows))
+
+
+def _checked(table: Table) -> Table:
+    if not table.rows:
+        raise UserError(f"'{table.path}' holds no rows; give a file with at least one")
+    return table
+
+
+def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:
+    """Writes a TSV, whole or not at all; cells with a tab, a quote or a line feed are quoted."""
+    with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(lines)
+    return path

@@ -1,6 +1,5 @@
 """Tasks that give one or two texts a class or a number."""
 
-import csv
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import Rows, encode, frame
-from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table
+from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords import files
 from tfrecords.errors import UserError
@@ -168,7 +167,7 @@ class TextTask(Task):
             line = [index, self._shown(prediction)]
             line += [] if split in self.test_splits else [self._shown(example.label)]
             lines.append(line + ([repr(float(logit)) for logit in outputs[index]] if self.labels else []))
-        written = [_write(folder / f"{split}.tsv", header, lines)]
+        written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
             written.append(self._submit(folder, self.submissions[split], predictions))
         return written
@@ -183,7 +182,7 @@ class TextTask(Task):
             names = list(self.label_names if submission.raw else self.label_names.values())
             answers = [names[value] for value in predictions]
         path = files.make_output_dir(folder / "glue") / f"{submission.name}.tsv"
-        return _write(path, ["index", "prediction"], list(enumerate(answers)))
+        return write_table(path, ["index", "prediction"], list(enumerate(answers)))
 
 
 def label_text(value: Any) -> str:
@@ -198,11 +197,3 @@ def _text(table: Table, row: Row, column: str) -> str:
     if not value.strip():
         raise table.wrong(row, f"{column} is empty; fill it or remove the row")
     return value
-
-
-def _write(path: Path, header: Sequence[str], lines: Sequence[Sequence]) -> Path:
-    with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
-        writer.writerow(header)
-        writer.writerows(lines)
-    return path

@@ -1,0 +1,85 @@
+"""A user's own examples: any table with named columns."""
+
+from pathlib import Path
+
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables import SUFFIXES, find_table, read_table
+from albert_tf.tasks.tagging import TaggingTask
+from albert_tf.tasks.task import Hyperparameters
+from albert_tf.tasks.text_task import SplitFile, TextTask, label_text
+from tfrecords.errors import UserError
+
+# Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
+DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)
+
+_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
+_FLAGS = "; say which is meant by --text_column, --second_text_column, --label_column"
+
+
+def classification_task(settings: FinetuningSettings) -> TextTask:
+    """Classes are those of the training file, numbers by value and anything else by alphabet.
+
+    Raises:
+        UserError: there is no training file, or its labels are no classes.
+    """
+    return _text_task(settings, "classification", {name: name for name in _classes(settings)}, ("accuracy", "macro_f1"))
+
+
+def regression_task(settings: FinetuningSettings) -> TextTask:
+    return _text_task(settings, "regression", None, ("pearson", "spearman", "mean_squared_error"))
+
+
+def tagging_task(settings: FinetuningSettings) -> TaggingTask:
+    if settings.second_text_column:
+        raise UserError("--task=tagging takes one text; leave out --second_text_column")
+    return TaggingTask(Path(settings.data_dir), settings.text_column, settings.label_column, _files(settings), DEFAULTS)
+
+
+def _text_task(settings: FinetuningSettings, kind: str, label_names, metrics: tuple[str, ...]) -> TextTask:
+    columns = tuple(name for name in (settings.text_column, settings.second_text_column) if name)
+    return TextTask(
+        name=settings.task,
+        kind=kind,
+        data_dir=Path(settings.data_dir),
+        inputs=columns,
+        columns=columns,
+        label_column=settings.label_column,
+        label_names=label_names,
+        metrics=metrics,
+        defaults=DEFAULTS,
+        splits=_files(settings),
+        flags=_FLAGS,
+    )
+
+
+def _files(settings: FinetuningSettings) -> dict[str, SplitFile]:
+    """The name that each split goes by in the folder."""
+    folder = Path(settings.data_dir)
+    stems = {split: [stem for stem in names if find_table(folder, stem)] for split, names in _STEMS.items()}
+    for names in stems.values():
+        if len(names) > 1:
+            raise UserError(f"'{folder}' holds files named {' and '.join(names)}; keep the one that is meant")
+    if not stems["train"]:
+        raise UserError(f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz")
+    return {split: SplitFile(names[0] if names else split) for split, names in stems.items()}
+
+
+def _classes(settings: FinetuningSettings) -> list[str]:
+    table = read_table(find_table(Path(settings.data_dir), _files(settings)["train"].stem))
+    table.require([settings.label_column], _FLAGS)
+    labels = set()
+    for row in table.rows:
+        label = label_text(row.values[settings.label_column])
+        if not label.strip() or row.values[settings.label_column] is None:
+            raise table.wrong(row, f"{settings.label_column} is empty; fill it or remove the row")
+        labels.add(label)
+    if len(labels) == 1 or len(labels) == len(table.rows):
+        what = "every row has the same" if len(labels) == 1 else "no two rows have the same"
+        raise UserError(
+            f"'{table.path}': {what} {settings.label_column}; is another column or --task=regression meant?"
+        )
+    return sorted(labels, key=lambda label: (not _is_whole(label), int(label) if _is_whole(label) else 0, label))
+
+
+def _is_whole(label: str) -> bool:
+    return label.removeprefix("-").isdecimal()

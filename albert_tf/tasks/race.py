@@ -1,0 +1,152 @@
+"""RACE: which of four answers to a question about an article is right."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.tasks.rows import Rows, encode, pad
+from albert_tf.tasks.tables import Row, Table, read_json_lines, write_table
+from albert_tf.tasks.task import Hyperparameters, Task
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+LEVELS = ("middle", "high")
+LETTERS = "ABCD"
+# google-research/albert:run_race.py, --max_qa_length.
+MAX_QA_LENGTH = 128
+
+
+# The flags of run_race.py; the dropouts are those its README advises for the second release of the models.
+DEFAULTS = Hyperparameters(1e-5, 32, 12000, num_warmup_steps=1000)
+
+
+class RaceExample(NamedTuple):
+    """answers: the question with each option put in. label: the number of the right one."""
+
+    name: str
+    level: str
+    article: str
+    answers: tuple[str, ...]
+    label: int
+
+
+@dataclasses.dataclass(frozen=True)
+class RaceTask(Task):
+    """Reads the official release, {train,dev,test}/{middle,high}/*.txt, or one all.txt in place of the many files.
+
+    A row is [CLS] article [SEP] question and option [SEP] for each option; of the second part the last 128 tokens are
+    kept, the article is cut at its end (google-research/albert:race_utils.py:69-147).
+    """
+
+    data_dir: Path
+    name: str = "race"
+    kind: str = "multiple_choice"
+    inputs: tuple[str, ...] = ("article", "question", "options")
+    labels: tuple[str, ...] | None = None
+    main_metric: str = "accuracy"
+    defaults: Hyperparameters = DEFAULTS
+
+    def read(self, split: str) -> list[RaceExample] | None:
+        examples = []
+        for level in LEVELS:
+            folder = self.data_dir / split / level
+            paths = [folder / "all.txt"] if (folder / "all.txt").is_file() else sorted(folder.glob("*.txt"))
+            for path in paths:
+                table = read_json_lines(path)
+                table.require(("article", "questions", "options", "answers"))
+                examples += [example for row in table.rows for example in _examples(table, row, level)]
+        return examples or None
+
+    def rows(self, examples: Sequence[RaceExample], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
+        articles = list(dict.fromkeys(example.article for example in examples))
+        encoded = dict(zip(articles, encode(tokenizer, articles)))
+        answers = iter(encode(tokenizer, [answer for example in examples for answer in example.answers]))
+        tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
+        kept = min(MAX_QA_LENGTH, max_seq_length - 3)
+        for example in examples:
+            choices = []
+            for _ in example.answers:
+                answer = next(answers)[-kept:]
+                article = encoded[example.article][: max_seq_length - 3 - len(answer)]
+                ids = np.concatenate([[tokenizer.cls_id], article, [tokenizer.sep_id], answer, [tokenizer.sep_id]])
+                choices.append((ids, np.repeat([0, 1], [len(article) + 2, len(answer) + 1]), np.ones(len(ids))))
+            length = max(len(ids) for ids, _, _ in choices)
+            for name, arrays in zip(("input_ids", "segment_ids", "input_mask"), zip(*choices)):
+                tokens[name].append(pad(arrays, length, tokenizer.pad_id if name == "input_ids" else 0))
+        if not training:
+            return Rows(tokens, {}, tokenizer.pad_id)
+        labels = np.array([example.label for example in examples], np.int32)
+        return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+        if early_exit:
+            raise UserError("--early_exit is for classification, regression and tagging; leave it out for race")
+        return AlbertMultipleChoice(encoder, dropout)
+
+    def compile_arguments(self) -> dict[str, Any]:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def score(self, examples: Sequence[RaceExample], rows: Rows, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+        """Accuracy of all, and of each level that is there."""
+        right = np.array(outputs).argmax(axis=-1) == [example.label for example in examples]
+        levels = np.array([example.level for example in examples])
+        scores = {"accuracy": float(right.mean())}
+        return scores | {f"{name}_accuracy": float(right[levels == name].mean()) for name in LEVELS if name in levels}
+
+    def write_predictions(
+        self, folder: Path, split: str, examples: Sequence[RaceExample], rows: Rows, outputs: Sequence[np.ndarray]
+    ) -> list[Path]:
+        header = ["id", "level", "prediction", "label", *(f"logit:{letter}" for letter in LETTERS)]
+        lines = [
+            [
+                example.name,
+                example.level,
+                LETTERS[logits.argmax()],
+                LETTERS[example.label],
+                *map(repr, map(float, logits)),
+            ]
+            for example, logits in zip(examples, outputs)
+        ]
+        written = [write_table(folder / f"{split}.tsv", header, lines)]
+        if split in self.test_splits:
+            # The test set comes with its answers.
+            files.write_json(folder / f"{split}_scores.json", self.score(examples, rows, outputs))
+            written.append(folder / f"{split}_scores.json")
+        return written
+
+
+def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:
+    article, questions, options, answers = (row.values[name] for name in ("article", "questions", "options", "answers"))
+    if not isinstance(article, str) or not article.strip():
+        raise table.wrong(row, "article is not a text")
+    if not all(isinstance(value, list) for value in (questions, options, answers)):
+        raise table.wrong(row, "questions, options and answers must be lists")
+    if not len(questions) == len(options) == len(answers):
+        raise table.wrong(
+            row, f"{len(questions)} questions, {len(options)} lists of options, {len(answers)} answers; make them equal"
+        )
+    name = str(row.values.get("id", f"{table.path.name}:{row.line}"))
+    examples = []
+    for number, (question, choices, answer) in enumerate(zip(questions, options, answers)):
+        if not isinstance(choices, list) or len(choices) != 4 or not all(isinstance(c, str) for c in choices):
+            raise table.wrong(row, f"question {number} must have 4 options, texts each")
+        if not isinstance(question, str) or answer not in tuple(LETTERS):
+            raise table.wrong(row, f"question {number}: answer {answer!r} is none of A, B, C, D")
+        examples.append(
+            RaceExample(
+                f"{name}#{number}", level, article, tuple(_put(question, c) for c in choices), LETTERS.index(answer)
+            )
+        )
+    return examples
+
+
+def _put(question: str, option: str) -> str:
+    return question.replace("_", option) if "_" in question else f"{question} {option}"

@@ -1,0 +1,200 @@
+"""A class for every word of a text, as for named entities."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.token_classifier import AlbertTokenClassifier
+from albert_tf.tasks.rows import Rows, encode
+from albert_tf.tasks.tables import Row, Table, find_table, read_table
+from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.tasks.text_task import SplitFile
+from tfrecords import files
+from tfrecords.tokenizer import Tokenizer
+
+
+class TaggedExample(NamedTuple):
+    """tags: numbers, as many as words; None where there are none."""
+
+    words: list[str]
+    tags: list[int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedRows(Rows):
+    """heads: for each row the column of every word's first piece; words beyond the row's end have none."""
+
+    heads: list[np.ndarray] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingTask(Task):
+    """Words and tags are lists in JSON lines, or separated by spaces in a table.
+
+    A word's tag is read off its first piece, the others' are passed over (as BERT's for CoNLL-2003, section 5.3). Where
+    all tags are O, B-... or I-..., entities are scored as conlleval does.
+    """
+
+    data_dir: Path
+    text_column: str
+    label_column: str
+    splits: Mapping[str, SplitFile]
+    defaults: Hyperparameters
+    name: str = "tagging"
+    kind: str = "tagging"
+    needs_pooler: bool = False
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.text_column,)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The training file's tags, "O" first."""
+        table = self._table("train")
+        tags = {tag for row in table.rows for tag in _words(table, row, self.label_column)}
+        return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
+
+    @property
+    def has_entities(self) -> bool:
+        return all(tag == "O" or tag.startswith(("B-", "I-")) for tag in self.labels)
+
+    @property
+    def main_metric(self) -> str:
+        return "f1" if self.has_entities else "accuracy"
+
+    def _table(self, split: str) -> Table | None:
+        path = find_table(self.data_dir, self.splits[split].stem)
+        return None if path is None else read_table(path)
+
+    def read(self, split: str) -> list[TaggedExample] | None:
+        table = self._table(split)
+        if table is None:
+            return None
+        labelled = split not in self.test_splits
+        columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
+        table.require(columns, "; say which is meant by --text_column and --label_column")
+        return [self._example(table, row, labelled) for row in table.rows]
+
+    def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
+        words = _words(table, row, self.text_column)
+        if not labelled:
+            return TaggedExample(words, None)
+        tags = _words(table, row, self.label_column)
+        if len(tags) != len(words):
+            raise table.wrong(row, f"{len(words)} words but {len(tags)} tags; give every word one")
+        unknown = [tag for tag in tags if tag not in self.labels]
+        if unknown:
+            raise table.wrong(row, f"tag '{unknown[0]}' is none of the training file's: {', '.join(self.labels)}")
+        return TaggedExample(words, [self.labels.index(tag) for tag in tags])
+
+    def rows(
+        self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> TaggedRows:
+        pieces = iter(encode(tokenizer, [word for example in examples for word in example.words]))
+        tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
+        if training:
+            tokens |= {"tag": [], "tag_weight": []}
+        heads = []
+        for example in examples:
+            # A word of which the tokenizer leaves nothing still needs a place for its tag.
+            words = [piece if len(piece) else [tokenizer.unk_id] for _, piece in zip(example.words, pieces)]
+            ids = np.concatenate([[tokenizer.cls_id], *words])[: max_seq_length - 1]
+            ids = np.append(ids, tokenizer.sep_id).astype(np.int32)
+            first = 1 + np.cumsum([0, *map(len, words[:-1])])
+            first = first[first < len(ids) - 1]
+            heads.append(first)
+            tokens["input_ids"].append(ids)
+            tokens["segment_ids"].append(np.zeros_like(ids))
+            tokens["input_mask"].append(np.ones_like(ids))
+            if training:
+                tag, weight = np.zeros_like(ids), np.zeros_like(ids)
+                tag[first], weight[first] = example.tags[: len(first)], 1
+                tokens["tag"].append(tag)
+                tokens["tag_weight"].append(weight)
+        roles = {"target": "tag", "weight": "tag_weight"} if training else {}
+        return TaggedRows(tokens, {}, tokenizer.pad_id, heads=heads, **roles)
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+        return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
+
+    def compile_arguments(self) -> dict[str, Any]:
+        # Over the words: a mean over all columns would make a batch count less the more padding it has.
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return {"loss": loss, "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def score(
+        self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        found = self.predictions(examples, rows, outputs)
+        equal = [a == b for tags, example in zip(found, examples) for a, b in zip(tags, example.tags)]
+        scores = {"accuracy": float(np.mean(equal))}
+        if self.has_entities:
+            scores["f1"] = entity_f1(
+                [[self.labels[tag] for tag in tags] for tags in found],
+                [[self.labels[tag] for tag in example.tags] for example in examples],
+            )
+        return scores
+
+    def predictions(
+        self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
+    ) -> list[list[int]]:
+        """The tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
+        tags = []
+        for example, heads, logits in zip(examples, rows.heads, outputs):
+            best = logits[heads].argmax(axis=-1).tolist()
+            tags.append(best + [0] * (len(example.words) - len(best)))
+        return tags
+
+    def write_predictions(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TaggedExample],
+        rows: TaggedRows,
+        outputs: Sequence[np.ndarray],
+    ) -> list[Path]:
+        path = folder / f"{split}.jsonl"
+        with files.replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+            for example, tags in zip(examples, self.predictions(examples, rows, outputs)):
+                line = {"words": example.words, "prediction": [self.labels[tag] for tag in tags]}
+                if example.tags is not None:
+                    line["label"] = [self.labels[tag] for tag in example.tags]
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        return [path]
+
+
+def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
+    """(type, first word, last word) of BIO tags; an I- that continues nothing begins an entity, as for conlleval."""
+    found, start, kind = set(), 0, ""
+    for index, tag in enumerate([*tags, "O"]):
+        prefix, _, this = tag.partition("-")
+        if kind and (prefix != "I" or this != kind):
+            found.add((kind, start, index - 1))
+            kind = ""
+        if not kind and prefix != "O":
+            start, kind = index, this
+    return found
+
+
+def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> float:
+    """Of entities with the right type and both ends right; 0 where there are none."""
+    pairs = [(entities(found), entities(expected)) for found, expected in zip(predictions, labels, strict=True)]
+    right = sum(len(found & expected) for found, expected in pairs)
+    total = sum(len(found) + len(expected) for found, expected in pairs)
+    return 2 * right / total if total else 0.0
+
+
+def _words(table: Table, row: Row, column: str) -> list[str]:
+    value = row.values[column]
+    words = value.split() if isinstance(value, str) else value
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")
+    return words

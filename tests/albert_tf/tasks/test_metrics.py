@@ -1,0 +1,65 @@
+"""The field's figures, against their definitions written another way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.tasks.metrics import METRICS, accuracy, f1, macro_f1, matthews, pearson, spearman
+from albert_tf.tasks.tagging import entities, entity_f1
+
+BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
+
+
+@given(BINARY)
+@settings(max_examples=100, deadline=None)
+def test_binary_figures_from_the_four_counts(pairs):
+    predictions, labels = np.array(pairs).T
+    tp, fp, fn, tn = (sum(pair == case for pair in pairs) for case in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    assert accuracy(predictions, labels) == pytest.approx((tp + tn) / len(pairs))
+    assert f1(predictions, labels) == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0)
+    norm = np.sqrt(float((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)))
+    assert matthews(predictions, labels) == pytest.approx((tp * tn - fp * fn) / norm if norm else 0, abs=1e-12)
+
+
+def test_matthews_of_three_classes_is_the_correlation_of_one_hot_columns():
+    labels, predictions = np.random.default_rng(0).integers(0, 3, (2, 50))
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (labels, predictions), 1)
+    right, total, true, found = counts.trace(), counts.sum(), counts.sum(1), counts.sum(0)
+    expected = (right * total - true @ found) / np.sqrt((total**2 - found @ found) * (total**2 - true @ true))
+    assert matthews(predictions, labels) == pytest.approx(expected)
+
+
+def test_correlations():
+    a = np.array([1.0, 2.0, 2.0, 4.0])
+    assert pearson(a, 3 * a + 1) == pytest.approx(1) and spearman(a, np.exp(a)) == pytest.approx(1)
+    assert spearman(a, -(a**3)) == pytest.approx(-1)
+    b = np.array([1.0, 3.0, 2.0, 4.0])
+    # By hand: ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4.
+    assert spearman(a, b) == pytest.approx(np.corrcoef([1, 2.5, 2.5, 4], [1, 3, 2, 4])[0, 1])
+
+
+def test_constant_answers_have_no_correlation_and_no_warning(recwarn):
+    constant, labels = np.ones(4), np.arange(4)
+    assert [METRICS[name](constant, labels) for name in ("pearson", "spearman", "matthews")] == [0, 0, 0]
+    assert not recwarn.list
+
+
+def test_macro_f1_is_the_mean_over_classes():
+    assert macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2])) == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+
+
+def test_entities_as_conlleval_sees_them():
+    tags = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-PER", "B-PER", "I-ORG"]
+    expected = {("PER", 0, 1), ("LOC", 3, 4), ("LOC", 5, 5), ("PER", 6, 6), ("PER", 7, 7), ("ORG", 8, 8)}
+    assert entities(tags) == expected
+    assert entities([]) == entities(["O", "O"]) == set()
+
+
+def test_an_entity_counts_only_whole_and_with_its_type():
+    gold = [["B-PER", "I-PER", "O", "B-LOC"]]
+    assert entity_f1(gold, gold) == 1
+    assert entity_f1([["B-PER", "O", "O", "B-LOC"]], gold) == 0.5
+    assert entity_f1([["B-LOC", "I-LOC", "O", "B-LOC"]], gold) == 0.5
+    assert entity_f1([["O"] * 4], [["O"] * 4]) == 0
