@@ -1,12 +1,16 @@
 """Pre-trains ALBERT on TFRecords: `python -m albert_tf.run_pretraining --help`."""
 
-from albert_tf.training.pretraining import PretrainingSettings, pretrain
+from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags
 
 
 def main() -> None:
-    pretrain(read_flags(PretrainingSettings))
+    settings = read_flags(PretrainingSettings)
+    if settings.dryrun:
+        try_all_paths(settings)
+    else:
+        pretrain(settings)
 
 
 def run() -> None:

@@ -1,4 +1,4 @@
-"""One frozen dataclass per stage is its settings; the command's flags, and its settings file, are made from its fields."""
+"""One frozen dataclass per stage is its settings; the command's flags and settings file are made from its fields."""
 
 import dataclasses
 import difflib

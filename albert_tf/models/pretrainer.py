@@ -12,6 +12,17 @@ from tfrecords.errors import UserError
 PAIR_TASKS = ("sop", "nsp", None)
 
 
+class _FiniteMean(keras.metrics.Mean):
+    """The mean over what is finite: a batch that training skips spoils no figure. NaN where nothing was."""
+
+    def update_state(self, values, sample_weight):
+        finite = ops.isfinite(values * sample_weight)
+        super().update_state(ops.where(finite, values, 0.0), ops.where(finite, sample_weight, 0.0))
+
+    def result(self):
+        return self.total / self.count
+
+
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertPretrainer(EncoderModel):
     """Masked language model, with sentence-order ("sop") or next-sentence ("nsp") prediction or neither.
@@ -39,7 +50,9 @@ class AlbertPretrainer(EncoderModel):
             self.pair_head = dense(config, 2, dtype=self.dtype_policy, name="pair_head")
             prefix = "sentence_order" if pair_task == "sop" else "next_sentence"
             names += [f"{prefix}_loss", f"{prefix}_accuracy"]
-        self._means = [keras.metrics.Mean(name=name) for name in names]
+        self._means = [_FiniteMean(name=name) for name in names]
+        # Training over several replicas, each with a part of the batch, puts its own function here.
+        self.sum_over_replicas = lambda value: value
         self.build()
 
     def build(self, input_shape=None):
@@ -74,13 +87,16 @@ class AlbertPretrainer(EncoderModel):
 
         x: the features, with masked_lm_ids and masked_lm_weights [batch, predictions], next_sentence_labels [batch, 1]
         and, for packed rows, labels and pair_weights [batch, n], 0 where a row has fewer sequences.
+
+        Of a replica's part of a batch, the share of the whole batch's loss: the replicas' sum up to it.
         """
         nll, weights = _word_losses(x, y_pred)
-        loss = ops.sum(nll * weights) / (ops.sum(weights) + 1e-5)
+        loss = ops.sum(nll * weights) / (self.sum_over_replicas(ops.sum(weights)) + 1e-5)
         if self.pair_head is None:
             return loss
         labels, logits, weights = _pairs(x, y_pred)
-        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(ops.sum(weights), 1)
+        pairs = ops.maximum(self.sum_over_replicas(ops.sum(weights)), 1)
+        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / pairs
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Means over all predicted words and all pairs seen since the last reset, whatever the batches' sizes."""

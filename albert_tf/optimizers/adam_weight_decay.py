@@ -62,15 +62,21 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
 
+    def _all_reduce_sum_gradients(self, pairs):
+        return pairs  # They are summed before they are clipped: see `_backend_update_step`.
+
     def _clip_gradients(self, gradients):
         # The global norm, which tells finite from not, is taken only once: see below.
         return gradients if self.global_clipnorm else super()._clip_gradients(gradients)
 
     def _backend_update_step(self, gradients, trainable_variables, learning_rate) -> None:
-        """Clips, and hands on zeros with the word that they do not count where a gradient is not finite.
+        """Sums over replicas and clips; where a gradient is not finite, hands on zeros and says that they do not count.
 
         The choice is one branch around all gradients and some scalars: no pass over the weights is added.
         """
+        if hasattr(super(), "_all_reduce_sum_gradients"):  # Only TensorFlow's replicas have gradients of their own.
+            pairs = super()._all_reduce_sum_gradients(list(zip(gradients, trainable_variables)))
+            gradients = [gradient for gradient, _ in pairs]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(_values(gradient), "float32"))) for gradient in gradients))
         finite = ops.isfinite(norm)
         # An embedding's gradient arrives as indexed slices on the TensorFlow backend; slices of one row add up here.
@@ -80,7 +86,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
 
         def counted():
-            return gradients if scale is None else [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
+            if scale is None:
+                return gradients
+            return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
         gradients = ops.cond(finite, counted, lambda: [ops.zeros_like(gradient) for gradient in gradients])
         self.skipped.assign_add(ops.cast(ops.logical_not(finite), "int32"))

@@ -1,173 +1,251 @@
 """Pre-training from TFRecords to a model folder, resumable at the last checkpoint."""
 
 import dataclasses
+import math
+import shutil
+import time
 from pathlib import Path
 
 import keras
+import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import OPTIMIZERS, create_optimizer
-from albert_tf.training import callbacks, model_folder
+from albert_tf.optimizers import create_optimizer
+from albert_tf.training import model_folder
+from albert_tf.training.devices import Devices, make_devices
+from albert_tf.training.phases import Phase, read_phases
+from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
+from albert_tf.training.report import Report
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.manifest import find_records, read_manifest
-from tfrecords.reader import read_examples
-from tfrecords.settings import setting
+from tfrecords.manifest import find_records
 from tfrecords.tokenizer import load_tokenizer
 
-DTYPE_POLICIES = ("float32", "mixed_bfloat16")
+__all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
+
+LAST = "last.keras"
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainingSettings:
-    """All that determines a run. Steps count optimizer updates; batch sizes count examples.
-
-    Defaults are the paper's, from google-research/albert:run_pretraining.py:68-94.
-    """
-
-    config: str = setting(help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
-    train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
-    output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")
-    eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
-    optimizer: str = setting("lamb", help="lamb or adamw")
-    learning_rate: float = setting(0.00176, help="peak of the learning-rate curve")
-    poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero")
-    weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
-    train_batch_size: int = setting(4096, help="examples a step")
-    eval_batch_size: int = setting(64, help="examples a batch of the evaluation")
-    max_eval_steps: int = setting(100, help="batches of an evaluation, from the first records on; 0 for all")
-    num_train_steps: int = setting(125_000, help="steps in all; the rate has decayed to zero there")
-    num_warmup_steps: int = setting(3_125, help="steps of linear warm-up")
-    save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation")
-    dtype_policy: str = setting("float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16")
-    jit_compile: bool = setting(False, help="compile the step with XLA")
-    seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
-
-    def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
-        for name in ("train_batch_size", "eval_batch_size", "num_train_steps", "save_checkpoints_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name}={getattr(self, name)} must be 1 or more")
-        if not 0 <= self.num_warmup_steps < self.num_train_steps:
-            raise UserError(
-                f"--num_warmup_steps={self.num_warmup_steps} must be 0 or more and below "
-                f"--num_train_steps={self.num_train_steps}"
-            )
-        for name, choices in (("optimizer", tuple(OPTIMIZERS)), ("dtype_policy", DTYPE_POLICIES)):
-            if getattr(self, name) not in choices:
-                raise UserError(f"--{name}={getattr(self, name)} is unknown; choose one of {', '.join(choices)}")
-
-
-def pretrain(settings: PretrainingSettings) -> Path:
+def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
+    Args:
+        devices: made from `settings.strategy` where None.
+        stop_step: a step to stop after, resumable, as when `max_hours` are over.
+
     Raises:
-        UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
+        UserError: for data or settings that cannot be trained on, a folder that holds a run with other settings, or
+            too many updates that had to be skipped.
     """
-    manifest = read_manifest(settings.train_data)
-    config = _model_config(settings, manifest)
-    held_out = None
-    if settings.eval_data:
-        same = {key: manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
-        held_out = read_examples(settings.eval_data, settings.eval_batch_size, training=False, expected=same)
-        held_out = held_out.take(settings.max_eval_steps or -1)
+    started = time.monotonic()
+    devices = devices or make_devices(settings.strategy)
+    phases = read_phases(settings, devices.replicas)
+    config = _model_config(settings, phases)
+    held_out = [phase.held_out(settings) for phase in phases]
+    for read in filter(None, held_out):
+        read(1, 1, 0)  # Meets missing or foreign records before anything is written.
     output_dir = files.make_output_dir(settings.output_dir)
-    _claim(output_dir, settings, config, manifest)
+    if devices.is_chief:
+        _claim(output_dir, settings, config, phases)
     keras.utils.set_random_seed(settings.seed)
-    last = output_dir / "last.keras"
-    resumed = last.is_file()
-    model = model_folder.load_model(last, compile=True) if resumed else _new_model(settings, config, manifest)
-    step = int(model.optimizer.iterations)
+    with devices.scope():
+        resumed = (output_dir / LAST).is_file()
+        model = (
+            model_folder.load_model(output_dir / LAST, compile=True)
+            if resumed
+            else _new_model(settings, config, phases[0])
+        )
+    step = _number(model.optimizer.iterations)
+    devices.check_same(step)
     if step >= settings.num_train_steps:
         print(f"{output_dir} is trained already ({step} steps)")
         return output_dir
-    action = "Resuming" if step else "Starting"
-    print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
-    load_tokenizer(find_records(settings.train_data, "train")[0].parent).save(output_dir)
-    config.to_json(output_dir / "config.json")
-    _fit(model, settings, held_out, output_dir, step)
+    if devices.is_chief:
+        action = "Resuming" if step else "Starting"
+        print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
+        load_tokenizer(find_records(settings.train_data, "train")[0].parent).save(output_dir)
+        config.to_json(output_dir / "config.json")
+    run = _Run(settings, devices, model, output_dir, step, started, stop_step)
+    for phase, read in zip(phases, held_out):
+        if run.step < phase.last_step and not run.stopped:
+            run.train(phase, read)
+    run.report.close()
+    if run.stopped and devices.is_chief:
+        print(f"stopped at step {run.step} of {settings.num_train_steps}; the same command goes on from there")
     return output_dir
 
 
-def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, manifest: dict) -> None:
+def try_all_paths(settings: PretrainingSettings) -> None:
+    """--dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
+
+    Raises:
+        UserError: as `pretrain`.
+    """
+    devices = make_devices(settings.strategy)
+    config = _model_config(settings, read_phases(settings, devices.replicas))
+    output_dir = Path(settings.output_dir)
+    existed = output_dir.exists()
+    folder = files.make_output_dir(output_dir / "dryrun")
+    try:
+        small = shrunk(settings, folder, config, devices.replicas)
+        pretrain(small, devices, stop_step=3)
+        run = pretrain(small, devices)
+        if devices.is_chief:
+            model_folder.load_model_folder(run)
+            print("dry run: trained, evaluated, stopped, resumed and loaded a tiny model; nothing is kept")
+    finally:
+        if devices.is_chief:
+            shutil.rmtree(folder if existed else output_dir, ignore_errors=True)
+
+
+def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase]) -> None:
     """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
-    wanted = dataclasses.asdict(settings) | {
-        "model": config.to_dict(),
-        "tokenizer_sha256": manifest["tokenizer_sha256"],
-    }
+    wanted = dataclasses.asdict(settings)
+    files_of_run = {"model": config.to_dict(), "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"]}
     path = output_dir / "run.json"
     if path.is_file():
         found = files.read_json(path)
-        different = [key for key in wanted if key not in ("output_dir",) and found.get(key) != wanted[key]]
+        decisive = {key: value for key, value in wanted.items() if key not in FREE_ON_RESUME} | files_of_run
+        different = [key for key in decisive if found.get(key) != decisive[key]]
         if different:
-            pairs = ", ".join(f"{key}={found.get(key)!r} (now {wanted[key]!r})" for key in different)
+            pairs = ", ".join(f"{key}={found.get(key)!r} (now {decisive[key]!r})" for key in different)
             raise UserError(f"'{output_dir}' holds a run with {pairs}; use the same flags or another --output_dir")
-    files.write_json(path, wanted)
+    files.write_json(output_dir / "settings.json", wanted)
+    files.write_json(path, wanted | files_of_run)
 
 
-def _model_config(settings: PretrainingSettings, manifest: dict) -> AlbertConfig:
+def _model_config(settings: PretrainingSettings, phases: list[Phase]) -> AlbertConfig:
     is_file = settings.config.endswith(".json")
     config = AlbertConfig.from_json(settings.config) if is_file else AlbertConfig.named(settings.config)
-    if manifest["max_seq_length"] > config.max_position_embeddings:
+    length = max(phase.manifest["max_seq_length"] for phase in phases)
+    if length > config.max_position_embeddings:
         raise UserError(
-            f"the records are {manifest['max_seq_length']} tokens long, the model takes at most "
+            f"the records are {length} tokens long, the model takes at most "
             f"max_position_embeddings={config.max_position_embeddings}; raise it in --config or rebuild the records"
         )
     # The records decide: a head over any other vocabulary could not be trained on them.
-    return config.replace(vocab_size=manifest["vocab_size"])
+    return config.replace(vocab_size=phases[0].manifest["vocab_size"])
 
 
-def _new_model(settings: PretrainingSettings, config: AlbertConfig, manifest: dict) -> AlbertPretrainer:
-    encoder = AlbertEncoder(config, dtype=settings.dtype_policy, seed=settings.seed)
+def _new_model(settings: PretrainingSettings, config: AlbertConfig, phase: Phase) -> AlbertPretrainer:
+    encoder = AlbertEncoder(config, walk=settings.walk, dtype=settings.dtype_policy, seed=settings.seed)
     # Whatever old pairs the records hold, the label still says whether the segments are in order.
-    pair_task = {"none": None, "sop_legacy": "sop"}.get(manifest["pair_task"], manifest["pair_task"])
+    pair_task = {"none": None, "sop_legacy": "sop"}.get(phase.manifest["pair_task"], phase.manifest["pair_task"])
     model = AlbertPretrainer(encoder, pair_task=pair_task)
+    parts = settings.gradient_accumulation_steps
     optimizer = create_optimizer(
         settings.optimizer,
-        settings.learning_rate,
+        settings.peak_learning_rate,
         settings.num_train_steps,
         settings.num_warmup_steps,
         settings.poly_power,
         weight_decay_rate=settings.weight_decay_rate,
+        global_clipnorm=settings.global_clipnorm or None,
+        gradient_accumulation_steps=parts if parts > 1 else None,
     )
     model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
+    optimizer.build(model.trainable_variables)
     return model
 
 
-def _fit(model: AlbertPretrainer, settings: PretrainingSettings, held_out, output_dir: Path, step: int) -> None:
-    history = callbacks.History(output_dir / "history.csv", first_step=step)
-    progress = callbacks.Progress(settings.num_train_steps, step)
-    watchers = [
-        callbacks.StopOnNonFiniteLoss(),
-        history,
-        callbacks.Checkpoints(output_dir, history),
-        progress,
-        # A point a checkpoint: Keras counts batches from 0 again in a resumed run.
-        keras.callbacks.TensorBoard(output_dir / "tensorboard", write_graph=False),
-    ]
-    interval = min(settings.save_checkpoints_steps, settings.num_train_steps)
-    whole = settings.num_train_steps // interval
-    # The epochs of one `fit` have one length, so what is left over after whole intervals is a second, shorter `fit`.
-    for first, last, steps in ((0, whole, interval), (whole, whole + 1, settings.num_train_steps - whole * interval)):
-        if steps and step < last * interval:
-            first = max(first, step // interval)
-            dataset = read_examples(
-                settings.train_data,
-                settings.train_batch_size,
-                training=True,
-                seed=settings.seed,
-                skip_batches=first * interval,
+def _make_steps(model: AlbertPretrainer, devices: Devices, settings: PretrainingSettings):
+    if keras.backend.backend() == "jax":
+        from albert_tf.training.jax_steps import JaxSteps
+
+        return JaxSteps(model)
+    from albert_tf.training.tensorflow_steps import TensorFlowSteps
+
+    return TensorFlowSteps(model, devices, settings.jit_compile)
+
+
+def _number(variable) -> int:
+    return int(keras.ops.convert_to_numpy(variable))
+
+
+class _Run:
+    """The state of a run between two of its steps."""
+
+    def __init__(self, settings, devices, model, output_dir, step, started, stop_step):
+        self.settings, self.devices, self.model, self.output_dir = settings, devices, model, output_dir
+        self.step, self.started, self.stop_step = step, started, stop_step
+        self.stopped = False
+        self.steps = _make_steps(model, devices, settings)
+        self.report = Report(output_dir if devices.is_chief else None, settings.num_train_steps, step)
+        self.best = math.inf
+
+    def train(self, phase: Phase, held_out) -> None:
+        """Goes on to the end of the phase, or until the run has to stop."""
+        self.best = self._best_of(phase)
+        batches = self.steps.batches(phase.training(self.settings, self.step))
+        while self.step < phase.last_step and not self.stopped:
+            waited = 0.0
+            for _ in range(self.settings.gradient_accumulation_steps):
+                asked = time.monotonic()
+                batch = next(batches)
+                waited += time.monotonic() - asked
+                self.steps.train(batch)
+            self.step += 1
+            self.report.step(phase.tokens_per_step, waited)
+            saves = self.step % self.settings.save_checkpoints_steps == 0 or self.step == phase.last_step
+            if saves or self.step % self.settings.log_steps == 0 or self.step == self.stop_step:
+                self._row(held_out, saves)
+
+    def _row(self, held_out, saves: bool) -> None:
+        figures, seconds = self.steps.results(), self.report.seconds
+        figures["skipped"] = self._check_skipped()
+        self.stopped = self.step < self.settings.num_train_steps and self._is_over(seconds)
+        if saves or self.stopped:
+            figures |= self._evaluate(held_out)
+        self.report.row(self.step, figures, seconds)
+        if (saves or self.stopped) and self.devices.is_chief:
+            self._save(figures.get("val_loss", -math.inf))
+
+    def _is_over(self, seconds: float) -> bool:
+        """Whether another row would not fit into the time, or the step to stop after is reached; all agree on it."""
+        hours = (time.monotonic() - self.started + seconds) / 3600
+        over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
+        return bool(self.devices.sums([over and self.devices.is_chief])[0])
+
+    def _check_skipped(self) -> int:
+        skipped, limit = _number(self.model.optimizer.skipped), self.settings.max_skipped_updates
+        if skipped > limit:
+            raise UserError(
+                f"{skipped} updates up to step {self.step} had gradients that are not finite and were skipped, more "
+                f"than --max_skipped_updates={limit}; lower --learning_rate or lengthen --num_warmup_steps in another "
+                "--output_dir, look for damaged records, or go on from the last checkpoint with a higher limit"
             )
-            model.fit(
-                dataset,
-                initial_epoch=first,
-                epochs=last,
-                steps_per_epoch=steps,
-                validation_data=held_out,
-                callbacks=watchers,
-                shuffle=False,  # The reader has shuffled.
-                verbose=0,
+        return skipped
+
+    def _evaluate(self, held_out) -> dict[str, float]:
+        if held_out is None:
+            return {}
+        for batch in self.steps.batches(held_out):
+            self.steps.evaluate(batch)
+        found = self.steps.results()
+        if not np.isfinite(found["loss"]):
+            raise UserError(
+                f"the held-out loss is {found['loss']} after step {self.step}, nothing was saved; "
+                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
             )
-    progress.bar.close()
+        return {f"val_{name}": value for name, value in found.items()}
+
+    def _best_of(self, phase: Phase) -> float:
+        """The lowest held-out loss of the phase so far: those of other records do not compare."""
+        rows = self.report.history.rows if self.report.history else []
+        kept = [float(row["val_loss"]) for row in rows if row.get("val_loss") and int(row["step"]) > phase.first_step]
+        return min(kept, default=math.inf)
+
+    def _save(self, loss: float) -> None:
+        """`model.keras`: without optimizer, the lowest held-out loss; `last.keras`: with it, to go on from.
+
+        Without held-out records the newest model is the one to keep.
+        """
+        self.steps.sync()
+        # As history.csv rounds it, so that a resumed run decides as an uninterrupted one.
+        loss = float(f"{loss:.6g}")
+        if loss <= self.best:
+            self.best = loss
+            model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
+        model_folder.save_model(self.model, self.output_dir / LAST)

@@ -1,0 +1,105 @@
+"""The devices and processes that share a run: which one this is, and what all must agree on."""
+
+import contextlib
+import dataclasses
+import json
+import os
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfrecords.errors import UserError
+
+STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """strategy: of tf.distribute, or None. replicas: parts of a batch computed side by side, over all processes."""
+
+    strategy: Any = None
+    replicas: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process shows progress and writes files."""
+        resolver = getattr(self.strategy, "cluster_resolver", None)
+        return resolver is None or not resolver.cluster_spec() or resolver.task_id == 0
+
+    def scope(self) -> contextlib.AbstractContextManager:
+        """Where model and optimizer must be made or loaded."""
+        return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
+
+    def sums(self, values: list[float]) -> np.ndarray:
+        """Element-wise sums over all replicas of what each process gives: float64 [n]."""
+        if self.strategy is None:
+            return np.asarray(values, "float64")
+        import tensorflow as tf
+
+        def add():
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(values, tf.float64))
+
+        summed = tf.function(lambda: self.strategy.run(add))()
+        return self.strategy.experimental_local_results(summed)[0].numpy()
+
+    def check_same(self, step: int) -> None:
+        """Raises UserError unless every process stands at the same step, as they do with one output folder."""
+        first, second, processes = self.sums([step, step * step, 1])
+        if first * first != second * processes:
+            raise UserError(
+                "the workers found different checkpoints; --output_dir must be the same folder for all, on storage "
+                "that all of them see"
+            )
+
+
+def make_devices(strategy: str) -> Devices:
+    """Must come before the first TensorFlow operation where there are several workers.
+
+    Raises:
+        UserError: for a strategy of the other backend, or a TF_CONFIG that is not one.
+    """
+    backend = keras.backend.backend()
+    wanted = {"mirrored": "tensorflow", "multi_worker": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
+    if backend != wanted:
+        raise UserError(f"--strategy={strategy} needs KERAS_BACKEND={wanted}, not {backend}")
+    if backend == "jax":
+        return _jax_devices(strategy)
+    if backend != "tensorflow":
+        raise UserError(f"KERAS_BACKEND={backend} cannot train here; use tensorflow or jax")
+    import tensorflow as tf
+
+    if strategy == "none":
+        return Devices()
+    if strategy == "multi_worker":
+        _check_cluster()
+        made = tf.distribute.MultiWorkerMirroredStrategy()
+    else:
+        # Without GPUs it takes the processor, however often a program has cut it up.
+        gpus = tf.config.list_logical_devices("GPU")
+        made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
+    return Devices(made, made.num_replicas_in_sync)
+
+
+def _jax_devices(strategy: str) -> Devices:
+    import tensorflow as tf
+
+    # It reads the records only, and would take the memory of JAX's devices.
+    tf.config.set_visible_devices([], "GPU")
+    if strategy == "none":
+        return Devices()
+    distribution = keras.distribution.DataParallel()
+    keras.distribution.set_distribution(distribution)
+    return Devices(replicas=len(keras.distribution.list_devices()))
+
+
+def _check_cluster() -> None:
+    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        config = json.loads(os.environ["TF_CONFIG"])
+        workers, task = config["cluster"]["worker"], config["task"]
+        assert task["type"] == "worker" and 0 <= int(task["index"]) < len(workers)
+        assert set(config["cluster"]) == {"worker"}
+    except Exception as error:
+        raise UserError(f"--strategy=multi_worker needs the variable TF_CONFIG, like '{example}'") from error

@@ -1,0 +1,79 @@
+"""The stretches of a run that have records and batch sizes of their own, usually 128 tokens and then 512."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords.errors import UserError
+from tfrecords.manifest import read_manifest
+from tfrecords.reader import read_examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Steps from `first_step` to before `last_step` on records of one kind."""
+
+    first_step: int
+    last_step: int
+    train_data: str
+    eval_data: str
+    batch_size: int
+    manifest: dict[str, Any]
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch_size * self.manifest["max_seq_length"]
+
+    def training(self, settings: PretrainingSettings, step: int) -> Callable:
+        """A function (parts, workers, worker) to the dataset from `step` on; a step takes `parts` of its batches."""
+        parts_of_step = settings.gradient_accumulation_steps
+
+        def read(parts: int, workers: int, worker: int):
+            parts = parts * parts_of_step
+            return read_examples(
+                self.train_data, self.batch_size // (parts * workers), training=True, seed=settings.seed,
+                skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
+            )  # fmt: skip
+
+        return read
+
+    def held_out(self, settings: PretrainingSettings) -> Callable | None:
+        """As `training`, one pass over the first held-out records; None where there are none to read."""
+        if not self.eval_data:
+            return None
+        same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
+
+        def read(parts: int, workers: int, worker: int):
+            dataset = read_examples(
+                self.eval_data, max(1, settings.eval_batch_size // (parts * workers)), training=False,
+                num_workers=workers, worker=worker, expected=same,
+            )  # fmt: skip
+            return dataset.take(settings.max_eval_steps * parts or -1)
+
+        return read
+
+
+def read_phases(settings: PretrainingSettings, replicas: int) -> list[Phase]:
+    """The phases of a run, in order.
+
+    Raises:
+        UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the
+            replicas cannot share.
+    """
+    end = settings.num_train_steps
+    middle = settings.second_from_step or end
+    first = read_manifest(settings.train_data)
+    phases = [Phase(0, middle, settings.train_data, settings.eval_data, settings.train_batch_size, first)]
+    if settings.second_train_data:
+        second = read_manifest(settings.second_train_data)
+        for key in ("tokenizer_sha256", "pair_task"):
+            if second[key] != first[key]:
+                raise UserError(f"the records of the two phases differ in {key}: {first[key]!r} and {second[key]!r}")
+        batch_size = settings.second_train_batch_size or settings.train_batch_size
+        phases.append(Phase(middle, end, settings.second_train_data, settings.second_eval_data, batch_size, second))
+    parts = replicas * settings.gradient_accumulation_steps
+    for phase in phases:
+        if phase.batch_size % parts:
+            raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")
+    return phases
