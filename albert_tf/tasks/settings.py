@@ -45,6 +45,9 @@ class FinetuningSettings:
     label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
     span_head: str = setting("", help="of squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2")
     exclude_ids: str = setting("", help="of squad1 and squad2, file with a JSON list of question ids not to train on")
+    teacher: str = setting("", help="folder of a fine-tuned, larger model of the same task to learn from")
+    distillation_weight: float = setting(0.5, help="with --teacher: of its answers in the loss; labels have the rest")
+    temperature: float = setting(2.0, help="with --teacher: what both models' logits are divided by when compared")
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
@@ -57,9 +60,15 @@ class FinetuningSettings:
         for name in (*least, *zeros, "save_checkpoints_steps", "weight_decay_rate"):
             if not getattr(self, name) >= least.get(name, 0):
                 raise UserError(f"--{name}={getattr(self, name)} must be {least.get(name, 0)} or more")
+        if 0 < self.max_seq_length < 8:
+            raise UserError(f"--max_seq_length={self.max_seq_length} must be 8 or more, or 0 for the task's own")
         for name in ("albert_dropout", "classifier_dropout"):
             if not (getattr(self, name) == -1 or 0 <= getattr(self, name) < 1):
                 raise UserError(f"--{name}={getattr(self, name)} must be from 0 to below 1, or -1 for the task's own")
+        if not 0 <= self.distillation_weight <= 1:
+            raise UserError(f"--distillation_weight={self.distillation_weight} must be from 0 to 1")
+        if not self.temperature > 0:
+            raise UserError(f"--temperature={self.temperature} must be above 0")
         if self.dtype_policy not in DTYPE_POLICIES:
             raise UserError(f"--dtype_policy={self.dtype_policy} is unknown; choose one of {', '.join(DTYPE_POLICIES)}")
         self.seed_list()

@@ -12,6 +12,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training import callbacks, finetuning_callbacks, model_folder
 from albert_tf.training.batches import training_batches
+from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Run, Split, digest, prepare
 from albert_tf.training.seeds import summarize
@@ -71,6 +72,10 @@ def _run(run: Run) -> None:
         )
         run.tokenizer.save(output_dir)
         run.config.to_json(output_dir / "config.json")
+        if settings.teacher:
+            labels, length = run.task.describe()["labels"], settings.max_seq_length
+            teacher = load_teacher(settings.teacher, model, run.tokenizer, length, labels)
+            distil(model, teacher, settings.distillation_weight, settings.temperature)
         _fit(run, model, step)
     else:
         print(f"{output_dir} is trained already ({step} steps)")

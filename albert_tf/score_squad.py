@@ -1,0 +1,62 @@
+"""Scores answers to SQuAD as the official scripts do: `python -m albert_tf.score_squad --help`."""
+
+import dataclasses
+import json
+import sys
+
+from albert_tf.tasks.squad.data import SquadExample, read_squad
+from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions
+from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreSettings:
+    data: str = setting(help="the questions and their answers: a SQuAD JSON file, perhaps .gz")
+    predictions: str = setting(help="JSON object of question ids with answer texts, as predictions.json")
+    null_odds: str = setting("", help="2.0: JSON object of question ids with numbers, higher for no answer")
+    na_prob_thresh: float = setting(1.0, help="2.0: null odds above which an answer counts as none")
+    version: str = setting("", help="1.1 or 2.0; empty: 2.0 where a question has no answer, otherwise 1.1")
+
+
+def score(settings: ScoreSettings) -> dict[str, float]:
+    """The official figures, in their order. Raises UserError for files or flags that do not fit."""
+    examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
+    version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
+    if version not in ("1.1", "2.0"):
+        raise UserError(f"--version={settings.version} is unknown; choose 1.1 or 2.0")
+    missing = _missing(examples, predictions)
+    if version == "1.1":
+        if settings.null_odds:
+            raise UserError("--null_odds is for version 2.0; version 1.1 has an answer to every question")
+        _warn(missing, "count as wrong")
+        return evaluate_v1(examples, predictions)
+    if missing == len(examples):
+        raise UserError(f"'{settings.predictions}' answers no question of '{settings.data}'")
+    _warn(missing, "are left out, as the official script does")
+    odds = read_null_odds(settings.null_odds) if settings.null_odds else None
+    return evaluate_v2(examples, predictions, odds, settings.na_prob_thresh)
+
+
+def _missing(examples: list[SquadExample], predictions: dict[str, str]) -> int:
+    return sum(example.id not in predictions for example in examples)
+
+
+def _warn(missing: int, what: str) -> None:
+    if missing:
+        print(f"{missing} questions have no prediction: they {what}", file=sys.stderr)
+
+
+def main() -> None:
+    print(json.dumps(score(read_flags(ScoreSettings)), indent=2))
+
+
+def run() -> None:
+    define_flags(ScoreSettings)
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,111 @@
+"""Distillation: a trained model shows a smaller one how sure it is of every answer (Hinton et al. 2015)."""
+
+import os
+
+import keras
+from keras import ops
+
+from albert_tf.models.classifier import AlbertRegressor
+from albert_tf.training.model_folder import load_model_folder, load_task
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import Tokenizer
+
+
+def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
+    """From now on `student.fit` minimises (1 - weight) * its own loss + weight * its distance from `teacher`.
+
+    The teacher answers in the same step, without dropout. It is not part of the student: it is neither trained nor
+    saved, and whoever loads the student to train on calls this again.
+
+    Args:
+        weight: 0 to 1; with 1 the labels do not matter, so any will do for rows that have none.
+        temperature: by which both sides' logits are divided, above 1 for softer distributions.
+    """
+    teacher.trainable = False
+    own_loss = student.compute_loss
+    is_number = isinstance(student, AlbertRegressor)
+
+    def compute_loss(x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+        shown = keras.tree.map_structure(ops.stop_gradient, teacher(x, training=False))
+        return (1 - weight) * loss + weight * _distance(y_pred, shown, sample_weight, temperature, is_number)
+
+    student.compute_loss = compute_loss
+
+
+def load_teacher(
+    path: str | os.PathLike,
+    student: keras.Model,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    labels: tuple[str, ...] | None,
+) -> keras.Model:
+    """The model of a fine-tuned folder.
+
+    Raises:
+        UserError: it answers another kind of question than the student, or reads other ids or shorter rows.
+    """
+    teacher, own_tokenizer = load_model_folder(path)
+    if type(teacher) is not type(student) or _answers(teacher) != _answers(student):
+        raise UserError(f"--teacher={path} is {_answers(teacher)}, the student {_answers(student)}; they must be alike")
+    if own_tokenizer is None or own_tokenizer.sha256 != tokenizer.sha256:
+        raise UserError(f"--teacher={path} has another tokenizer than the student; give its folder as --tokenizer")
+    positions = teacher.encoder.config.max_position_embeddings
+    if positions < max_seq_length:
+        raise UserError(f"--max_seq_length={max_seq_length} is more than --teacher={path} takes, {positions}")
+    task = load_task(path)
+    if task is not None and labels is not None and task["labels"] != list(labels):
+        raise UserError(f"--teacher={path} has the labels {task['labels']}, the student {list(labels)}")
+    return teacher
+
+
+def _answers(model: keras.Model) -> str:
+    kind = type(model).__name__
+    if hasattr(model, "joint"):
+        return f"{kind} with a {'joint' if model.joint else 'plain'} head"
+    return f"{kind} with {model.head.units} outputs" if hasattr(model.head, "units") else kind
+
+
+def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
+    """Scalar, 0 where both sides agree: the mean of the rows, or of the tokens, by `sample_weight`."""
+    if isinstance(given, list):
+        distances = [
+            step * _distance(logits, shown, sample_weight, temperature, is_number)
+            for step, logits in enumerate(given, 1)
+        ]
+        return sum(distances) / sum(range(1, len(distances) + 1))
+    if isinstance(given, dict):
+        return _span_distance(given, shown, temperature)
+    if is_number:
+        distance = ops.mean(ops.square(given - shown), axis=-1)
+    else:
+        distance = divergence(given, shown, temperature)
+    if sample_weight is None:
+        return ops.mean(distance)
+    weights = ops.cast(sample_weight, distance.dtype)
+    return ops.sum(distance * weights) / ops.maximum(ops.sum(weights), 1e-6)
+
+
+def _span_distance(given: dict, shown: dict, temperature: float):
+    """As AlbertSpanPredictor weighs its losses; ends are compared given the labelled start where the head is joint."""
+    both = [
+        ops.mean(divergence(given[name], shown[name], temperature)) for name in ("start_log_probs", "end_log_probs")
+    ]
+    distance = sum(both) / 2
+    if "answerable_logits" in given:
+        pairs = [ops.stack([logit, ops.zeros_like(logit)], axis=-1) for logit in _answerable(given, shown)]
+        distance = distance + ops.mean(divergence(*pairs, temperature)) / 2
+    return distance
+
+
+def _answerable(*outputs: dict) -> list:
+    return [output["answerable_logits"] for output in outputs]
+
+
+def divergence(given, shown, temperature: float):
+    """Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), over the last axis, times T^2.
+
+    The factor keeps gradients of one size whatever T is (Hinton et al. 2015, section 2).
+    """
+    given, shown = (ops.log_softmax(ops.cast(logits, "float32") / temperature, axis=-1) for logits in (given, shown))
+    return temperature**2 * ops.sum(ops.exp(shown) * (shown - given), axis=-1)

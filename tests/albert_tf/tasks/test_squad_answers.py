@@ -1,0 +1,183 @@
+"""From scored spans to answers: against brute force over windows, n-best, null odds, ensembles, files."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.score_squad import ScoreSettings, score
+from albert_tf.tasks.squad.answers import Answers, Candidate, find_answers
+from albert_tf.tasks.squad.combination import combine_spans
+from albert_tf.tasks.squad.data import Answer, SquadExample
+from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions, write_answers
+from albert_tf.tasks.squad.windows import make_rows
+from tfrecords.errors import UserError
+from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+
+LETTERS = "abcdefghij"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "?", ""]).encode())
+
+
+def rows_of(tokenizer, *contexts):
+    examples = [SquadExample(str(n), "a ?", " ".join(context), ()) for n, context in enumerate(contexts)]
+    return examples, make_rows(examples, tokenizer, 10, training=False, doc_stride=2)
+
+
+def spans(*found):
+    start, end, score = zip(*found)
+    return {"start_index": np.array(start), "end_index": np.array(end), "score": np.array(score, np.float32)}
+
+
+def random_outputs(rng, rows, joint):
+    """What a model could give: distinct legal and illegal spans with scores; some slots empty."""
+    outputs = []
+    for length in rows.lengths:
+        pairs = [(s, e) for s in range(length) for e in range(s, length)]
+        chosen = [pairs[i] for i in rng.permutation(len(pairs))[:12]]
+        found = [(s, e, -1e30 if rng.random() < 0.2 else -5 * rng.random()) for s, e in chosen]
+        output = {"spans": spans(*sorted(found, key=lambda span: -span[2]))}
+        if joint:
+            output["answerable_logits"] = np.float32(rng.normal())
+        else:
+            output |= {f"{side}_log_probs": -rng.random(length).astype("float32") for side in ("start", "end")}
+        outputs.append(output)
+    return outputs
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(0, 10), min_size=1, max_size=3), joint=st.booleans())
+def test_finds_what_brute_force_finds(tokenizer, seed, sizes, joint):
+    rng = np.random.default_rng(seed)
+    examples, rows = rows_of(tokenizer, *(LETTERS[:size] for size in sizes))
+    outputs = random_outputs(rng, rows, joint)
+    found = find_answers(examples, rows, outputs, n_best=4, max_answer_length=3)
+    for number, example in enumerate(examples):
+        of_example = [row for row in range(len(rows)) if rows.example[row] == number]
+        best = {}
+        words = example.context.split()
+        for row in of_example:
+            one = outputs[row]["spans"]
+            for s, e, value in zip(one["start_index"], one["end_index"], one["score"]):
+                inside = 4 <= s <= e < 4 + rows.size[row] and e - s < 3 and value > -1e29
+                if inside:
+                    text = " ".join(words[rows.first_token[row] + s - 4 : rows.first_token[row] + e - 3])
+                    best[text] = max(best.get(text, -np.inf), float(value))
+        expected = sorted(best.items(), key=lambda pair: -pair[1])[:4]
+        assert [(one.text, one.score) for one in found[number].candidates] == expected
+        if joint:
+            least = min(float(outputs[row]["answerable_logits"]) for row in of_example)
+        else:
+            least = min(outputs[r]["start_log_probs"][0] + outputs[r]["end_log_probs"][0] for r in of_example)
+            least -= expected[0][1] if expected else -1e30
+        assert found[number].null_odds == pytest.approx(least, rel=1e-5)
+
+
+def test_threshold_decides():
+    answers = Answers([Candidate("a", -1.0)], null_odds=0.5)
+    assert [answers.text(one) for one in (None, 0.5, 0.4)] == ["a", "a", ""]
+    assert Answers([], null_odds=-9.0).text(None) == ""
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), models=st.integers(1, 4), joint=st.booleans())
+def test_an_ensemble_averages_over_the_models_that_proposed_a_span(tokenizer, seed, models, joint):
+    rng = np.random.default_rng(seed)
+    examples, rows = rows_of(tokenizer, LETTERS[:7], LETTERS[:3])
+    members = [random_outputs(rng, rows, joint) for _ in range(models)]
+    combined = [combine_spans(of_row) for of_row in zip(*members)]
+    for row, one in enumerate(combined):
+        proposed = {}
+        for member in members:
+            own = member[row]["spans"]
+            for s, e, value in zip(own["start_index"], own["end_index"], own["score"]):
+                if value > -1e29:
+                    proposed.setdefault((s, e), []).append(float(value))
+        got = {(s, e): v for s, e, v in zip(*one["spans"].values())}
+        assert got.keys() == proposed.keys()
+        for span, values in proposed.items():
+            assert got[span] == pytest.approx(sum(values) / len(values))
+        assert np.all(np.diff(one["spans"]["score"]) <= 0)
+    # Of null odds each model's least window counts; a plain head's are held against the ensemble's best span.
+    together = find_answers(examples, rows, combined)
+    apart = [find_answers(examples, rows, member) for member in members]
+    for number, found in enumerate(together):
+        odds = [own[number].null_odds for own in apart]
+        if not joint:
+            odds = [o + own[number].candidates[0].score for o, own in zip(odds, apart) if own[number].candidates]
+            if len(odds) < models:
+                continue
+        best = 0 if joint else found.candidates[0].score
+        assert found.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
+
+
+def test_one_model_is_its_own_ensemble(tokenizer):
+    examples, rows = rows_of(tokenizer, LETTERS)
+    outputs = random_outputs(np.random.default_rng(0), rows, joint=True)
+    assert find_answers(examples, rows, [combine_spans([one]) for one in outputs]) == find_answers(
+        examples, rows, outputs
+    )
+
+
+@pytest.fixture
+def written(tmp_path):
+    examples = [
+        SquadExample("1", "?", "", (Answer("a b", 0),)),
+        SquadExample("2", "?", "", ()),
+    ]
+    answers = [Answers([Candidate("a b", -1.0), Candidate("b", -2.0)], -0.5), Answers([Candidate("x", 0.0)], 3.0)]
+    return examples, write_answers(tmp_path / "dev", examples, answers, threshold=1.0)
+
+
+def test_files_are_as_the_official_tools_read_them(written):
+    _, paths = written
+    assert [path.name for path in paths] == ["predictions.json", "nbest_predictions.json", "null_odds.json"]
+    assert read_predictions(paths[0]) == {"1": "a b", "2": ""}
+    nbest = json.loads(paths[1].read_text())["1"]
+    assert [one["text"] for one in nbest] == ["a b", "b"]
+    assert sum(one["probability"] for one in nbest) == pytest.approx(1)
+    assert nbest[0]["probability"] / nbest[1]["probability"] == pytest.approx(np.e)
+    assert read_null_odds(paths[2]) == {"1": -0.5, "2": 3.0}
+
+
+def squad_file(path, examples):
+    qas = [
+        {"id": e.id, "question": e.question, "answers": [{"text": a.text, "answer_start": 0} for a in e.answers]}
+        for e in examples
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a b", "qas": qas}]}]}))
+    return str(path)
+
+
+def test_score_squad(written, tmp_path, capsys):
+    examples, (predictions, _, odds) = written
+    settings = ScoreSettings(squad_file(tmp_path / "d.json", examples), str(predictions), str(odds))
+    found = score(settings)
+    assert (found["exact"], found["best_f1"], found["NoAns_total"]) == (100.0, 100.0, 1)
+    only = ScoreSettings(squad_file(tmp_path / "d1.json", examples[:1]), str(predictions))
+    assert score(only) == {"exact_match": 100.0, "f1": 100.0}
+    more = [*examples, examples[0]._replace(id="3")]
+    score(ScoreSettings(squad_file(tmp_path / "d3.json", more), str(predictions)))
+    assert "1 questions have no prediction" in capsys.readouterr().err
+
+
+def test_score_squad_says_what_is_wrong(written, tmp_path):
+    examples, (predictions, nbest, odds) = written
+    data = squad_file(tmp_path / "d.json", examples)
+    one = squad_file(tmp_path / "d1.json", examples[:1])
+    other = squad_file(tmp_path / "d2.json", [examples[1]._replace(id="7")])
+    for one_wrong, message in (
+        (ScoreSettings(data, str(nbest)), "question '1' has .* expected an object of ids with texts"),
+        (ScoreSettings(data, str(predictions), str(predictions)), "expected an object of ids with numbers"),
+        (ScoreSettings(data, str(predictions), version="3"), "--version=3 is unknown"),
+        (ScoreSettings(one, str(predictions), str(odds)), "--null_odds is for version 2.0"),
+        (ScoreSettings(other, str(predictions)), "answers no question"),
+        (ScoreSettings(data, data + "x"), "cannot read"),
+    ):
+        with pytest.raises(UserError, match=message):
+            score(one_wrong)

@@ -1,0 +1,202 @@
+"""Distillation: the distance by hand, gradients that reach the student only, and students that come to agree."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from scipy import stats
+
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertMultipleChoice, AlbertSpanPredictor, AlbertTokenClassifier
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning
+from albert_tf.training.distillation import distil, divergence, load_teacher
+from albert_tf.training.model_folder import load_model, save_model
+from tfrecords.errors import UserError
+from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+
+LENGTH = 10
+STUDENT = AlbertConfig(
+    vocab_size=30, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+    max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
+# Large first weights: what it answers depends on what it reads.
+TEACHER = STUDENT.replace(num_hidden_layers=2, intermediate_size=64, initializer_range=0.4)
+
+
+def features(rows, seed=0):
+    random = np.random.default_rng(seed)
+    ids = random.integers(5, 30, (rows, LENGTH)).astype("int32")
+    ids[:, 0] = 2
+    segments = np.repeat(np.array([[0] * 3 + [1] * (LENGTH - 3)], "int32"), rows, axis=0)
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": segments}
+
+
+def pair(build):
+    """(teacher, compiled student)."""
+    keras.utils.set_random_seed(3)
+    teacher, student = build(AlbertEncoder(TEACHER, seed=3)), build(AlbertEncoder(STUDENT, seed=4))
+    return teacher, student
+
+
+def test_divergence_is_kullback_and_leiblers():
+    random = np.random.default_rng(0)
+    given, shown = random.normal(size=(2, 4, 5)).astype("float32")
+    softened = [np.exp(logits / 3) / np.exp(logits / 3).sum(axis=-1, keepdims=True) for logits in (given, shown)]
+    expected = 9 * stats.entropy(softened[1], softened[0], axis=-1)
+    np.testing.assert_allclose(divergence(given, shown, 3.0), expected, rtol=1e-4)
+    np.testing.assert_allclose(divergence(shown, shown, 3.0), 0, atol=1e-6)
+    masked = np.concatenate([given, np.full((4, 2), -1e30, "float32")], axis=-1)
+    masked_shown = np.concatenate([shown, np.full((4, 2), -1e30, "float32")], axis=-1)
+    np.testing.assert_allclose(divergence(masked, masked_shown, 3.0), expected, rtol=1e-4)
+
+
+def test_loss_is_the_weighted_sum():
+    teacher, student = pair(lambda encoder: AlbertClassifier(encoder, 3, dropout=0.0))
+    own = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    student.compile("sgd", own)
+    x, y = features(6), np.arange(6) % 3
+    given, shown = student(x), teacher(x)
+    distil(student, teacher, weight=0.3, temperature=2.0)
+    expected = 0.7 * float(own(y, given)) + 0.3 * float(np.mean(divergence(given, shown, 2.0)))
+    assert float(student.compute_loss(x, y, given, training=True)) == pytest.approx(expected, rel=1e-5)
+    weights = np.array([1, 0, 0, 2, 0, 0], "float32")
+    weighted = np.average(divergence(given, shown, 2.0), weights=weights)
+    difference = student.compute_loss(x, y, given, weights) - 0.7 * own(y, given, weights)
+    assert float(difference) == pytest.approx(0.3 * weighted, rel=1e-4)
+
+
+def agreement(student, teacher, x):
+    return float(np.mean(np.argmax(student(x), axis=-1) == np.argmax(teacher(x), axis=-1)))
+
+
+def even_teacher(units):
+    """A classifier that gives each class about as often as any other."""
+    teacher = AlbertClassifier(AlbertEncoder(TEACHER, seed=3), units, dropout=0.0)
+    teacher.head.bias.assign(-np.mean(teacher(features(500, seed=8)), axis=0))
+    return teacher
+
+
+@pytest.mark.parametrize("early_exit", [False, True])
+def test_a_student_comes_to_agree_with_its_teacher_without_labels(early_exit):
+    keras.utils.set_random_seed(3)
+    teacher = even_teacher(3)
+    student = AlbertClassifier(AlbertEncoder(STUDENT.replace(num_hidden_layers=2), seed=4), 3, 0.0, early_exit)
+    student.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [weight.copy() for weight in teacher.get_weights()]
+    unseen = features(400, seed=9)
+    at_first = agreement(student, teacher, unseen)
+    distil(student, teacher, weight=1.0, temperature=2.0)
+    random = np.random.default_rng(1)
+    student.fit(features(2000), random.integers(0, 3, 2000), batch_size=50, epochs=6, verbose=0)
+    counts = np.bincount(np.argmax(teacher(unseen), axis=-1)) / 400
+    assert agreement(student, teacher, unseen) > max(at_first, counts.max()) + 0.15
+    for old, new in zip(before, teacher.get_weights()):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_without_the_teacher_random_labels_teach_nothing():
+    """What the test above shows comes from the teacher."""
+    teacher, student = even_teacher(3), AlbertClassifier(AlbertEncoder(STUDENT, seed=4), 3, dropout=0.0)
+    student.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    unseen = features(400, seed=9)
+    distil(student, teacher, weight=0.0, temperature=2.0)
+    student.fit(features(2000), np.random.default_rng(1).integers(0, 3, 2000), batch_size=50, epochs=2, verbose=0)
+    counts = np.bincount(np.argmax(teacher(unseen), axis=-1)) / 400
+    assert agreement(student, teacher, unseen) < counts.max() + 0.1
+
+
+def distance(student, teacher, x, y=None):
+    """Of the whole loss with weight 1, in training mode."""
+    return float(student.compute_loss(x, y, student(x, training=True)))
+
+
+@pytest.mark.parametrize(
+    "build, labels, loss",
+    [
+        (lambda encoder: AlbertRegressor(encoder, dropout=0.0), np.zeros((32, 1), "float32"), "mse"),
+        (
+            lambda encoder: AlbertTokenClassifier(encoder, 4, dropout=0.0),
+            np.zeros((32, LENGTH), "int32"),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        ),
+        (lambda encoder: AlbertSpanPredictor(encoder), None, None),
+        (lambda encoder: AlbertSpanPredictor(encoder, joint=True, dropout=0.0), None, None),
+        (
+            lambda encoder: AlbertMultipleChoice(encoder, dropout=0.0),
+            np.zeros(32, "int32"),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        ),
+    ],
+    ids=["regression", "tags", "spans", "joint spans", "choices"],
+)
+def test_every_kind_of_answer_can_be_taught(build, labels, loss):
+    teacher, student = pair(build)
+    student.compile(keras.optimizers.Adam(3e-3), loss)
+    x = features(32)
+    if isinstance(student, AlbertSpanPredictor):
+        x |= {"start_positions": np.full(32, 4, "int32"), "end_positions": np.full(32, 5, "int32")}
+        x |= {"is_impossible": np.arange(32, dtype="int32") % 2}
+    if isinstance(student, AlbertMultipleChoice):
+        x = {name: np.stack([value, value[::-1]], axis=1) for name, value in x.items()}
+    distil(student, teacher, weight=1.0, temperature=2.0)
+    before = distance(student, teacher, x, labels)
+    assert before > 0.01
+    student.fit(x, labels, batch_size=32, epochs=30, verbose=0)
+    assert distance(student, teacher, x, labels) < 0.6 * before
+
+
+def test_the_student_is_saved_without_its_teacher(tmp_path):
+    teacher, student = pair(lambda encoder: AlbertClassifier(encoder, 3))
+    student.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    distil(student, teacher, 0.5, 2.0)
+    student.fit(features(4), np.zeros(4), verbose=0)
+    save_model(student, tmp_path / "student.keras")
+    loaded = load_model(tmp_path / "student.keras", compile=True)
+    assert loaded.count_params() == student.count_params() == AlbertClassifier(AlbertEncoder(STUDENT), 3).count_params()
+
+
+def test_a_teacher_must_answer_what_the_student_does(tmp_path):
+    words = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", ""]).encode())
+    other = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "b", ""]).encode())
+    teacher, student = pair(lambda encoder: AlbertClassifier(encoder, 3))
+    save_model(teacher, tmp_path / "model.keras")
+    with pytest.raises(UserError, match="has another tokenizer"):
+        load_teacher(tmp_path, student, words, 16, None)
+    words.save(tmp_path)
+    assert load_teacher(tmp_path, student, words, 16, None).count_params() == teacher.count_params()
+    with pytest.raises(UserError, match="has another tokenizer"):
+        load_teacher(tmp_path, student, other, 16, None)
+    with pytest.raises(UserError, match="takes, 16"):
+        load_teacher(tmp_path, student, words, 17, None)
+    two = AlbertClassifier(AlbertEncoder(STUDENT), 2)
+    with pytest.raises(UserError, match="is AlbertClassifier with 3 outputs, the student AlbertClassifier with 2"):
+        load_teacher(tmp_path, two, words, 16, None)
+    with pytest.raises(UserError, match="no model at"):
+        load_teacher(tmp_path / "none", student, words, 16, None)
+
+
+def test_run_finetuning_with_a_teacher(tiny_run, tmp_path, monkeypatch):
+    lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 6]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    teacher = FinetuningSettings(
+        task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(tmp_path / "teacher"),
+        learning_rate=1e-3, train_batch_size=4, num_train_steps=2,
+    )  # fmt: skip
+    taught = []
+    monkeypatch.setattr(finetuning, "distil", lambda *given: (taught.append(given[2:]), distil(*given)))
+    finetuning.finetune(teacher)
+    assert not taught
+    student = dataclasses.replace(
+        teacher, output_dir=str(tmp_path / "student"), teacher=str(tmp_path / "teacher"), distillation_weight=0.9
+    )
+    finetuning.finetune(student)
+    assert taught == [(0.9, 2.0)] and (tmp_path / "student" / "task.json").is_file()
+    for changes, message in (
+        ({"distillation_weight": 1.5}, "--distillation_weight=1.5 must be from 0 to 1"),
+        ({"temperature": 0.0}, "--temperature=0.0 must be above 0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            dataclasses.replace(student, **changes)
