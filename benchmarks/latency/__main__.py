@@ -6,8 +6,6 @@ Each export's figures are kept in the work folder: a run that was stopped goes o
 writes the page again from them. Half an hour on 2 cores; nothing else should run meanwhile.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 import dataclasses
 import subprocess
 import sys
@@ -37,7 +35,8 @@ def measured(settings: LatencySettings) -> list[dict]:
     work = files.make_output_dir(settings.work_dir)
     text, vocabulary = _text(work)
     found = []
-    # Imported late: `--help` and rewriting the page need no TensorFlow.
+    # Imported late: the load generator's processes import this module too, and need no TensorFlow.
+    import tfrecords.quiet_tensorflow  # noqa: F401  (first of all)
     from benchmarks.latency.exports import VARIANTS, export_model, make_model
     from benchmarks.latency.measure import measure
 
@@ -61,7 +60,13 @@ def _text(work: Path) -> tuple[Path, Path]:
     text, vocabulary = work / "topics.txt", work / "spm.model"
     if not vocabulary.is_file():
         write_topics(text)
-        command = ["tfrecords.train_tokenizer", f"--input={text}", f"--output_prefix={work}/spm", "--vocab_size=8000"]
+        command = [
+            "tfrecords.train_tokenizer",
+            f"--input={text}",
+            f"--output_prefix={work}/spm",
+            "--vocab_size=4000",
+            "--nohard_vocab_limit",
+        ]
         subprocess.run([sys.executable, "-m", *command], check=True)
     return text, vocabulary
 

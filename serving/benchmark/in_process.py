@@ -77,6 +77,7 @@ def _serve(pipe: Pipe, path: str, signature: str) -> None:
 
 
 def _load(path: str, signature: str):
+    import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers the tokenizer's ops
 

@@ -17,7 +17,7 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.errors import UserError
-from tfrecords.files import sha256
+from tfrecords.files import read_json, sha256
 from tfrecords.progress import progress_bar
 
 SCHEMA = 1
@@ -223,11 +223,14 @@ def loads(settings: Settings) -> list[Load]:
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
     files = [file for file in Path(path).rglob("*") if file.is_file()]
+    manifest = Path(path) / "assets.extra" / "manifest.json"
     return {
         "path": path,
         "megabytes": sum(file.stat().st_size for file in files) / 1e6,
         "graph_sha256": sha256(Path(path) / "saved_model.pb"),
         "load_seconds": load_seconds,
+        # Of a model that serving.export wrote: what it was made from, and how.
+        "manifest": read_json(manifest) if manifest.is_file() else None,
     }
 
 

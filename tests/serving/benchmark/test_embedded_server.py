@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.benchmark import table
-from serving.benchmark.run import run_benchmark
+from serving.benchmark.run import describe_saved_model, run_benchmark
 from serving.benchmark.settings import Settings
 from serving.client import Client, ServingError
 from tfrecords.errors import UserError
@@ -130,3 +130,11 @@ def test_a_full_benchmark(server, saved_model):
 def test_in_process_says_what_it_needs(server, tmp_path):
     with pytest.raises(UserError, match="is not a SavedModel"):
         run_benchmark(Settings(target=server[0], model="tiny", lengths="8", in_process=str(tmp_path)))
+
+
+def test_the_report_says_what_an_export_was_made_from(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"graph")
+    assert describe_saved_model(str(tmp_path), 1.0)["manifest"] is None
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "manifest.json").write_text('{"model": "sst2"}')
+    assert describe_saved_model(str(tmp_path), 1.0)["manifest"] == {"model": "sst2"}
