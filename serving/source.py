@@ -7,10 +7,10 @@ from typing import Any
 import keras
 
 from albert_tf.checkpoints.formats import detect, load
-from albert_tf.training.model_folder import load_model_folder
+from albert_tf.training.model_folder import load_task
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer, load_tokenizer
+from tfrecords.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
 
 # Where published checkpoints keep their vocabulary.
 _VOCABULARIES = ("spiece.model", "30k-clean.model", "vocab.txt", "assets/tokenizer/vocabulary.spm")
@@ -35,24 +35,18 @@ def load_source(path: str, tokenizer: str = "", lower_case: bool = True) -> Sour
     Raises:
         UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
     """
+    form = detect(path)
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    ours = Path(path).suffix == ".keras" or (folder / "model.keras").is_file() or not _is_checkpoint(path)
-    if ours:
-        model, found = load_model_folder(path)
-    else:
-        model, found = load(path), _published_tokenizer(folder, lower_case)
+    model = load(path, form)
+    found = None
     if tokenizer:
         found = load_tokenizer(tokenizer, lower_case)
+    elif form != "keras":
+        found = _published_tokenizer(folder, lower_case)
+    elif (folder / TOKENIZER_FILE).is_file():
+        found = load_tokenizer(folder)
     _check_sizes(model, found, tokenizer or str(folder))
-    return Source(model, found, _task(folder))
-
-
-def _is_checkpoint(path: str) -> bool:
-    try:
-        detect(path)
-    except UserError:
-        return False
-    return True
+    return Source(model, found, load_task(folder) or _huggingface_task(folder))
 
 
 def _published_tokenizer(folder: Path, lower_case: bool) -> Tokenizer | None:
@@ -69,12 +63,8 @@ def _check_sizes(model: keras.Model, tokenizer: Tokenizer | None, where: str) ->
         )
 
 
-def _task(folder: Path) -> dict[str, Any]:
-    """task.json, or the names of the classes from HuggingFace's configuration."""
-    if (folder / "task.json").is_file():
-        return files.read_json(folder / "task.json")
-    if (folder / "config.json").is_file():
-        names = files.read_json(folder / "config.json").get("id2label")
-        if names:
-            return {"labels": [names[number] for number in sorted(names, key=int)]}
-    return {}
+def _huggingface_task(folder: Path) -> dict[str, Any]:
+    """The names of the classes, where the configuration beside a checkpoint has them."""
+    path = folder / "config.json"
+    names = files.read_json(path).get("id2label") if path.is_file() else None
+    return {"labels": [names[number] for number in sorted(names, key=int)]} if names else {}

@@ -46,11 +46,12 @@ class Servable(tf.Module, abc.ABC):
         super().__init__()
         self.options = options
         self.encoder = make_encoder(model, options.inference)
-        # One function that all signatures call: its weights are in the file once.
         rows = [tf.TensorSpec([None, None], tf.int32)] * 3
-        self.encoder_function = tf.function(
-            self._call_encoder, autograph=False, input_signature=[*rows, tf.TensorSpec([None], tf.int32)]
-        )
+        # One graph that all signatures call, so that its weights are in the file once; behind a closure, since what is
+        # a module's attribute is saved once more for Python's use.
+        function = tf.function(self._call_encoder, autograph=False)
+        concrete = function.get_concrete_function(*rows, tf.TensorSpec([None], tf.int32))
+        self.encoder_function = lambda *arguments: concrete(*arguments)
         self.framer = None
         if options.tokenizer is not None:
             self.framer = Framer(options.tokenizer, options.max_seq_length)
@@ -61,6 +62,7 @@ class Servable(tf.Module, abc.ABC):
         self.head_variables = [variable.value for variable in _head_variables(model)]
         exits = list(getattr(model, "exit_heads", []))
         self.exit_heads = lambda: exits
+        self.exits_early = bool(exits) and hasattr(self.encoder, "early_exit")
 
     @abc.abstractmethod
     def answer(self, rows: Rows) -> dict[str, tf.Tensor]:
@@ -102,7 +104,7 @@ class Servable(tf.Module, abc.ABC):
         if self.takes_pairs:
             signatures["serving_default"] = Signature(self.by_segments, BY_LENGTHS | SEGMENTS)
             early = self.early_by_segments
-        if self.exit_heads():
+        if self.exits_early:
             signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
         return signatures
 
@@ -120,7 +122,7 @@ class Servable(tf.Module, abc.ABC):
             }
         if self.takes_pairs is None:
             signatures["pair"] = Signature(self.by_pair, pair)
-        if self.exit_heads():
+        if self.exits_early:
             early = self.early_by_pair if self.takes_pairs else self.early_by_text
             signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
         return signatures

@@ -179,7 +179,7 @@ def test_an_export_that_fails_leaves_no_version(tiny_run, tmp_path, monkeypatch)
         ({"top_k": 501}, "--top_k=501.*500"),
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
-        ({"model": "nowhere"}, "no model at 'nowhere"),
+        ({"model": "nowhere"}, "no checkpoint at .nowhere"),
     ],
 )
 def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
