@@ -14,7 +14,6 @@ from albert_tf.tasks.rows import Rows, encode, pad
 from albert_tf.tasks.tables import Row, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords import files
-from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer
 
 LEVELS = ("middle", "high")
@@ -86,8 +85,6 @@ class RaceTask(Task):
         return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
-        if early_exit:
-            raise UserError("--early_exit is for classification, regression and tagging; leave it out for race")
         return AlbertMultipleChoice(encoder, dropout)
 
     def compile_arguments(self) -> dict[str, Any]:

@@ -56,7 +56,9 @@ def training_batches(
                 yield rows.batch(batch, length)
             epoch, skip = epoch + 1, 0
 
-    dataset = tf.data.Dataset.from_generator(generate, output_signature=_signature(rows, bucketed, max_seq_length))
+    dataset = tf.data.Dataset.from_generator(
+        generate, output_signature=signature(rows, None if bucketed else max_seq_length)
+    )
     return dataset.prefetch(4)
 
 
@@ -69,13 +71,16 @@ def evaluation_batches(rows: Rows, batch_size: int, max_seq_length: int) -> Iter
         yield batch, rows.batch(batch, padded_length(int(lengths[batch].max()), max_seq_length))[0]
 
 
-def _signature(rows: Rows, bucketed: bool, max_seq_length: int):
-    """Unknown where a dimension differs from batch to batch, so that one graph takes them all."""
+def signature(rows: Rows, length: int | None = None) -> tuple:
+    """The tf.TensorSpecs of a batch, unknown where a dimension differs from batch to batch: one graph takes them all.
+
+    length: of all batches, where it is one.
+    """
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
         shape = [None, *array.shape[1:]]
         if name in rows.tokens:
-            shape[-1] = None if bucketed else max_seq_length
+            shape[-1] = length
         return tf.TensorSpec(shape, array.dtype)
 
     features, *roles = rows.batch([0], int(rows.lengths[0]))

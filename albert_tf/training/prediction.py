@@ -1,12 +1,17 @@
 """A model's outputs for rows of different lengths."""
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.tasks.rows import Rows
-from albert_tf.training.batches import evaluation_batches
+from albert_tf.training.batches import evaluation_batches, signature
+
+_GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def predict(model: keras.Model, rows: Rows, batch_size: int, max_seq_length: int) -> list[Any]:
@@ -15,8 +20,21 @@ def predict(model: keras.Model, rows: Rows, batch_size: int, max_seq_length: int
     A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
     """
     outputs: list[Any] = [None] * len(rows)
+    call = _graph(model, rows) if keras.backend.backend() == "tensorflow" else model.predict_on_batch
     for indices, features in evaluation_batches(rows, batch_size, max_seq_length):
-        answers = model.predict_on_batch(features)
+        answers = keras.tree.map_structure(np.asarray, call(features))
         for number, index in enumerate(indices):
-            outputs[index] = keras.tree.map_structure(lambda leaf: np.asarray(leaf[number]), answers)  # noqa: B023
+            outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
     return outputs
+
+
+def _graph(model: keras.Model, rows: Rows) -> Callable:
+    """The model's call as one graph for batches of every shape; Keras's own would be traced for several of them."""
+    features = signature(rows)[0]
+    graphs = _GRAPHS.setdefault(model, {})
+    key = tuple(sorted((name, spec) for name, spec in features.items()))
+    if key not in graphs:
+        # A model that nobody else holds must not be kept by its graph.
+        reference = weakref.ref(model)
+        graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
+    return graphs[key]

@@ -18,6 +18,8 @@ from tfrecords.tokenizer import Tokenizer
 
 # Of each file, in a dry run.
 DRYRUN_EXAMPLES = 16
+# Of the models that can answer after each step: see models/early_exit.py.
+EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
 
 
 class Split(NamedTuple):
@@ -63,11 +65,13 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         UserError: naming what is wrong.
     """
     task = task or create_task(settings)
+    if settings.early_exit and task.kind not in EARLY_EXIT_KINDS:
+        raise UserError(f"--early_exit is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
     examples = {name: task.read(name) for name in ("train", *task.evaluation_splits, *task.test_splits)}
     if examples["train"] is None:
         raise UserError(f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}")
-    tokenizer = find_tokenizer(settings.tokenizer, settings.init_from)
     config, source = load_start(settings.init_from, settings.config)
+    tokenizer = find_tokenizer(settings.tokenizer, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_position_embeddings)
     if settings.dryrun:
         examples = {name: found and found[:DRYRUN_EXAMPLES] for name, found in examples.items()}

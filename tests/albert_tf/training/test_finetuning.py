@@ -1,0 +1,289 @@
+"""Fine-tuning: what it starts from, what it leaves, interrupted or not, and what it refuses."""
+
+import csv
+import dataclasses
+import json
+import shutil
+import statistics
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints import save_huggingface, save_official
+from albert_tf.checkpoints.variables import named_variables
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning
+from albert_tf.training.model_folder import load_model, load_model_folder, load_task
+from albert_tf.training.prediction import predict
+from albert_tf.training.preparation import prepare
+from albert_tf.training.start import copy_weights, find_tokenizer, load_start
+from tfrecords.errors import UserError
+
+WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
+
+
+def write_classes(folder, rows=40):
+    """Sentences of the pre-training text's words; the class is whether there is a "good" in it."""
+    random = np.random.default_rng(0)
+    lines = []
+    for number in range(rows):
+        text = " ".join(random.permutation([WORDS[number % 4], ("good" if number % 2 else "bad"), "object"]))
+        lines.append(f"{text}\t{'yes' if number % 2 else 'no'}")
+    for split, part in (("train", lines[:-8]), ("dev", lines[-8:])):
+        (folder / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
+    (folder / "test.tsv").write_text("text\na good value\nbad\n")
+
+
+@pytest.fixture(scope="session")
+def class_settings(tmp_path_factory, tiny_run):
+    folder = tmp_path_factory.mktemp("classes")
+    write_classes(folder)
+    return FinetuningSettings(
+        task="classification", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "run"),
+        learning_rate=1e-3, train_batch_size=8, num_train_steps=5, save_checkpoints_steps=2, albert_dropout=0.1,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def finetuned(class_settings):
+    return finetuning.finetune(class_settings)
+
+
+def history(folder):
+    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+
+
+def weights(folder):
+    return load_model(folder / "last.keras", compile=True).get_weights()
+
+
+def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
+    model, tokenizer = load_model_folder(finetuned)
+    assert type(model).__name__ == "AlbertClassifier" and tokenizer.vocab_size == 500
+    task = load_task(finetuned)
+    best = max(history(finetuned), key=lambda row: float(row["dev_accuracy"]))
+    assert task | {"metrics": None} == {
+        "task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"],
+        "max_seq_length": 48, "null_threshold": None, "metrics": None,
+    }  # fmt: skip
+    assert task["metrics"]["accuracy"] == pytest.approx(float(best["dev_accuracy"]), abs=1e-6)
+    assert load_task(finetuned / "model.keras") == task and load_task(finetuned / "tensorboard") is None
+    assert [row["step"] for row in history(finetuned)] == ["2", "4", "5"]
+
+
+def test_predictions_are_the_kept_models(finetuned, class_settings):
+    rows = list(csv.DictReader((finetuned / "predictions" / "dev.tsv").open(), delimiter="\t"))
+    right = np.mean([row["prediction"] == row["label"] for row in rows])
+    assert len(rows) == 8 and right == load_task(finetuned)["metrics"]["accuracy"]
+    run = prepare(class_settings)
+    outputs = predict(load_model(finetuned / "model.keras"), run.evaluation[0].rows, 3, 48)
+    logits = [[float(row["logit:no"]), float(row["logit:yes"])] for row in rows]
+    np.testing.assert_allclose(logits, outputs, atol=1e-6)
+    test = list(csv.DictReader((finetuned / "predictions" / "test.tsv").open(), delimiter="\t"))
+    assert len(test) == 2 and "label" not in test[0] and test[0]["prediction"] in ("no", "yes")
+
+
+def test_killed_and_resumed_equals_uninterrupted(class_settings, finetuned, tmp_path, monkeypatch):
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
+
+    class Killed(BaseException):
+        pass
+
+    def die_in_the_fourth_step(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning.finetuning_callbacks.Progress, "on_train_batch_begin", die_in_the_fourth_step)
+        with pytest.raises(Killed):
+            finetuning.finetune(settings)
+    assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
+    finetuning.finetune(settings)
+    for resumed, straight in zip(weights(tmp_path / "run"), weights(finetuned), strict=True):
+        np.testing.assert_array_equal(resumed, straight)
+    columns = ("step", "loss", "dev_accuracy")
+    assert [[row[name] for name in columns] for row in history(tmp_path / "run")] == [
+        [row[name] for name in columns] for row in history(finetuned)
+    ]
+    for name in ("predictions/dev.tsv", "task.json"):
+        assert (tmp_path / "run" / name).read_text() == (finetuned / name).read_text()
+
+
+def test_a_finished_run_is_left_alone_but_answers_new_files(class_settings, finetuned, tmp_path, capsys):
+    data, folder = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(class_settings.data_dir, data, ignore=shutil.ignore_patterns("run"))
+    shutil.copytree(finetuned, folder)
+    before = (folder / "last.keras").stat().st_mtime_ns
+    (data / "test.tsv").write_text("text\n" + "good\n" * 5)
+    finetuning.finetune(dataclasses.replace(class_settings, data_dir=str(data), output_dir=str(folder)))
+    assert "trained already" in capsys.readouterr().out
+    assert (folder / "last.keras").stat().st_mtime_ns == before
+    assert len((folder / "predictions" / "test.tsv").read_text().splitlines()) == 6
+
+
+def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetuned, tmp_path):
+    with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
+        finetuning.finetune(dataclasses.replace(class_settings, learning_rate=0.002))
+    write_classes(tmp_path, rows=42)
+    with pytest.raises(UserError, match=r"train_sha256="):
+        finetuning.finetune(dataclasses.replace(class_settings, data_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "sst3"}, "--task=sst3 is unknown"),
+        ({"data_dir": "nowhere"}, "holds no train file"),
+        ({"task": "rte"}, "holds no training file|no column"),
+        ({"init_from": "nowhere"}, "nowhere"),
+        ({"init_from": "", "config": "albert_huge"}, "albert_huge|--tokenizer"),
+        ({"config": "albert_base_v2"}, "--init_from=... to start from trained weights, or --config"),
+        ({"max_seq_length": 100}, "--max_seq_length=100 is more than .*max_position_embeddings=48"),
+        ({"num_warmup_steps": 5}, "--num_warmup_steps=5 must be below the 5 steps"),
+        ({"num_train_epochs": 2.0}, "exclude each other"),
+        ({"learning_rate": -1.0}, "--learning_rate=-1.0 must be 0 or more"),
+        ({"albert_dropout": 1.0}, "--albert_dropout=1.0"),
+        ({"dtype_policy": "float7"}, "float7"),
+        ({"seeds": "3,3"}, "--seeds=3,3"),
+        ({"seeds": "0"}, "--seeds=0"),
+        ({"text_column": "sentence"}, "no column 'sentence'; it has 'text', 'label'"),
+        ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
+        ({"max_seq_length": 2}, "--max_seq_length=2"),
+    ],
+)
+def test_what_cannot_be_run_is_named_and_leaves_nothing(class_settings, tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        finetuning.finetune(dataclasses.replace(class_settings, **({"output_dir": str(tmp_path / "run")} | change)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, capsys):
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds="0,7")
+    finetuning.finetune(settings)
+    # The first of several is the run that it would be alone.
+    for several, alone in zip(weights(tmp_path / "seed-0"), weights(finetuned), strict=True):
+        np.testing.assert_array_equal(several, alone)
+    assert any((a != b).any() for a, b in zip(weights(tmp_path / "seed-7"), weights(tmp_path / "seed-0")))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    values = [load_task(tmp_path / f"seed-{seed}")["metrics"]["accuracy"] for seed in (0, 7)]
+    figures = summary["metrics"]["accuracy"]
+    assert figures["values"] == values and figures["median"] == statistics.median(values)
+    assert figures["standard_deviation"] == pytest.approx(statistics.stdev(values))
+    assert f"accuracy: median {statistics.median(values):.4g} of 2 seeds" in capsys.readouterr().out
+    best = tmp_path / f"seed-{summary['best_seed']}"
+    assert load_task(best)["metrics"]["accuracy"] == max(values)
+    assert (tmp_path / "model.keras").read_bytes() == (best / "model.keras").read_bytes()
+    load_model_folder(tmp_path)
+
+
+def test_a_dry_run_walks_and_leaves_nothing(class_settings, tmp_path, capsys):
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), dryrun=True, early_exit=True)
+    finetuning.finetune(settings)
+    assert "dry run: everything worked" in capsys.readouterr().out and not (tmp_path / "run").exists()
+
+
+def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, tiny_settings, tiny_run, tmp_path):
+    config = json.loads((tiny_run / "config.json").read_text()) | {"initializer_range": 0.2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = dataclasses.replace(
+        class_settings, init_from="", config=str(tmp_path / "config.json"), tokenizer=str(tiny_run), albert_dropout=0.0,
+        output_dir=str(tmp_path), num_train_steps=60, num_warmup_steps=9, learning_rate=5e-3, save_checkpoints_steps=30,
+    )  # fmt: skip
+    finetuning.finetune(settings)
+    assert [row["dev_accuracy"] for row in history(tmp_path)] == ["1", "1"]
+    assert load_task(tmp_path)["metrics"]["accuracy"] == 1.0
+    # The second evaluation was no better: its model is in last.keras only.
+    kept, last = load_model(tmp_path / "model.keras"), load_model(tmp_path / "last.keras", compile=True)
+    assert any((a != b).any() for a, b in zip(kept.get_weights(), last.get_weights(), strict=True))
+
+
+def write_other_task(folder, name):
+    if name == "tagging":
+        rows = [{"text": ["the", "class", "runs"], "label": ["O", "B-X", "O"]}] * 9
+        for split in ("train", "dev"):
+            (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif name == "race":
+        row = {"article": "a class " * 9, "questions": ["what _"], "options": [["a", "b", "c", "d"]], "answers": ["B"]}
+        for path in ("train/middle", "dev/high", "test/high"):
+            (folder / path).mkdir(parents=True)
+            for number in range(4):
+                (folder / path / f"{number}.txt").write_text(json.dumps(row))
+    else:
+        rows = "".join(f"the class\ta loop {i}\t{i / 2}\n" for i in range(9))
+        for split in ("train", "dev"):
+            (folder / f"{split}.tsv").write_text("text\tother\tlabel\n" + rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "model", "metric"),
+    [
+        ("tagging", {"early_exit": True}, "AlbertTokenClassifier", "f1"),
+        ("race", {}, "AlbertMultipleChoice", "high_accuracy"),
+        ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
+    ],
+)
+def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, metric):
+    write_other_task(tmp_path, name)
+    settings = dataclasses.replace(
+        class_settings, task=name, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"), train_batch_size=4,
+        num_train_steps=2, **changes,
+    )  # fmt: skip
+    folder = finetuning.finetune(settings)
+    loaded, _ = load_model_folder(folder)
+    task = load_task(folder)
+    kind = {"race": "multiple_choice"}.get(name, name)
+    assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
+    assert bool(getattr(loaded, "exit_heads", [])) == ("early_exit" in changes)
+    assert any((folder / "predictions").iterdir())
+
+
+def test_early_exit_of_a_task_without_is_refused(class_settings, tmp_path):
+    write_other_task(tmp_path, "race")
+    settings = dataclasses.replace(class_settings, task="race", output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="--early_exit"):
+        finetuning.finetune(dataclasses.replace(settings, early_exit=True))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_path):
+    pretrained, tokenizer = load_model_folder(tiny_run)
+    save_official(pretrained, tmp_path / "official")
+    save_huggingface(pretrained, tmp_path / "huggingface")
+    expected = {name: np.asarray(value) for name, value in named_variables(pretrained.encoder).items()}
+    for path in (tiny_run, tiny_run / "last.keras", tmp_path / "official", tmp_path / "huggingface"):
+        config, source = load_start(str(path), "")
+        target = AlbertEncoder(config.replace(hidden_dropout_prob=0.3))
+        copy_weights(source, target)
+        for name, value in named_variables(target).items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=f"{path} {name}")
+    classifier, _ = load_model_folder(finetuned)
+    _, source = load_start(str(finetuned), "")
+    np.testing.assert_array_equal(source.pooler.kernel, classifier.encoder.pooler.kernel)
+    with pytest.raises(UserError, match=r"holds none; say which is meant by --tokenizer"):
+        find_tokenizer("", str(tmp_path / "official"))
+    shutil.copy(tiny_run / "spiece.model", tmp_path / "official" / "30k-clean.model")
+    assert find_tokenizer("", str(tmp_path / "official")).sha256 == tokenizer.sha256
+
+
+def test_a_vocabulary_larger_than_the_encoders_is_refused(class_settings, shared, tmp_path):
+    settings = dataclasses.replace(
+        class_settings, tokenizer=str(shared / "data" / "spm" / "30k-clean.model"), output_dir=str(tmp_path / "run")
+    )
+    with pytest.raises(UserError, match=r"30000 pieces, the encoder of .* only 500; they do not belong together"):
+        finetuning.finetune(settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(class_settings, tmp_path):
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30)
+    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+        finetuning.finetune(settings)
+    assert not (tmp_path / "run" / "last.keras").exists()
+
+
+def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
+    done = run_module(
+        "albert_tf.run_finetuning", "--task=sst2", f"--data_dir={tmp_path}", "--output_dir=x", "--config=x"
+    )
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
