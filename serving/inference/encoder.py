@@ -1,38 +1,71 @@
 """The whole encoder as a tf.Module: what `serving.export` puts heads on."""
 
 import dataclasses
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.depth import segments
+from albert_tf.layers.depth import plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.inference.block import attention, feed_forward
+from serving.inference.batch import Batch
+from serving.inference.block import Attention, FeedForward
+from serving.inference.calibration import find_ranges
+from serving.inference.early_exit import EarlyExit, ExitRule
 from serving.inference.embeddings import Embeddings
+from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, check_int8
 from serving.inference.options import InferenceOptions
 from serving.inference.rows import Rows
-from serving.inference.weights import AttentionWeights, FeedForwardWeights, dense
+from serving.inference.weights import dense
+from tfrecords.errors import UserError
+
+# Tokens of the random rows that int8 is calibrated on where nothing better is given.
+_CALIBRATION_SHAPE = (16, 64)
 
 
-def make_encoder(model, options: InferenceOptions | None = None) -> "InferenceEncoder":
+def make_encoder(model, options: InferenceOptions | None = None, calibration=None) -> "InferenceEncoder":
     """The inference twin of a Keras model's encoder (or of an AlbertEncoder itself), holding its own weights.
+
+    Args:
+        model: a Keras model with an `encoder`, or an AlbertEncoder.
+        options: how to compute; float32 with padding where None.
+        calibration: for int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
+            int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
 
     Raises:
         UserError: the options ask for what this encoder or this TensorFlow cannot do.
     """
-    return InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved())
+    return InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved(), calibration)
 
 
 class InferenceEncoder(tf.Module):
     """Token ids to vectors, the numbers of AlbertEncoder at every real token."""
 
-    def __init__(self, encoder: AlbertEncoder, options: InferenceOptions):
+    def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
         self.config, self.options = encoder.config, options
-        dtype = tf.float32 if options.compute == "float32" else tf.bfloat16
+        dtype = options.dtype
         self.embeddings = Embeddings(encoder.embeddings, dtype)
-        self.attentions = [AttentionWeights(half, dtype) for half in encoder.attentions]
-        self.feed_forwards = [FeedForwardWeights(half, dtype) for half in encoder.feed_forwards]
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
+        if options.compute == "int8":
+            self._quantize(encoder, calibration, dtype)
+        else:
+            self.attentions = [Attention(half, dtype) for half in encoder.attentions]
+            self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
+
+    def _quantize(self, encoder: AlbertEncoder, calibration, dtype: tf.DType) -> None:
+        check_int8(self.config.hidden_act)
+        ids, lengths, margin = _calibration_rows(self.config, calibration)
+        batch = Batch(tf.sequence_mask(lengths, tf.shape(ids)[1]), self.config, skip_padding=True)
+        attention, feed_forward = find_ranges(
+            encoder,
+            [Attention(half, tf.float32) for half in encoder.attentions],
+            [FeedForward(half, tf.float32) for half in encoder.feed_forwards],
+            Embeddings(encoder.embeddings, tf.float32)(ids, None, batch.cells),
+            batch.rows,
+        )
+        self.attentions = [QuantizedAttention(half, attention * margin, dtype) for half in encoder.attentions]
+        self.feed_forwards = [QuantizedFeedForward(half, feed_forward * margin) for half in encoder.feed_forwards]
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, for a manifest."""
@@ -43,7 +76,7 @@ class InferenceEncoder(tf.Module):
 
         Args:
             input_ids: int32 [batch, length].
-            lengths: int32 [batch], real tokens of each row; or None where `input_mask` is given.
+            lengths: int32 [batch], real tokens of each row; or None where `input_mask` is given, which goes first.
             segment_ids: int32 [batch, length]; all 0 where None.
             input_mask: int32 [batch, length], 1 for tokens.
 
@@ -51,30 +84,69 @@ class InferenceEncoder(tf.Module):
             sequence_output float32 [batch, length, hidden_size], and, where there is a pooler, pooled_output float32
             [batch, hidden_size].
         """
-        mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
-        rows = Rows(mask, self.config, skip_padding=self.options.padding == "skipped")
-        hidden = self._walk(self.embeddings(input_ids, segment_ids, rows.cells), rows)
-        return self._outputs(hidden, rows)
-
-    def _walk(self, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
+        done = 0
         for segment in segments(self.config):
-
-            def layer(step, hidden, segment=segment):
-                for half in segment.steps:
-                    hidden = attention(self.attentions[half.attention], hidden, rows)
-                    hidden = feed_forward(self.feed_forwards[half.feed_forward], hidden, self.config)
-                return step + 1, hidden
-
-            if segment.repeats == 1:
-                hidden = layer(0, hidden)[1]
-            else:
-                hidden = tf.while_loop(
-                    lambda step, hidden, segment=segment: step < segment.repeats, layer, (tf.constant(0), hidden)
-                )[1]
-        return hidden
-
-    def _outputs(self, hidden: tf.Tensor, rows: Rows) -> dict[str, tf.Tensor]:
-        outputs = {"sequence_output": rows.rectangle(hidden)}
+            hidden = self._repeat(segment, done, hidden, batch.rows)
+            done += segment.repeats * len(segment.steps)
+        outputs = {"sequence_output": batch.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = tf.tanh(self.pooler(rows.first_tokens(hidden)))
+            outputs["pooled_output"] = tf.tanh(self.pooler(batch.first_tokens(hidden)))
         return outputs
+
+    def early_exit(
+        self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
+    ) -> dict[str, tf.Tensor]:
+        """A head's answer after every step; rows that `rule` finds decided leave the batch.
+
+        Args:
+            input_ids, lengths, segment_ids, input_mask: as above.
+            exit_heads: a Keras dense layer for each step of the plan.
+            threshold: float32 [batch], each row's own, what it means being the rule's.
+            rule: when a row is decided.
+
+        Returns:
+            logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), and
+            steps int32 [batch], how many steps each row took.
+
+        Raises:
+            UserError: the heads are not one for each step.
+        """
+        if len(exit_heads) != len(plan(self.config)):
+            raise UserError(f"early exit needs {len(plan(self.config))} heads, one a step; there are {len(exit_heads)}")
+        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
+        walk = EarlyExit(self, batch, exit_heads, rule)
+        state = walk.start(hidden, threshold)
+        for segment in segments(self.config):
+            state = walk.repeat(segment, state)
+        return walk.results(state)
+
+    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[Batch, tf.Tensor]:
+        mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
+        batch = Batch(mask, self.config, skip_padding=self.options.padding == "skipped")
+        return batch, self.embeddings(input_ids, segment_ids, batch.cells)
+
+    def apply(self, which, step, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+        """One step: `which` weights (a depth.Step), `step` its number in the plan."""
+        hidden = self.attentions[which.attention](hidden, rows, step)
+        return self.feed_forwards[which.feed_forward](hidden, step)
+
+    def _repeat(self, segment, done: int, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+        def layer(step, hidden):
+            for offset, which in enumerate(segment.steps):
+                hidden = self.apply(which, step + offset, hidden, rows)
+            return step + len(segment.steps), hidden
+
+        if segment.repeats == 1:
+            return layer(done, hidden)[1]
+        end = done + segment.repeats * len(segment.steps)
+        return tf.while_loop(lambda step, hidden: step < end, layer, (tf.constant(done), hidden))[1]
+
+
+def _calibration_rows(config, calibration) -> tuple[tf.Tensor, tf.Tensor, float]:
+    if calibration is not None:
+        return *(tf.constant(part, tf.int32) for part in calibration), 1.0
+    rows, length = _CALIBRATION_SHAPE
+    length = min(length, config.max_position_embeddings)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (rows, length))
+    return tf.constant(ids, tf.int32), tf.fill([rows], length), 1.1

@@ -4,9 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Self
 
+import tensorflow as tf
+
 from tfrecords.errors import UserError
 
-COMPUTE = ("float32", "bfloat16")
+COMPUTE = ("float32", "bfloat16", "int8")
 PADDING = ("computed", "skipped")
 
 
@@ -15,8 +17,9 @@ class InferenceOptions:
     """Switches of the inference encoder.
 
     Attributes:
-        compute: what matrix products are computed in: "float32", "bfloat16" (layer norm and softmax stay float32),
-            "int8", or "auto": bfloat16 where this machine's CPU has the instructions, float32 elsewhere.
+        compute: what matrix products are computed in: "float32"; "bfloat16" (layer norm and softmax stay float32
+            inside); "int8" (attention in bfloat16 where the CPU has it); or "auto": bfloat16 where this machine's CPU
+            has the instructions, float32 elsewhere.
         padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
             real tokens only.
 
@@ -37,6 +40,13 @@ class InferenceOptions:
         if self.compute != "auto":
             return self
         return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Of everything that is neither 8-bit nor always float32."""
+        if self.compute == "int8":
+            return tf.bfloat16 if has_bfloat16() else tf.float32
+        return tf.dtypes.as_dtype(self.compute)
 
 
 def has_bfloat16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:

@@ -1,8 +1,7 @@
-"""Which tokens are computed, and how attention finds the tokens of one row.
+"""How attention finds the tokens of one row among tokens that lie one after another, [tokens, hidden_size].
 
-Tokens lie one after another, [tokens, hidden_size], rows in order of length; only attention needs rectangles. It takes
-them out of the flat product and puts them back by one gather each, which also does what transposes between tokens and
-heads would do.
+Only attention needs rectangles. It takes them out of the flat product and puts them back by one gather each, which
+also does what transposes between tokens and heads would do.
 """
 
 from typing import NamedTuple
@@ -18,7 +17,7 @@ BLOCK_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 
 
 class Blocks(NamedTuple):
-    """Rectangles of attention, int32 [blocks + 1]; the last is empty, so that a batch of no rows has a first block."""
+    """Rectangles of attention, int32 (bool) [blocks + 1]; the last is empty: a batch of no rows has a first block."""
 
     rows: tf.Tensor
     length: tf.Tensor
@@ -27,48 +26,36 @@ class Blocks(NamedTuple):
 
 
 class Rows:
-    """The rows of one batch.
+    """Some rows, shorter ones first.
 
     Args:
-        mask: bool [batch, length], the real tokens. A row without any counts its first as real.
+        lengths: int32 [rows], ascending: how many tokens of each row lie there.
         config: of the encoder.
-        skip_padding: whether padding is left out of all products, or is computed and masked.
+        mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
     """
 
-    def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool):
-        self.config, self.heads = config, config.num_attention_heads
-        self.batch, self.length = tf.unstack(tf.shape(mask))
-        mask = mask | (tf.range(self.length) == 0)
-        real = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        computed = real if skip_padding else tf.fill([self.batch], self.length)
-        self.order = tf.argsort(computed, stable=True)
-        self.lengths = tf.gather(computed, self.order)
-        self.starts = tf.cumsum(self.lengths, exclusive=True)
-        cells = tf.reshape(tf.where(tf.reshape(mask, [-1]))[:, 0], [-1])
-        if skip_padding:
-            first = tf.gather(tf.cumsum(real, exclusive=True), self.order)
-            self.cells = tf.gather(tf.cast(cells, tf.int32), _ranges(first, self.lengths))
-            self._make_blocks(_block_keys(self.lengths))
-            self.bias = tf.where(_ranges(-self.lengths, self.block_lengths) < 0, 0.0, MASKED_SCORE)
-        else:
-            self.cells = tf.range(self.batch * self.length)
-            self._make_blocks(tf.zeros_like(self.lengths))
-            self.blocks = self.blocks._replace(is_masked=tf.fill([2], ~tf.reduce_all(mask)))
-            self.bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
+    def __init__(self, lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None):
+        self.lengths, self.config, self.heads = lengths, config, config.num_attention_heads
+        self.starts = tf.cumsum(lengths, exclusive=True)
+        self._make_blocks()
         self._make_indices()
+        if mask is None:
+            self.bias = tf.where(ranges(-lengths, self.block_lengths) < 0, 0.0, MASKED_SCORE)
+        else:
+            self.blocks = self.blocks._replace(is_masked=self.blocks.is_masked | ~tf.reduce_all(mask))
+            self.bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
 
-    def _make_blocks(self, keys: tf.Tensor) -> None:
-        _, block_of_row, counts = tf.unique_with_counts(keys)
+    def _make_blocks(self) -> None:
+        _, block_of_row, counts = tf.unique_with_counts(_block_keys(self.lengths))
         ends = tf.cumsum(counts)
         longest, shortest = tf.gather(self.lengths, ends - 1), tf.gather(self.lengths, ends - counts)
         self.num_blocks = tf.size(counts)
         self.block_lengths = tf.gather(longest, block_of_row)
-        cells = tf.cumsum(counts * longest)
         self.blocks = Blocks(
             rows=tf.pad(counts, [[0, 1]]),
             length=tf.pad(longest, [[0, 1]]),
             is_masked=tf.pad(longest != shortest, [[0, 1]]),
-            first_cell=tf.pad(cells, [[1, 0]]),
+            first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
         )
 
     def _make_indices(self) -> None:
@@ -76,15 +63,14 @@ class Rows:
         heads = tf.range(self.heads)
         per_token = 3 * self.heads
         starts = tf.reshape(self.starts[:, tf.newaxis] * per_token + heads, [-1])
-        counts = tf.repeat(self.block_lengths, self.heads)
+        counts = tf.reshape(tf.tile(self.block_lengths[:, tf.newaxis], [1, self.heads]), [-1])
         index = tf.ragged.range(starts, starts + counts * per_token, per_token).flat_values
         # A block's padding reads the tokens that follow, whatever they are: as keys they are masked.
-        query = tf.minimum(index, tf.size(self.cells) * per_token - 1 - 2 * self.heads)
+        query = tf.minimum(index, (tf.reduce_sum(self.lengths) - 1) * per_token + self.heads - 1)
         self.index = query, query + self.heads, query + 2 * self.heads
         first = tf.cumsum(self.block_lengths, exclusive=True) * self.heads
         first = tf.reshape(first + heads[:, tf.newaxis] * self.block_lengths, [-1])
-        back = tf.reshape(_ranges(first, tf.tile(self.lengths, [self.heads])), [self.heads, -1])
-        self.back = tf.transpose(back)
+        self.back = tf.transpose(tf.reshape(ranges(first, tf.tile(self.lengths, [self.heads])), [self.heads, -1]))
 
     def attend(self, query_key_value: tf.Tensor) -> tf.Tensor:
         """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size]."""
@@ -122,22 +108,13 @@ class Rows:
         probabilities = tf.nn.softmax(tf.cond(is_masked, masked, lambda: scores))
         return tf.reshape(tf.matmul(probabilities, value), [-1, self.config.head_size])
 
-    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """The first token of every row, in the batch's order: [batch, hidden_size]."""
-        return tf.gather(hidden, tf.gather(self.starts, tf.math.invert_permutation(self.order)))
-
-    def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        """[tokens, hidden_size] in the batch's places, zeros where nothing was computed."""
-        flat = tf.scatter_nd(self.cells[:, tf.newaxis], hidden, [self.batch * self.length, self.config.hidden_size])
-        return tf.reshape(flat, [self.batch, self.length, self.config.hidden_size])
-
 
 def _block_keys(lengths: tf.Tensor) -> tf.Tensor:
-    """Equal numbers for rows that share a block; lengths ascend."""
+    """Equal numbers for rows that share a block."""
     shared = tf.searchsorted(tf.constant(BLOCK_LENGTHS), lengths)
     return tf.where(lengths > BLOCK_LENGTHS[-1], lengths, shared)
 
 
-def _ranges(starts: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+def ranges(starts: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
     return tf.ragged.range(starts, starts + counts).flat_values

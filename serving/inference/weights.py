@@ -1,11 +1,8 @@
-"""A Keras encoder's weights as the bare variables that the inference encoder holds."""
+"""The parts that hold weights: dense layers and layer norms of a Keras encoder, as TensorFlow ops use them."""
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-from albert_tf.layers.attention import SelfAttention
-from albert_tf.layers.feed_forward import FeedForward
 
 
 class Dense:
@@ -21,49 +18,23 @@ class Dense:
         self.bias = None if bias is None else bias.astype(dtype.as_numpy_dtype)
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        product = tf.matmul(inputs, tf.constant(self.kernel))
+        """[tokens, inputs] of any float type to [tokens, units] in the layer's."""
+        product = tf.matmul(tf.cast(inputs, self.dtype), tf.constant(self.kernel))
         return product if self.bias is None else tf.nn.bias_add(product, tf.constant(self.bias))
 
 
-class LayerNorm(tf.Module):
+class LayerNorm:
     """Over the last axis, in float32 whatever comes in; gives float32."""
 
     def __init__(self, layer):
-        super().__init__()
         self.epsilon = layer.epsilon
-        self.gamma = variable(layer.gamma, tf.float32, "gamma")
-        self.beta = variable(layer.beta, tf.float32, "beta")
+        self.gamma, self.beta = array(layer.gamma), array(layer.beta)
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         exact = tf.cast(inputs, tf.float32)
-        mean = tf.reduce_mean(exact, axis=-1, keepdims=True)
-        centred = exact - mean
+        centred = exact - tf.reduce_mean(exact, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * (tf.math.rsqrt(variance + self.epsilon) * self.gamma) + self.beta
-
-
-class AttentionWeights(tf.Module):
-    """Query, key and value in one product; the score's scale is folded into the query."""
-
-    def __init__(self, layer: SelfAttention, dtype: tf.DType):
-        super().__init__()
-        scale = layer.config.head_size**-0.5
-        parts = [(layer.query, scale), (layer.key, 1.0), (layer.value, 1.0)]
-        self.query_key_value = Dense(
-            np.concatenate([array(part.kernel) * factor for part, factor in parts], axis=1),
-            np.concatenate([array(part.bias) * factor for part, factor in parts]),
-            dtype,
-        )
-        self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm)
-
-
-class FeedForwardWeights(tf.Module):
-    def __init__(self, layer: FeedForward, dtype: tf.DType):
-        super().__init__()
-        self.intermediate = dense(layer.intermediate, dtype)
-        self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType) -> Dense:
