@@ -1,11 +1,23 @@
-"""Several models' answers as one model's."""
+"""Several models' spans as one model's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from albert_tf.tasks.squad.answers import NO_SPAN, null_scores
+from albert_tf.tasks.squad.answers import NO_SPAN
+from tfrecords.errors import UserError
+
+
+def for_combination(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What `combine_spans` reads of a model's output for one row: its legal spans, and how likely there is none."""
+    spans = output["spans"]
+    legal = np.asarray(spans["score"]) > NO_SPAN / 2
+    kept: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}
+    if "answerable_logits" in output:
+        return kept | {"answerable_logits": np.atleast_1d(output["answerable_logits"])}
+    # No answer is the span at [CLS].
+    return kept | {side: np.asarray(output[side])[..., :1] for side in ("start_log_probs", "end_log_probs")}
 
 
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -14,20 +26,23 @@ def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     A span's score is the mean over the models that proposed it, so one that a single model found is not held back;
     null scores stay apart, [models], since each model's least of all windows enters their mean
     (squad_utils.py:855-908, 942-953 of google-research/albert).
+
+    Raises:
+        UserError: heads of different kinds.
     """
+    outputs = [for_combination(output) for output in outputs]
+    if len({tuple(output) for output in outputs}) > 1:
+        raise UserError("plain and joint span heads score differently that there is no answer; combine models of one")
     scores: dict[tuple[int, int], list[float]] = {}
     for output in outputs:
         spans = output["spans"]
         for first, last, score in zip(spans["start_index"], spans["end_index"], spans["score"]):
-            if score > NO_SPAN / 2:
-                scores.setdefault((int(first), int(last)), []).append(float(score))
+            scores.setdefault((int(first), int(last)), []).append(float(score))
     means = sorted(((np.mean(found), *span) for span, found in scores.items()), key=lambda one: -one[0])
     score, first, last = np.array(means).reshape(-1, 3).T
-    combined: dict[str, Any] = {
-        "spans": {"start_index": first.astype(int), "end_index": last.astype(int), "score": score}
-    }
-    if not null_scores(outputs[0])[1]:
-        return combined | {"answerable_logits": np.concatenate([null_scores(output)[0] for output in outputs])}
+    spans = {"start_index": first.astype(int), "end_index": last.astype(int), "score": score}
+    combined: dict[str, Any] = {"spans": spans}
+    if "answerable_logits" in outputs[0]:
+        return combined | {"answerable_logits": np.concatenate([output["answerable_logits"] for output in outputs])}
     sides = ("start_log_probs", "end_log_probs")
-    # Batches may have been padded to different lengths; only [CLS] is read again.
-    return combined | {side: np.stack([output[side][:1] for output in outputs]) for side in sides}
+    return combined | {side: np.stack([output[side] for output in outputs]) for side in sides}

@@ -1,0 +1,20 @@
+"""Answers with several fine-tuned models together: `python -m albert_tf.run_ensemble --help`."""
+
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+from albert_tf.training.ensemble import EnsembleSettings, ensemble
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags
+
+
+def main() -> None:
+    ensemble(read_flags(EnsembleSettings))
+
+
+def run() -> None:
+    define_flags(EnsembleSettings)
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,125 @@
+"""Fine-tuned models answering together."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from albert_tf.tasks.ensemble import combine, reduced
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.task import Task
+from albert_tf.training.model_folder import load_model_folder, load_task
+from albert_tf.training.prediction import predict
+from albert_tf.training.preparation import Split
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.settings import setting
+from tfrecords.tokenizer import Tokenizer, load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleSettings:
+    task: str = setting(help="as --task of run_finetuning")
+    data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
+    models: str = setting(help="folders of fine-tuned models, separated by commas")
+    output_dir: str = setting(help="folder to write: predictions as run_finetuning's, ensemble.json")
+    max_seq_length: int = setting(0, help="longest row in tokens; 0: the least that one of the models was trained with")
+    eval_batch_size: int = setting(32, help="rows a batch")
+    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
+    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
+
+
+def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
+    """Writes the ensemble's answers; returns what ensemble.json says: the metrics of each model and of all together.
+
+    Models are loaded one after the other.
+
+    Raises:
+        UserError: models that do not go together, or no file to answer.
+    """
+    folders = [Path(folder) for folder in settings.models.split(",") if folder]
+    if not folders:
+        raise UserError("--models names no folder; give several, separated by commas")
+    task = _task(settings, folders[0])
+    tokenizer, length = _in_common(folders, task, settings.max_seq_length)
+    splits = _splits(task, tokenizer, length)
+    if not splits:
+        raise UserError(f"--data_dir={settings.data_dir} holds no evaluation or test file for --task={settings.task}")
+    output_dir = files.make_output_dir(settings.output_dir)
+    metrics, members = {}, []
+    for folder in folders:
+        model, _ = load_model_folder(folder)
+        found = [predict(model, split.rows, settings.eval_batch_size, length) for split in splits]
+        metrics[str(folder)] = _scores(task, splits, found)
+        print(f"{folder}: {_shown(metrics[str(folder)])}")
+        members.append([reduced(outputs) for outputs in found])
+    together = [combine(of_split) for of_split in zip(*members)]
+    _use_thresholds(task, folders)
+    summary = {"models": metrics, "ensemble": _scores(task, splits, together)}
+    print(f"ensemble: {_shown(summary['ensemble'])}")
+    folder = files.make_output_dir(output_dir / "predictions")
+    for split, outputs in zip(splits, together):
+        for path in task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
+            print(f"wrote {path}")
+    files.write_json(output_dir / "ensemble.json", summary)
+    return summary
+
+
+def _task(settings: EnsembleSettings, first: Path) -> Task:
+    same = {field.name for field in dataclasses.fields(FinetuningSettings)} - {"max_seq_length"}
+    values = {name: value for name, value in dataclasses.asdict(settings).items() if name in same}
+    return create_task(FinetuningSettings(init_from=str(first), **values))
+
+
+def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tuple[Tokenizer, int]:
+    """The tokenizer of all models, and a length that all can take."""
+    first, lengths = None, [max_seq_length] if max_seq_length else []
+    for folder in folders:
+        trained = load_task(folder)
+        if trained is None:
+            raise UserError(f"'{folder}' has no task.json; give folders that run_finetuning wrote")
+        wanted = task.describe()
+        for name in ("kind", "labels"):
+            if trained[name] != wanted[name]:
+                raise UserError(
+                    f"'{folder}' was trained for {name} {trained[name]}, --task={task.name} is of {wanted[name]}"
+                )
+        tokenizer = load_tokenizer(folder)
+        first = first or tokenizer
+        if tokenizer.sha256 != first.sha256:
+            raise UserError(f"'{folder}' has another tokenizer than '{folders[0]}'; an ensemble reads the same tokens")
+        if not max_seq_length:
+            lengths.append(trained["max_seq_length"])
+    return first, min(lengths)
+
+
+def _splits(task: Task, tokenizer: Tokenizer, max_seq_length: int) -> list[Split]:
+    return [
+        Split(name, examples, task.rows(examples, tokenizer, max_seq_length, training=False))
+        for name in (*task.evaluation_splits, *task.test_splits)
+        if (examples := task.read(name)) is not None
+    ]
+
+
+def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]]) -> dict[str, float]:
+    scores = {}
+    for split, found in zip(splits, outputs):
+        if split.name in task.evaluation_splits:
+            for name, value in task.score(split.examples, split.rows, found).items():
+                scores[f"{split.name}_{name}"] = value
+    return scores
+
+
+def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
+    """Where no labelled split tells the ensemble's own null threshold, the mean of the models' has to do."""
+    thresholds = [load_task(folder)["null_threshold"] for folder in folders]
+    if None not in thresholds:
+        task.null_threshold = float(np.mean(thresholds))
+
+
+def _shown(scores: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "nothing to score"
