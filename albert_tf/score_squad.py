@@ -1,5 +1,7 @@
 """Scores answers to SQuAD as the official scripts do: `python -m albert_tf.score_squad --help`."""
 
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
 import dataclasses
 import json
 import sys
