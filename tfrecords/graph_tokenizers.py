@@ -93,7 +93,7 @@ class WordPieceInGraph(tf.Module):
 
     def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Every character by its expansion (see `wordpiece_tokenizer.character_table`), and where each of the results
-        starts and ends in its text: int32 [results]. A character without expansion belongs to the one before it."""
+        starts and ends in its text: int32 [results]. A character without expansion belongs to the result before it."""
         flat = codes.flat_values
         rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
         itself = tf.pad(flat[:, None], [[0, 0], [0, self._expansions.shape[1] - 1]])
@@ -109,7 +109,10 @@ class WordPieceInGraph(tf.Module):
         kept = tf.where(lengths > 0)[:, 0]
         following = tf.searchsorted(kept, origins, side="right", out_type=tf.int64)
         ends = tf.gather(tf.concat([kept, [tf.int64.max]], axis=0), following)
-        starts, ends = origins - row_starts, tf.minimum(ends, row_limits) - row_starts
+        place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
+        is_last = place == tf.gather(by_character.row_limits(), origins)
+        ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
+        starts, ends = origins - row_starts, ends - row_starts
         expanded_codes = codes.with_flat_values(by_character).merge_dims(1, 2)
         return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
 

@@ -53,11 +53,9 @@ class MultipleChoiceServable(Servable):
         A row is [CLS] context [SEP] question and choice [SEP], the choice in place of each "_" in the question or
         behind it (google-research/albert race_utils.py); the second part keeps its last 128 tokens, the context is cut.
         """
-        answers = _fill_in(question, choices)
-        count = self.options.num_choices
-        contexts = self.framer.in_graph(context)
-        contexts = tf.gather(contexts, tf.repeat(tf.range(contexts.nrows(out_type=tf.int32)), count))
-        rows = self._frame(contexts, self.framer.in_graph(tf.reshape(answers, [-1])))
+        contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
+        contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
+        rows = self._frame(contexts, answers)
         found = self._choose(rows, choices != "")
         return found | {"answer": tf.gather(choices, found["choice"], batch_dims=1)}
 

@@ -161,7 +161,7 @@ class Servable(tf.Module, abc.ABC):
         return self.framer.describe(self.pair_rows(first, second))
 
     def text_rows(self, text: tf.Tensor) -> Rows:
-        return self.framer.single(self.framer.in_graph(text))
+        return self.framer.single(*self.framer.tokenize(text))
 
     def example_rows(self, serialized: tf.Tensor) -> Rows:
         """tf.Examples with the string features that the default signature takes."""
@@ -171,7 +171,7 @@ class Servable(tf.Module, abc.ABC):
         return self.pair_rows(*texts) if self.takes_pairs else self.text_rows(*texts)
 
     def pair_rows(self, first: tf.Tensor, second: tf.Tensor) -> Rows:
-        return self.framer.pair(self.framer.in_graph(first), self.framer.in_graph(second))
+        return self.framer.pair(*self.framer.tokenize(first, second))
 
 
 def _head_variables(model) -> list:

@@ -148,5 +148,5 @@ def test_rows_of_examples(serve):
     value = regressor("regress", inputs=[example(input_ids=bare)])["outputs"]
     by_ids = regressor("serving_default", input_ids=[bare], lengths=[4])["value"]
     np.testing.assert_allclose(value, by_ids, atol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a tf.Example has no input_ids"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Example has no input_ids"):
         served("classify", inputs=[example(ids=[1])])
