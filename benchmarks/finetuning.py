@@ -2,8 +2,9 @@
 
 python -m benchmarks.finetuning --data_dir=glue/SST-2 --tokenizer=30k-clean.model [--accuracy]
 
-Time (of ALBERT-base): both ways take turns in one process, each on the batches that its epoch holds, and the mean step is multiplied by
-the steps of an epoch. Accuracy: a small model is trained from scratch for whole epochs, both ways, with several seeds.
+Time (of ALBERT-base): both ways take turns in one process, each on the batches that its epoch holds, and the mean step
+is multiplied by the steps of an epoch. Accuracy: a small model is trained from scratch for an epoch, both ways, with
+several seeds.
 """
 
 import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -63,7 +64,7 @@ def compare_time(arguments) -> None:
     columns = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
     model = compiled_model(run.config, run.task, arguments.dtype_policy)
     for bucketed in WAYS.values():
-        fit(model, rows, 2, 0, bucketed)
+        fit(model, rows, 1, 0, bucketed)
     seconds = {name: [] for name in WAYS}
     for turn in range(arguments.turns):
         for name, bucketed in WAYS.items():
