@@ -15,7 +15,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Answer(NamedTuple):
-    """start: its first character in the context; None where the file does not say."""
+    """start: its first character in the context, as the file says; None where it does not."""
 
     text: str
     start: int | None
@@ -87,22 +87,17 @@ def _question(path: Path, entry: Any, context: str, place: str, labelled: bool) 
     answers = ()
     if labelled or "answers" in entry:
         found = _list(path, entry, "answers", place)
-        answers = tuple(_answer(path, answer, context, f"{place}.answers[{n}]") for n, answer in enumerate(found))
+        answers = tuple(_answer(path, answer, f"{place}.answers[{n}]") for n, answer in enumerate(found))
     if answers and entry.get("is_impossible"):
         raise UserError(f"'{path}': {place} is_impossible and has answers; mend one of them")
     return SquadExample(question_id, _text(path, entry, "question", place), context, answers)
 
 
-def _answer(path: Path, answer: Any, context: str, place: str) -> Answer:
+def _answer(path: Path, answer: Any, place: str) -> Answer:
     text = _text(path, answer, "text", place)
     start = answer.get("answer_start")
-    if start is None:
-        return Answer(text, None)
-    if not isinstance(start, int) or isinstance(start, bool):
+    if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
         raise UserError(f"'{path}': {place}.answer_start {start!r} is not a whole number of characters")
-    if start < 0 or context[start : start + len(text)] != text:
-        there = context[max(start, 0) : max(start, 0) + len(text)]
-        raise UserError(f"'{path}': {place}.answer_start {start} points at {there!r}, not at {text!r}")
     return Answer(text, start)
 
 

@@ -99,9 +99,15 @@ def evaluate_v2(
 def threshold_of_best_f1(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """The `threshold` with which `evaluate_v2` gives the best F1; `ANSWER_NOTHING` where no answer raises it."""
+    """A `threshold` with which `evaluate_v2` gives the best F1; `ANSWER_NOTHING` where no answer raises it.
+
+    It lies between the null odds of two questions, so that a model in another format, whose last digits differ, decides
+    alike.
+    """
     found = best_threshold(examples, predictions, _raw_scores(examples, predictions, f1_v2), null_odds)[1]
-    return ANSWER_NOTHING if found is None else found
+    if found is None:
+        return ANSWER_NOTHING
+    return (found + min((odds for odds in null_odds.values() if odds > found), default=found + 1)) / 2
 
 
 def best_threshold(

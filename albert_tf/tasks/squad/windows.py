@@ -54,7 +54,7 @@ def make_rows(
     google-research/albert squad_utils.py:446-468 does.
 
     Raises:
-        UserError: rows too short for a question and a passage.
+        UserError: rows too short for a question and a passage, or an answer_start that does not point at its answer.
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -172,8 +172,14 @@ def _answer_span(example: SquadExample, offsets: np.ndarray) -> tuple[int, int] 
     if not example.answers:
         return None
     answer = example.answers[0]
-    if answer.start is None:
+    text, start = answer.text, answer.start
+    if start is None:
         raise UserError(f"question '{example.id}' has no answer_start; training needs it")
-    text = answer.text
-    begin = answer.start + len(text) - len(text.lstrip())
+    if start < 0 or example.context[start : start + len(text)] != text:
+        there = example.context[max(start, 0) : max(start, 0) + len(text)]
+        raise UserError(
+            f"question '{example.id}': answer_start {start} points at {there!r}, not at {text!r}; "
+            "mend it, or name the question in --exclude_ids"
+        )
+    begin = start + len(text) - len(text.lstrip())
     return token_span(offsets, begin, begin + len(text.strip()))

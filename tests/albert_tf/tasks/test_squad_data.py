@@ -59,8 +59,6 @@ def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
         ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\] has no text 'context'"),
         (file_of({"question": "x"}), r"qas\[0\] has no text 'id'"),
         (file_of({"id": "7", "question": "x"}), r"\(question '7'\) has no list 'answers'"),
-        (file_of(question(start=3)), r"answer_start 3 points at 'e was', not at 'built'"),
-        (file_of(question(start=-1)), "answer_start -1 points at"),
         (file_of(question(start="3")), "answer_start '3' is not a whole number"),
         (file_of(question(), question()), r"qas\[1\] repeats question id 'q'"),
         (file_of(question(is_impossible=True)), "is_impossible and has answers"),
@@ -211,8 +209,15 @@ def test_an_answer_that_no_token_holds_is_counted(tokenizer):
 def test_what_cannot_be_framed(tokenizer):
     with pytest.raises(UserError, match="give 8 at least"):
         make_rows([example("Rome")], tokenizer, 7, training=False)
-    with pytest.raises(UserError, match="question 'x' has no answer_start"):
-        make_rows([SquadExample("x", "?", CONTEXT, (Answer("Rome", None),))], tokenizer, 32, training=True)
+    for start, message in (
+        (None, "question 'x' has no answer_start"),
+        (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; mend it"),
+        (-1, "answer_start -1 points at"),
+    ):
+        wrong = [SquadExample("x", "?", CONTEXT, (Answer("Rome", start),))]
+        with pytest.raises(UserError, match=message):
+            make_rows(wrong, tokenizer, 32, training=True)
+        assert len(make_rows(wrong, tokenizer, 32, training=False)) == 1
 
 
 def test_all_of_squad_aligns(shared):

@@ -107,6 +107,13 @@ def test_no_threshold_does_better_than_the_best(data):
     assert math.isclose(found["f1"], found["best_f1"], abs_tol=1e-9)
 
 
+def test_the_threshold_kept_lies_between_two_questions():
+    examples, predictions = [question("1", "car"), question("2"), question("3")], dict.fromkeys("123", "car")
+    assert threshold_of_best_f1(examples, predictions, {"1": -3.0, "2": 2.0, "3": 1.0}) == -1.0
+    assert threshold_of_best_f1(examples[:1], {"1": "car"}, {"1": 4.0}) == 4.5
+    assert threshold_of_best_f1(examples[1:], predictions, {"2": 2.0, "3": 1.0}) < -1e29
+
+
 def test_threshold_search_starts_from_answering_nothing():
     examples = [question("1", "car"), question("2")]
     assert best_threshold(examples, {"1": "bus", "2": "bus"}, {"1": 0, "2": 0}, {"1": 1.0, "2": 2.0}) == (50.0, None)
