@@ -7,10 +7,12 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
+from albert_tf.tasks.rows import frame
 from serving.check import check
-from serving.inference import InferenceOptions
+from serving.inference import ExitRule, InferenceOptions
 from serving.manifest import write_manifest
 from serving.servables import PREDICT, Servable, ServableOptions, make_servable
 from serving.source import Source, load_source
@@ -19,6 +21,9 @@ from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.tokenizer import Tokenizer
+
+_CALIBRATION_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +39,10 @@ class ExportSettings:
     lower_case: bool = setting(True, help="whether a vocabulary that does not say so itself is of lower-cased text")
     compute: str = setting("float32", help="float32, bfloat16, int8, or auto: bfloat16 where this CPU has it")
     padding: str = setting("computed", help="computed, or skipped: matrix products on real tokens only")
+    calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
+    exit_rule: str = setting(
+        "confidence", help="of models with early exits: confidence or patience, what their threshold input means"
+    )
     top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question")
     doc_stride: int = setting(128, help="tokens between the windows in which a long context is read")
     max_query_length: int = setting(64, help="tokens of a question that are read")
@@ -122,11 +131,33 @@ def _options(settings: ExportSettings, source: Source, inference: InferenceOptio
         tokenizer=source.tokenizer if settings.inputs == "text" else None,
         task=source.task,
         inference=inference,
+        calibration=_calibration(settings, source.tokenizer, length),
+        exit_rule=ExitRule(name=settings.exit_rule).name,
         top_k=settings.top_k,
         doc_stride=settings.doc_stride,
         max_query_length=settings.max_query_length,
         num_choices=settings.num_choices,
     )
+
+
+def _calibration(settings: ExportSettings, tokenizer: Tokenizer | None, length: int) -> tuple | None:
+    """Ids [rows, length] and lengths [rows] of the first lines of the file."""
+    if not settings.calibration_text:
+        return None
+    if tokenizer is None:
+        raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
+    try:
+        lines = Path(settings.calibration_text).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read --calibration_text={settings.calibration_text}: {error}") from error
+    rows = [frame(tokenizer, np.array(tokenizer.encode(line), np.int32), None, length)[0] for line in lines if line]
+    if not rows:
+        raise UserError(f"--calibration_text={settings.calibration_text} holds no text")
+    lengths = np.array([len(row) for row in rows[:_CALIBRATION_ROWS]], np.int32)
+    ids = np.zeros((len(lengths), lengths.max()), np.int32)
+    for padded, row in zip(ids, rows):
+        padded[: len(row)] = row
+    return ids, lengths
 
 
 def _read_lengths(text: str) -> list[int]:

@@ -10,6 +10,8 @@ from serving.servables.signature import REGRESS, Signature
 class RegressorServable(Servable):
     """AlbertRegressor: `value` float32 [batch]."""
 
+    exit_kind = "regression"
+
     def __init__(self, model, options: ServableOptions):
         super().__init__(model, options)
         self.head = lambda vectors: model.head(vectors)

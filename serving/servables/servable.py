@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from serving.inference import InferenceOptions, make_encoder
+from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.servables.framing import Framer
 from serving.servables.rows import BY_LENGTHS, SEGMENTS, Rows, by_mask
 from serving.servables.signature import Signature, specs
@@ -24,6 +24,8 @@ class ServableOptions:
         tokenizer: of a servable that takes strings; None: it takes token ids.
         task: what fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
         inference: how the encoder computes.
+        calibration: for int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
+        exit_rule: "confidence" or "patience", of models with early exits (see `ExitRule`).
         top_k: pieces proposed for a mask, and answers to a question.
         doc_stride, max_query_length: of the windows that a long context is read in, in tokens.
         num_choices: candidates of one question.
@@ -33,6 +35,8 @@ class ServableOptions:
     tokenizer: Tokenizer | None = None
     task: dict[str, Any] = dataclasses.field(default_factory=dict)
     inference: InferenceOptions = dataclasses.field(default_factory=InferenceOptions)
+    calibration: tuple | None = None
+    exit_rule: str = "confidence"
     top_k: int = 5
     doc_stride: int = 128
     max_query_length: int = 64
@@ -40,12 +44,14 @@ class ServableOptions:
 
 
 class Servable(tf.Module, abc.ABC):
-    """Answers of one Keras model, by signature. Subclasses give the head."""
+    """Answers of one Keras model, by signature. Subclasses give the head, and how `ExitRule` is to see its logits."""
+
+    exit_kind = "classification"
 
     def __init__(self, model, options: ServableOptions):
         super().__init__()
         self.options = options
-        self.encoder = make_encoder(model, options.inference)
+        self.encoder = make_encoder(model, options.inference, options.calibration)
         rows = [tf.TensorSpec([None, None], tf.int32)] * 3
         # One graph that all signatures call, so that its weights are in the file once; behind a closure, since what is
         # a module's attribute is saved once more for Python's use.
@@ -62,7 +68,6 @@ class Servable(tf.Module, abc.ABC):
         self.head_variables = [variable.value for variable in _head_variables(model)]
         exits = list(getattr(model, "exit_heads", []))
         self.exit_heads = lambda: exits
-        self.exits_early = bool(exits) and hasattr(self.encoder, "early_exit")
 
     @abc.abstractmethod
     def answer(self, rows: Rows) -> dict[str, tf.Tensor]:
@@ -70,7 +75,11 @@ class Servable(tf.Module, abc.ABC):
 
     def answer_early(self, rows: Rows, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
         """As `answer`, of a model with early exits; `steps` int32 [batch] says how deep each row went."""
-        found = self.encoder.early_exit(rows.input_ids, rows.lengths, rows.segment_ids, self.exit_heads(), threshold)
+        rule = ExitRule(self.exit_kind, self.options.exit_rule)
+        ids = self._checked(rows.input_ids)
+        found = self.encoder.early_exit(
+            ids, rows.lengths, rows.segment_ids, self.exit_heads(), threshold, rule, rows.mask
+        )
         return self.outputs(found["logits"], rows) | {"steps": found["steps"]}
 
     def outputs(self, logits: tf.Tensor, rows: Rows) -> dict[str, tf.Tensor]:
@@ -82,12 +91,13 @@ class Servable(tf.Module, abc.ABC):
         return self.encoder_function(rows.input_ids, rows.segment_ids, rows.mask, rows.lengths)
 
     def _call_encoder(self, input_ids, segment_ids, input_mask, lengths):
+        return self.encoder(self._checked(input_ids), lengths, segment_ids, input_mask)
+
+    def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
         limit = self.options.max_seq_length
         message = f"input_ids is longer than the {limit} tokens this model takes"
-        fits = tf.debugging.assert_less_equal(tf.shape(input_ids)[1], limit, message)
-        with tf.control_dependencies([fits]):
-            input_ids = tf.identity(input_ids)
-        return self.encoder(input_ids, lengths, segment_ids, input_mask)
+        with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(input_ids)[1], limit, message)]):
+            return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, Signature]:
         """All that a server offers; a model that takes strings also takes ids, as `ids`."""
@@ -104,7 +114,7 @@ class Servable(tf.Module, abc.ABC):
         if self.takes_pairs:
             signatures["serving_default"] = Signature(self.by_segments, BY_LENGTHS | SEGMENTS)
             early = self.early_by_segments
-        if self.exits_early:
+        if self.exit_heads():
             signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
         return signatures
 
@@ -122,7 +132,7 @@ class Servable(tf.Module, abc.ABC):
             }
         if self.takes_pairs is None:
             signatures["pair"] = Signature(self.by_pair, pair)
-        if self.exits_early:
+        if self.exit_heads():
             early = self.early_by_pair if self.takes_pairs else self.early_by_text
             signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
         return signatures

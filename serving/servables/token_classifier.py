@@ -17,6 +17,8 @@ class TokenClassifierServable(Servable):
     beyond the longest row has no label.
     """
 
+    exit_kind = "tagging"
+
     def __init__(self, model, options: ServableOptions):
         super().__init__(model, options)
         self.head = lambda vectors: model.head(vectors)

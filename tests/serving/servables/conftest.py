@@ -25,6 +25,9 @@ WORDS = "the a of in who what where paris france capital is river runs film fine
 HEADS = {
     "classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3),
     "regressor": AlbertRegressor,
+    "exiting classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=True),
+    "exiting regressor": lambda encoder: AlbertRegressor(encoder, early_exit=True),
+    "exiting token classifier": lambda encoder: AlbertTokenClassifier(encoder, num_classes=4, early_exit=True),
     "spans": lambda encoder: AlbertSpanPredictor(encoder, start_top=64, end_top=2),
     "joint spans": lambda encoder: AlbertSpanPredictor(encoder, joint=True, start_top=64, end_top=2),
     "multiple choice": AlbertMultipleChoice,
@@ -34,11 +37,6 @@ HEADS = {
     "encoder": lambda encoder: encoder,
     "pretrainer": AlbertPretrainer,
 }
-
-
-@pytest.fixture(scope="session")
-def heads() -> list[str]:
-    return list(HEADS)
 
 
 @pytest.fixture(scope="session")
