@@ -76,7 +76,7 @@ class SelfAttention(keras.layers.Layer):
         context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
         context = self.output_dense(ops.reshape(context, (-1, config.hidden_size)))
         context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
-        return self.layer_norm(hidden + context), probabilities
+        return self.layer_norm(hidden, context), probabilities
 
     def _heads(self, flat, length):
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.config.head_size))

@@ -1,16 +1,21 @@
 """The dense layer and the activations that all sub-layers share."""
 
 import keras
+from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.fused import fuse
 
 
+# In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
+@fuse
 def gelu_tanh(inputs):
-    return keras.ops.gelu(inputs, approximate=True)
+    return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=True), inputs.dtype)
 
 
+@fuse
 def gelu_erf(inputs):
-    return keras.ops.gelu(inputs, approximate=False)
+    return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
 
 
 _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}

@@ -32,4 +32,4 @@ class FeedForward(keras.layers.Layer):
     def call(self, hidden, seed=None):
         """hidden: [tokens, hidden_size]. Returns the same shape."""
         transformed = self.output_dense(self.intermediate(hidden))
-        return self.layer_norm(hidden + dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
+        return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))

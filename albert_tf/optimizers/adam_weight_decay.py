@@ -1,10 +1,13 @@
 """Adam with decoupled weight decay and no bias correction, as BERT and ALBERT define it."""
 
+import functools
 import re
 from collections.abc import Sequence
 
 import keras
 from keras import ops
+
+from albert_tf.layers.fused import fuse
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
@@ -14,6 +17,20 @@ def matches_any(path: str, patterns: Sequence[str]) -> bool:
 def _values(gradient):
     """What a gradient's norm counts: of indexed slices the slices, as the official code does."""
     return getattr(gradient, "values", gradient)
+
+
+@functools.cache
+def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float):
+    """The function (gradient, variable, momentum, velocity, counts) to the new moments and the unscaled update."""
+
+    @fuse
+    def rule(gradient, variable, momentum, velocity, counts):
+        momentum = ops.where(counts, beta_1, 1.0) * momentum + (1.0 - beta_1) * gradient
+        velocity = ops.where(counts, beta_2, 1.0) * velocity + (1.0 - beta_2) * ops.square(gradient)
+        update = momentum / (ops.sqrt(velocity) + epsilon)
+        return momentum, velocity, update + weight_decay_rate * variable if weight_decay_rate else update
+
+    return rule
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -100,12 +117,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
-        beta_1, beta_2 = (ops.where(counts, beta, 1.0) for beta in (self.beta_1, self.beta_2))
-        self.assign(momentum, beta_1 * momentum + (1.0 - self.beta_1) * gradient)
-        self.assign(velocity, beta_2 * velocity + (1.0 - self.beta_2) * ops.square(gradient))
-        update = momentum / (ops.sqrt(velocity) + self.epsilon)
-        if self._decayed[index]:
-            update = update + self.weight_decay_rate * variable
+        rule = _rule(self.beta_1, self.beta_2, self.epsilon, self.weight_decay_rate if self._decayed[index] else 0.0)
+        values = map(ops.convert_to_tensor, (gradient, variable, momentum, velocity, counts))
+        new_momentum, new_velocity, update = rule(*values)
+        self.assign(momentum, new_momentum)
+        self.assign(velocity, new_velocity)
         rate = ops.where(counts, ops.cast(rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 

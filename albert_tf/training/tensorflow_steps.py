@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from albert_tf.layers.fused import fusing
 from albert_tf.training.devices import Devices
 
 
@@ -57,10 +58,11 @@ class TensorFlowSteps:
 
     def _train_replica(self, batch):
         variables = self.model.trainable_variables
-        with tf.GradientTape() as tape:
-            predictions = self.model(batch, training=True)
-            loss = self.model.compute_loss(x=batch, y_pred=predictions)
-        self.model.optimizer.apply(tape.gradient(loss, variables), variables)
+        with fusing():
+            with tf.GradientTape() as tape:
+                predictions = self.model(batch, training=True)
+                loss = self.model.compute_loss(x=batch, y_pred=predictions)
+            self.model.optimizer.apply(tape.gradient(loss, variables), variables)
         self.model.compute_metrics(batch, None, predictions)
 
     def _evaluate_replica(self, batch):
