@@ -1,0 +1,159 @@
+"""One run on one device, on several, and under JAX: the same losses and weights, the same files for what follows."""
+
+import csv
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.training import pretraining
+from albert_tf.training.model_folder import load_model
+
+ROOT = Path(__file__).parents[3]
+MIRRORED = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from albert_tf.run_pretraining import run
+run()
+"""
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, tmp_path_factory):
+    """Without dropout, whose masks depend on which device draws them."""
+    folder = tmp_path_factory.mktemp("devices")
+    config = AlbertConfig.from_json(tiny_settings.config)
+    config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).to_json(folder / "config.json")
+    return dataclasses.replace(
+        tiny_settings, config=str(folder / "config.json"), num_train_steps=5, output_dir=str(folder / "one"),
+        eval_batch_size=8, max_eval_steps=4, log_steps=1,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_device(settings):
+    return pretraining.pretrain(settings)
+
+
+def start(settings, *code: str, **environment) -> subprocess.Popen:
+    """`python -m albert_tf.run_pretraining` (or -c CODE) with these settings, in an environment of its own."""
+    flags = [f"--{key}={value}" for key, value in dataclasses.asdict(settings).items()]
+    command = [sys.executable, *(code or ("-m", "albert_tf.run_pretraining")), *flags]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"} | environment
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*processes: subprocess.Popen) -> list[str]:
+    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    for process, output in zip(processes, outputs):
+        assert process.returncode == 0, output[-3000:]
+    return outputs
+
+
+def assert_same_run(folder, other, tolerance=1e-5):
+    for name in ("last.keras", "model.keras"):
+        models = [load_model(path / name, compile=name == "last.keras") for path in (folder, other)]
+        for one, two in zip(*(model.get_weights() for model in models), strict=True):
+            np.testing.assert_allclose(one, two, atol=tolerance)
+    rows = [list(csv.DictReader((path / "history.csv").read_text().splitlines())) for path in (folder, other)]
+    assert len(rows[0]) == len(rows[1]) == 5
+    for one, two in zip(*rows):
+        for key in ("step", "loss", "masked_lm_accuracy", "sentence_order_loss", "val_loss", "val_masked_lm_accuracy"):
+            if one[key] or two[key]:
+                assert float(one[key]) == pytest.approx(float(two[key]), rel=1e-4), (key, one["step"])
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
+
+
+def start_workers(settings) -> list[subprocess.Popen]:
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    clusters = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
+    settings = dataclasses.replace(settings, strategy="multi_worker")
+    return [start(settings, TF_CONFIG=json.dumps(cluster)) for cluster in clusters]
+
+
+def test_two_workers_equal_one_at_the_same_global_batch(settings, one_device, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "two"))
+    chief, other = finish(*start_workers(settings))
+    assert "Starting at step 0 of 5" in chief and "Starting" not in other
+    assert_same_run(tmp_path / "two", one_device)
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["strategy"] == "multi_worker"
+
+
+@pytest.mark.slow
+def test_two_killed_workers_go_on_as_if_nothing_had_been(settings, one_device, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "two"), save_checkpoints_steps=2)
+    workers = start_workers(dataclasses.replace(settings, num_train_steps=5))
+    while not (tmp_path / "two" / "last.keras").is_file() and workers[0].poll() is None:
+        pass
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+    finish(*start_workers(settings))
+    assert_same_run(tmp_path / "two", one_device)
+
+
+@pytest.mark.slow
+def test_two_mirrored_devices_equal_one(settings, one_device, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "two"), strategy="mirrored")
+    finish(start(settings, "-c", MIRRORED))
+    assert_same_run(tmp_path / "two", one_device)
+
+
+def test_jax_on_two_devices_goes_on_where_tensorflow_stopped_as_tensorflow_would(settings, one_device, tmp_path):
+    """The two draw other first weights from one seed, so TensorFlow makes the first step."""
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "jax"))
+    pretraining.pretrain(settings, stop_step=1)
+    jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    (output,) = finish(start(dataclasses.replace(settings, strategy="data_parallel"), **jax))
+    assert "Resuming at step 1 of 5" in output
+    assert_same_run(tmp_path / "jax", one_device)
+
+
+@pytest.mark.slow
+def test_what_jax_trained_exports_to_the_same_saved_model(settings, one_device, tmp_path, run_module):
+    tf = pytest.importorskip("tensorflow")
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "jax"))
+    pretraining.pretrain(settings, stop_step=1)
+    finish(start(settings, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu"))
+    ids = tf.constant(np.random.default_rng(0).integers(5, 500, (3, 16)), tf.int32)
+    answers = []
+    for folder in (one_device, tmp_path / "jax"):
+        target = tmp_path / "models" / folder.name
+        done = run_module("serving.export", f"--model={folder}", f"--output_dir={target}", "--inputs=ids")
+        assert done.returncode == 0, done.stderr
+        loaded = tf.saved_model.load(str(next(path for path in target.iterdir() if path.name.isdigit())))
+        signature = loaded.signatures["serving_default"]
+        names = signature.structured_input_signature[1]
+        values = {"input_ids": ids, "lengths": tf.constant([16, 9, 5]), "segment_ids": tf.zeros_like(ids)}
+        answers.append(signature(**{name: tf.cast(values[name], spec.dtype) for name, spec in names.items()}))
+    assert answers[0].keys() == answers[1].keys() and answers[0]
+    for name, value in answers[0].items():
+        np.testing.assert_allclose(value, answers[1][name], atol=1e-5, err_msg=name)
+
+
+def test_jax_refuses_the_strategies_of_tensorflow(settings, tmp_path):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    process = start(
+        dataclasses.replace(settings, output_dir=str(tmp_path / "run"), strategy="mirrored"),
+        KERAS_BACKEND="jax", JAX_PLATFORMS="cpu",
+    )  # fmt: skip
+    output = process.communicate(timeout=240)[0]
+    assert process.returncode == 1 and "error: --strategy=mirrored needs KERAS_BACKEND=tensorflow, not jax" in output
+    assert not (tmp_path / "run").exists()

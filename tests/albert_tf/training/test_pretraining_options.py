@@ -1,0 +1,203 @@
+"""Phases, parts of a batch, time budget, bad batches, dry run: each resumable to the bit."""
+
+import csv
+import dataclasses
+import math
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.training import phases, pretraining
+from albert_tf.training.model_folder import load_model
+from tfrecords.errors import UserError
+
+
+def last(folder):
+    return load_model(folder / "last.keras", compile=True)
+
+
+def losses(folder):
+    path = folder / "history.csv"
+    rows = csv.DictReader(path.read_text().splitlines()) if path.is_file() else []
+    return [(row["step"], row["loss"], row["masked_lm_loss"]) for row in rows]
+
+
+def assert_same_weights(one, other):
+    for first, second in zip(last(one).get_weights(), last(other).get_weights(), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, tiny_data):
+    """Two phases, batches in two parts, recompute, no evaluation, a row a step."""
+    return dataclasses.replace(
+        tiny_settings, eval_data="", log_steps=1, second_train_data=str(tiny_data), second_from_step=2,
+        second_train_batch_size=4, gradient_accumulation_steps=2, walk="recompute", global_clipnorm=0.5,
+        save_checkpoints_steps=4,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def straight(settings, tmp_path_factory):
+    return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+
+
+def test_stopped_before_at_and_after_the_phase_boundary_equals_uninterrupted(settings, straight, tmp_path, capsys):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    for stop in (1, 2, 3, None):
+        folder = pretraining.pretrain(settings, stop_step=stop)
+    assert "stopped at step 3 of 4" in capsys.readouterr().out
+    assert_same_weights(folder, straight)
+    assert losses(folder) == losses(straight)
+
+
+def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, straight, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    folder = pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
+    assert int(last(folder).optimizer.iterations) == 1 and (folder / "model.keras").is_file()
+    pretraining.pretrain(dataclasses.replace(settings, max_hours=100.0))
+    assert_same_weights(folder, straight)
+
+
+def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, straight, monkeypatch, tmp_path):
+    """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
+    seen = []
+    record = pretraining.Report.step
+    monkeypatch.setattr(
+        pretraining.Report, "step", lambda self, tokens, wait: (seen.append(tokens), record(self, tokens, wait))
+    )
+    one_phase = dataclasses.replace(
+        settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=2,
+        output_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+    folder = pretraining.pretrain(one_phase)
+    model = last(folder)
+    assert int(model.optimizer.iterations) == 2 and seen == [8 * 32] * 2
+    assert all(not np.any(value) for value in model.optimizer._accumulated_gradients)
+
+
+def spoil(monkeypatch, bad_steps):
+    """Makes the weights of the predicted words NaN in the batches of these steps."""
+    training = phases.Phase.training
+
+    def spoiled(self, settings, step):
+        read = training(self, settings, step)
+
+        def bad(number, batch):
+            factor = tf.where(tf.reduce_any(number + step == bad_steps), math.nan, 1.0)
+            return batch | {"masked_lm_weights": batch["masked_lm_weights"] * factor}
+
+        return lambda *which: read(*which).enumerate().map(bad)
+
+    monkeypatch.setattr(phases.Phase, "training", spoiled)
+
+
+def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, monkeypatch):
+    spoil(monkeypatch, tf.constant([1, 2], tf.int64))
+    settings = dataclasses.replace(tiny_settings, log_steps=1, save_checkpoints_steps=3, num_train_steps=5)
+    before = dataclasses.replace(settings, output_dir=str(tmp_path / "before"))
+    pretraining.pretrain(before, stop_step=1)
+    pretraining.pretrain(settings := dataclasses.replace(settings, output_dir=str(tmp_path / "run")), stop_step=3)
+    first, third = last(tmp_path / "before"), last(tmp_path / "run")
+    assert int(third.optimizer.iterations) == 3 and int(third.optimizer.skipped) == 2
+    for one, other in zip(first.trainable_variables, third.trainable_variables):
+        np.testing.assert_array_equal(one, other)
+    for index, moments in enumerate(first.optimizer._velocities):
+        np.testing.assert_array_equal(moments, third.optimizer._velocities[index])
+    folder = pretraining.pretrain(settings)
+    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+    assert [row["skipped"] for row in rows] == ["0", "1", "2", "2", "2"]
+    assert all(math.isfinite(float(row["val_loss"])) for row in rows if row["val_loss"])
+    assert math.isfinite(float(rows[3]["loss"])) and math.isnan(float(rows[1]["masked_lm_loss"]))
+    moved = [np.any(np.asarray(a) != np.asarray(b)) for a, b in zip(third.variables, last(folder).variables)]
+    assert any(moved)
+
+
+def test_too_many_bad_batches_end_the_run(tiny_settings, tmp_path, monkeypatch):
+    spoil(monkeypatch, tf.constant([1, 2], tf.int64))
+    settings = dataclasses.replace(
+        tiny_settings, log_steps=1, max_skipped_updates=1, save_checkpoints_steps=2, output_dir=str(tmp_path / "run")
+    )
+    with pytest.raises(UserError, match=r"2 updates up to step 3 .*--max_skipped_updates=1.*higher limit"):
+        pretraining.pretrain(settings)
+    pretraining.pretrain(dataclasses.replace(settings, max_skipped_updates=2))
+    assert int(last(tmp_path / "run").optimizer.iterations) == 4
+
+
+def test_a_dry_run_walks_all_paths_and_leaves_nothing(settings, tiny_data, tmp_path, capsys):
+    wanted = dataclasses.replace(
+        settings, config="albert_base_v2", eval_data=str(tiny_data), second_eval_data=str(tiny_data), dryrun=True,
+        num_train_steps=100_000, second_from_step=90_000, train_batch_size=4096, output_dir=str(tmp_path / "run"),
+    )  # fmt: skip
+    pretraining.try_all_paths(wanted)
+    out = capsys.readouterr().out
+    assert "stopped at step 3 of 6" in out and "Resuming at step 3" in out and "dry run: trained" in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"second_from_step": 0}, "second_from_step=0 must be above 0"),
+        ({"second_from_step": 4}, "second_from_step=4 must be above 0 and below --num_train_steps=4"),
+        ({"second_train_data": ""}, "second_from_step=2 needs --second_train_data"),
+        ({"train_batch_size": 7}, "train_batch_size=7 must be a multiple"),
+        ({"strategy": "mirrored"}, "gradient_accumulation_steps=2 cannot be combined"),
+        ({"strategy": "mirrored", "gradient_accumulation_steps": 1, "jit_compile": True}, "jit_compile cannot be"),
+        ({"strategy": "data_parallel"}, "data_parallel needs KERAS_BACKEND=jax"),
+        ({"strategy": "multi_worker", "gradient_accumulation_steps": 1}, "TF_CONFIG"),
+        ({"strategy": "tpu"}, "strategy=tpu is unknown; choose one of none, mirrored"),
+        ({"walk": "crawl"}, "walk=crawl is unknown"),
+        ({"max_hours": -1.0}, "max_hours=-1"),
+        ({"max_hours": math.nan}, "max_hours=nan"),
+        ({"log_steps": 0}, "log_steps=0"),
+    ],
+)
+def test_combinations_that_cannot_be_are_named(settings, tmp_path, monkeypatch, change, message):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    with pytest.raises(UserError, match=message):
+        pretraining.pretrain(dataclasses.replace(settings, **({"output_dir": str(tmp_path / "run")} | change)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_phases_of_other_records_are_refused(settings, tiny_data, tmp_path):
+    shutil.copytree(tiny_data, tmp_path / "data")
+    manifest = tmp_path / "data" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"pair_task": "sop"', '"pair_task": "nsp"'))
+    other = dataclasses.replace(settings, second_train_data=str(tmp_path / "data"), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="two phases differ in pair_task: 'sop' and 'nsp'"):
+        pretraining.pretrain(other)
+
+
+def test_square_root_scaling_is_an_option(settings):
+    assert settings.peak_learning_rate == settings.learning_rate
+    scaled = dataclasses.replace(settings, learning_rate=0.00176, train_batch_size=64, learning_rate_batch_size=4096)
+    assert scaled.peak_learning_rate == pytest.approx(0.00176 / 8)
+    schedule = pretraining.create_optimizer("lamb", scaled.peak_learning_rate, 10, 0).learning_rate
+    assert keras.ops.convert_to_numpy(schedule) == pytest.approx(0.00176 / 8 * 0.9)
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment_and_start_again(settings, straight, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"), save_checkpoints_steps=1)
+    flags = [f"--{key}={value}" for key, value in dataclasses.asdict(settings).items()]
+    command = [sys.executable, "-m", "albert_tf.run_pretraining", *flags]
+    root = Path(__file__).parents[3]
+    kills = 0
+    for rows in (1, 2, 3, 5):
+        process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (rows < 5 and len(losses(tmp_path / "run")) >= rows):
+            time.sleep(0.01)
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+    assert process.returncode == 0 and kills == 3
+    assert_same_weights(tmp_path / "run", straight)
+    assert losses(tmp_path / "run") == losses(straight)
