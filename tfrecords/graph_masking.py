@@ -3,11 +3,13 @@
 The same rule and the same draws: for equal keys it masks exactly what `masking.mask_examples` masks.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from tfrecords.masking import FATE, KEEP_SHARE, LENGTH, MASK_SHARE, ORDER, PIECE, MaskingRule, MaskingVocabulary
 
-_GAMMA = tf.constant(0x9E3779B97F4A7C15, tf.uint64)
+# No tensor: TensorFlow must not have begun to compute when a strategy for several workers is made.
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mix(x: tf.Tensor) -> tf.Tensor:
