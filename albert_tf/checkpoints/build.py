@@ -42,8 +42,9 @@ def build(
         return encoder
     # Of a damaged kernel too: `fill` then says what is wrong with it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
-    if architecture.endswith("ForTokenClassification") or not (architecture or has("pooler/kernel")):
-        return AlbertTokenClassifier(encoder, classes)
+    exits = {"early_exit": True} if has("exit_0/kernel") else {}
+    if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):
+        return AlbertTokenClassifier(encoder, classes, **exits)
     if architecture.endswith("ForMultipleChoice"):
         return AlbertMultipleChoice(encoder)
-    return AlbertRegressor(encoder) if classes == 1 else AlbertClassifier(encoder, classes)
+    return AlbertRegressor(encoder, **exits) if classes == 1 else AlbertClassifier(encoder, classes, **exits)

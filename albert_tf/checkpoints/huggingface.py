@@ -54,7 +54,8 @@ def load_huggingface(path: str | os.PathLike, model=None):
         config = AlbertConfig.from_json(file.parent / "config.json", "bert" if is_bert else "albert")
     else:
         config = encoder_of(model).config
-    sources = _sources(config, is_bert, _prefix(tensors, "bert." if is_bert else "albert."))
+    exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
+    sources = _sources(config, is_bert, _prefix(tensors, "bert." if is_bert else "albert."), exits)
     _drop_copies(tensors, sources, is_bert)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
@@ -82,7 +83,7 @@ def save_huggingface(model, directory: str | os.PathLike) -> Path:
     if config.is_projected and config.factorization == "word":
         raise UserError("transformers has no model with factorization 'word'")
     prefix = "" if isinstance(model, AlbertEncoder) else ("bert." if is_bert else "albert.")
-    tensors = extract(model, _sources(config, is_bert, prefix))
+    tensors = extract(model, _sources(config, is_bert, prefix, len(getattr(model, "exit_heads", []))))
     if not is_bert and not config.is_projected:
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.weight"] = np.eye(config.hidden_size, dtype="float32")
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.bias"] = np.zeros(config.hidden_size, "float32")
@@ -106,14 +107,17 @@ def _config_json(model, config, is_bert):
     if config.sharing == "none" and not is_bert:
         values["num_hidden_groups"] = config.num_hidden_layers
     values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
+    if getattr(model, "exit_heads", []):
+        # The class of transformers' research folder for patience-based early exit.
+        values["architectures"] = [architecture + "WithPabee"]
     if hasattr(model, "num_classes"):
         values["id2label"] = {str(i): f"LABEL_{i}" for i in range(model.num_classes)}
         values["label2id"] = {f"LABEL_{i}": i for i in range(model.num_classes)}
     return values
 
 
-def _sources(config, is_bert, prefix):
-    """Our names to transformers'. Dense kernels are transposed there."""
+def _sources(config, is_bert, prefix, exits=0):
+    """Our names to transformers'. Dense kernels are transposed there. exits: how many heads there are over depth."""
     layers = {f"embeddings/{name}": f"{prefix}embeddings.{name}" for name in _TABLES}
     layers["embeddings/layer_norm"] = f"{prefix}embeddings.LayerNorm"
     layers["embeddings/projection"] = f"{prefix}encoder.embedding_hidden_mapping_in"
@@ -125,6 +129,9 @@ def _sources(config, is_bert, prefix):
         scope = f"layer.{step.attention}" if is_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
         layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
     layers |= _HEADS[is_bert]
+    if exits:
+        layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
+        layers["classifier"] = f"classifiers.{exits - 1}"
     sources = {}
     for ours, theirs in layers.items():
         if ours.endswith(("embeddings", "output_bias")):

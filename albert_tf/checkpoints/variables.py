@@ -12,7 +12,7 @@ from albert_tf.models.encoder_model import variables_of
 from tfrecords.errors import UserError
 
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
-OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "span/")
+OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/")
 OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
 # Heads made for one task: a model whose checkpoint has nothing of its head keeps the values it was initialised with.
 FRESH = OPTIONAL[3:]
@@ -98,11 +98,18 @@ def _difference(source, tensors, variable):
 def extract(model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
     """The values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
 
+    Heads of earlier steps are left out, with a warning, where the format knows only the last step's.
+
     Raises:
         UserError: the checkpoint's format has no place for some of them.
     """
     variables = named_variables(model)
     homeless = [name for name in variables if name not in sources]
+    exits = [name for name in homeless if name.startswith("exit_")]
+    if exits:
+        logging.warning("left out, the target format has one head: %s", ", ".join(exits))
+        variables = {name: value for name, value in variables.items() if name not in exits}
+        homeless = [name for name in homeless if name not in exits]
     if homeless:
         raise UserError(f"the target format has no place for {', '.join(homeless)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}

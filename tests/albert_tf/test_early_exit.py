@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_official
 
 CONFIG = AlbertConfig(
     vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32,
@@ -105,3 +107,25 @@ def test_dropout_of_a_loaded_model_goes_on_where_the_saved_one_was(tmp_path):
     expected = model(FEATURES, training=True)
     keras.utils.set_random_seed(2)
     np.testing.assert_array_equal(keras.saving.load_model(tmp_path / "model.keras")(FEATURES, training=True), expected)
+
+
+def test_exits_go_to_transformers_and_back(make, tmp_path):
+    """As AlbertForSequenceClassificationWithPabee names them: classifiers.0 and so on, the last one too."""
+    model = make(early_exit=True)
+    save_huggingface(model, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for number, head in enumerate(model.exit_heads):
+        np.testing.assert_array_equal(tensors[f"classifiers.{number}.weight"], np.transpose(head.kernel))
+    assert "classifier.weight" not in tensors and "WithPabee" in (tmp_path / "config.json").read_text()
+    loaded = load_huggingface(tmp_path)
+    assert type(loaded) is type(model) and len(loaded.exit_heads) == 3
+    for expected, found in zip(model.exit_logits(FEATURES), loaded.exit_logits(FEATURES), strict=True):
+        np.testing.assert_allclose(expected, found, atol=1e-6)
+
+
+def test_the_official_format_keeps_the_last_head(tmp_path):
+    model = MAKERS["classifier"](early_exit=True)
+    save_official(model, tmp_path)
+    loaded = load_official(tmp_path)
+    assert loaded.exit_heads == []
+    np.testing.assert_allclose(loaded(FEATURES), model(FEATURES), atol=1e-6)
