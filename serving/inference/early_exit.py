@@ -125,6 +125,7 @@ class EarlyExit:
         logits = state.logits
         if self.by_token:
             logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.biases.shape[1]])
+            logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
     def _rows(self, state: State) -> Rows:
@@ -143,7 +144,7 @@ class EarlyExit:
         logits = self._answers(state)
         row = tf.range(tf.size(state.row))
         if self.by_token:
-            row = tf.repeat(row, state.lengths)
+            row = tf.searchsorted(tf.cumsum(state.lengths), tf.range(tf.shape(logits)[0]), side="right")
         decided, unchanged = self.rule.decide(logits, state.before, state.unchanged, tf.gather(state.threshold, row))
         if self.by_token:
             padding = ~tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)

@@ -140,7 +140,8 @@ class InferenceEncoder(tf.Module):
         if segment.repeats == 1:
             return layer(done, hidden)[1]
         end = done + segment.repeats * len(segment.steps)
-        return tf.while_loop(lambda step, hidden: step < end, layer, (tf.constant(done), hidden))[1]
+        shapes = (tf.TensorShape([]), tf.TensorShape([None, self.config.hidden_size]))
+        return tf.while_loop(lambda step, hidden: step < end, layer, (tf.constant(done), hidden), shapes)[1]
 
 
 def _calibration_rows(config, calibration) -> tuple[tf.Tensor, tf.Tensor, float]:

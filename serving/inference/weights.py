@@ -42,7 +42,8 @@ def dense(layer: keras.layers.Dense, dtype: tf.DType) -> Dense:
 
 
 def array(value) -> np.ndarray:
-    return keras.ops.convert_to_numpy(value).astype(np.float32)
+    with tf.init_scope():  # also while a graph is being built
+        return keras.ops.convert_to_numpy(value).astype(np.float32)
 
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:

@@ -1,17 +1,15 @@
 """The inference encoder gives the Keras encoder's numbers, for every plan, and its graph does not grow with depth."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from albert_tf import AlbertConfig, AlbertEncoder
 from serving.inference import InferenceOptions, make_encoder
+from serving.inference.rows import Rows
+from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
 
-CONFIG = AlbertConfig(
-    vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,
-    max_position_embeddings=16, initializer_range=0.3,
-)  # fmt: skip
 PLANS = {
     "all shared": {},
     "attention shared": {"sharing": "attention"},
@@ -25,41 +23,60 @@ PLANS = {
 }
 
 
-def make_keras(seed=0, **changes):
-    keras.utils.set_random_seed(seed)
-    encoder = AlbertEncoder(CONFIG.replace(**changes))
-    for variable in encoder.trainable_variables:
-        if variable.name in ("bias", "beta"):
-            variable.assign(keras.random.normal(variable.shape, stddev=0.1))
-    return encoder
-
-
-def make_batch(lengths=(9, 1, 4, 12), length=12, seed=0):
-    rng = np.random.default_rng(seed)
-    mask = np.arange(length) < np.array(lengths)[:, None]
-    # Padding holds what a server puts there: the first id, not 0.
-    ids = np.where(mask, rng.integers(5, CONFIG.vocab_size, mask.shape), 2)
-    return ids.astype("int32"), np.array(lengths, "int32"), rng.integers(0, 2, mask.shape).astype("int32"), mask
-
-
-def compiled(encoder):
-    return tf.function(encoder.__call__, autograph=False)
-
-
-def difference(encoder, options, batch):
-    """Largest differences from the Keras encoder at real tokens: of sequence_output and of pooled_output."""
-    ids, lengths, segments, mask = batch
-    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
-    found = compiled(make_encoder(encoder, options))(ids, lengths, segments)
-    assert found["sequence_output"].shape == expected["sequence_output"].shape
-    sequence = np.abs(found["sequence_output"].numpy() - expected["sequence_output"].numpy())[mask]
-    return sequence.max(), np.abs(found["pooled_output"].numpy() - expected["pooled_output"].numpy()).max()
-
-
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
 def test_float32_equals_the_keras_encoder(changes, padding):
     assert max(difference(make_keras(**changes), InferenceOptions("float32", padding), make_batch())) < 1e-5
+
+
+def test_one_row_of_full_length_and_equal_rows():
+    encoder = make_keras()
+    for lengths in ([12], [12, 12, 12], [3]):
+        batch = make_batch(lengths, max(lengths))
+        assert max(difference(encoder, InferenceOptions("float32", "skipped"), batch)) < 1e-5
+
+
+def test_a_mask_goes_before_lengths_and_may_have_holes():
+    encoder, (ids, lengths, segments, mask) = make_keras(), make_batch()
+    mask[3, 5:8] = False
+    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+    for padding in ("computed", "skipped"):
+        encode = compiled(make_encoder(encoder, InferenceOptions("float32", padding)))
+        found = encode(ids, lengths, segments, mask.astype("int32"))
+        difference = np.abs(found["sequence_output"].numpy() - expected["sequence_output"].numpy())
+        assert difference[mask].max() < 1e-5
+
+
+def test_a_batch_of_no_rows_has_no_answers():
+    for padding in ("computed", "skipped"):
+        encode = compiled(make_encoder(make_keras(), InferenceOptions("float32", padding)))
+        found = encode(tf.zeros([0, 7], tf.int32), tf.zeros([0], tf.int32))
+        assert found["sequence_output"].shape == (0, 7, 24)
+        assert found["pooled_output"].shape == (0, 24)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 130), min_size=1, max_size=9), st.integers(0, 99))
+def test_blocks_attend_as_each_row_alone(lengths, seed):
+    config = CONFIG.replace(max_position_embeddings=130)
+    lengths, (size, heads) = sorted(lengths), (config.head_size, config.num_attention_heads)
+    inputs = np.random.default_rng(seed).normal(size=(sum(lengths), 3 * config.hidden_size)).astype("float32")
+    found = Rows(tf.constant(lengths), config).attend(tf.constant(inputs)).numpy()
+    for stop, length in zip(np.cumsum(lengths), lengths, strict=True):
+        query, key, value = inputs[stop - length : stop].reshape(length, 3, heads, size).transpose(1, 2, 0, 3)
+        expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
+        expected = tf.transpose(expected, [1, 0, 2]).numpy().reshape(length, -1)
+        np.testing.assert_allclose(found[stop - length : stop], expected, atol=1e-5)
+
+
+def test_lengths_of_any_kind_need_no_new_trace():
+    encoder = make_encoder(make_keras(), InferenceOptions("float32", "skipped"))
+    specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+    function = tf.function(encoder.__call__, input_signature=specs, autograph=False)
+    for lengths in ([3, 5], [9], [12, 1, 1, 2]):
+        ids, lengths, _, _ = make_batch(lengths)
+        function(ids, lengths)
+    assert function.experimental_get_tracing_count() == 1
 
 
 def test_graph_does_not_grow_with_depth():

@@ -1,0 +1,217 @@
+"""ALBERT inference beside OpenVINO and ONNX Runtime, the same weights: `python -m benchmarks.inference --help`.
+
+Everything is timed in this one process in rounds, each system once a round, medians taken; ours through the exported
+SavedModel. Needs `pip install '.[peers]'`, and for real sentences the data that BUILD.md names.
+"""
+
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+import dataclasses
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import keras
+import matplotlib
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.training.model_folder import load_model_folder
+from benchmarks import inference_data, inference_loading
+from benchmarks.inference_peers import check_installed, make_peers
+from serving.inference import ExitRule, InferenceOptions, make_encoder
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags, setting
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+OURS = {
+    "plain fp32": InferenceOptions("float32", "computed"),
+    "fp32": InferenceOptions("float32", "skipped"),
+    "bf16": InferenceOptions("bfloat16", "skipped"),
+    "int8": InferenceOptions("int8", "skipped"),
+}
+IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
+LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
+THRESHOLDS = (2.0, 0.99, 0.97, 0.95, 0.9, 0.85, 0.8)
+
+
+@dataclasses.dataclass(frozen=True)
+class InferenceBenchmarkSettings:
+    output_dir: str = setting(help="folder for inference.json and inference.png")
+    config: str = setting("albert_base_v2", help="named configuration; the weights are random")
+    shapes: str = setting("1x32,1x128,1x384", help="single requests, batch x length")
+    data_dir: str = setting("../shared/data", help="folder with glue, squad and spm; without it no real sentences")
+    batch_size: int = setting(32, help="rows of a batch of real sentences")
+    rounds: int = setting(7, help="timed rounds after one of warm-up")
+    early_exit_model: str = setting("", help="folder of an SST-2 classifier trained with --early_exit")
+
+
+def make_random_encoder(name: str) -> AlbertEncoder:
+    """Random weights with biases that are not 0: TensorFlow takes zero biases out of the graph."""
+    keras.utils.set_random_seed(0)
+    encoder = AlbertEncoder(AlbertConfig.named(name))
+    for variable in encoder.trainable_variables:
+        if variable.name in ("bias", "beta", "gamma"):
+            variable.assign(variable + keras.random.normal(variable.shape, stddev=0.02))
+    return encoder
+
+
+def export(encoder, options: InferenceOptions, folder: Path, calibration=None):
+    """Saves and loads; gives a function of (input_ids, lengths), int32, to the pooled output."""
+    module = make_encoder(encoder, options, calibration)
+    function = tf.function(lambda input_ids, lengths: module(input_ids, lengths), autograph=False)
+    tf.saved_model.save(module, str(folder), {"serving_default": function.get_concrete_function(IDS, LENGTHS)})
+    loaded = tf.saved_model.load(str(folder))
+    signature = loaded.signatures["serving_default"]
+
+    def run(ids, lengths):
+        return signature(input_ids=tf.constant(ids), lengths=tf.constant(lengths))["pooled_output"].numpy()
+
+    run.keep = loaded
+    return run
+
+
+def time_rounds(functions: dict, rounds: int) -> dict[str, float]:
+    """Median milliseconds of each function, all taking turns; a pause lets threads that wait in a loop fall asleep."""
+    times = {name: [] for name in functions}
+    for turn in range(rounds + 1):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            if turn:
+                times[name].append(1e3 * (time.perf_counter() - start))
+            time.sleep(0.03 if name.startswith("ONNX") else 0.002)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
+    """Times, and how far each pooled output is from the Keras model's."""
+    ids, mask, lengths = inference_data.pad(rows)
+    wide = ids.astype(np.int64)
+    functions = {name: lambda run=run: run(ids, lengths) for name, run in ours.items()}
+    functions |= {name: lambda run=run: run(wide, mask) for name, run in peers.items()}
+    expected = keras.ops.convert_to_numpy(
+        encoder({"input_ids": ids, "input_mask": mask.astype("int32")})["pooled_output"]
+    )
+    difference = {name: float(np.abs(function() - expected).max()) for name, function in functions.items()}
+    found = {"milliseconds": time_rounds(functions, rounds), "difference": difference}
+    return found | {"rows": len(rows), "tokens": int(lengths.sum()), "padded": int(ids.size)}
+
+
+def early_exit(folder: str, data: Path, batch_size: int, rounds: int) -> list[dict]:
+    """Accuracy and rows per second over SST-2's dev set, batches in the order of the file, for every threshold."""
+    model = load_model_folder(folder)[0]
+    if not getattr(model, "exit_heads", None):
+        raise UserError(f"--early_exit_model={folder} has no exit heads; train it with --early_exit")
+    rows, labels = inference_data.sst2_dev(data)
+    batches = [inference_data.pad(rows[i : i + batch_size]) for i in range(0, len(rows), batch_size)]
+    module = make_encoder(model, InferenceOptions("auto", "skipped"))
+
+    def answer(input_ids, lengths, threshold):
+        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule())
+
+    exits = tf.function(answer, input_signature=[IDS, LENGTHS, tf.TensorSpec([None], tf.float32)], autograph=False)
+    plain = tf.function(lambda ids, lengths: module(ids, lengths)["pooled_output"], input_signature=[IDS, LENGTHS])
+    functions = {"no exits": lambda: [plain(ids, lengths).numpy() for ids, _, lengths in batches]}
+    outputs = {}
+    for threshold in THRESHOLDS:
+
+        def run(threshold=threshold):
+            outputs[threshold] = [exits(ids, lengths, tf.fill([len(ids)], threshold)) for ids, _, lengths in batches]
+
+        functions[threshold] = run
+    times, results = time_rounds(functions, rounds), []
+    for threshold, found in outputs.items():
+        predicted = np.concatenate([np.argmax(part["logits"], axis=1) for part in found])
+        results.append({
+            "threshold": threshold,
+            "accuracy": float((predicted == labels).mean()),
+            "steps": float(np.concatenate([part["steps"] for part in found]).mean()),
+            "rows_per_second": 1e3 * len(rows) / times[threshold],
+            "ratio": times["no exits"] / times[threshold],
+        })  # fmt: skip
+    return results
+
+
+def machine() -> dict:
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
+    flags = [flag for flag in ("avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if flag in info]
+    return {"cpu": name, "cores": os.cpu_count(), "flags": flags, "tensorflow": tf.__version__}
+
+
+def print_comparison(name: str, found: dict) -> None:
+    times = found["milliseconds"]
+    print(f"\n{name}: {found['rows']} rows, {found['tokens']} tokens, {found['padded']} with padding")
+    for system, value in sorted(times.items(), key=lambda item: item[1]):
+        speed, peer = 1e3 * found["rows"] / value, "ONNX Runtime int8" if system == "int8" else "OpenVINO bf16"
+        print(
+            f"  {system:18} {value:8.1f} ms  {speed:7.1f} rows/s  {times[peer] / value:5.2f}x {peer}"
+            f"  {times['OpenVINO bf16'] / value:5.2f}x OpenVINO bf16  difference {found['difference'][system]:.1e}"
+        )
+
+
+def plot(results: dict, path: Path) -> None:
+    comparisons = results["comparisons"]
+    figure, axes = plt.subplots(1, len(comparisons), figsize=(3.2 * len(comparisons), 3.6), constrained_layout=True)
+    for axis, (name, found) in zip(np.atleast_1d(axes), comparisons.items(), strict=True):
+        times = found["milliseconds"]
+        colors = ["tab:blue" if system in OURS else "tab:gray" for system in times]
+        axis.barh(list(times), list(times.values()), color=colors)
+        axis.invert_yaxis()
+        axis.set(title=name, xlabel="milliseconds")
+    figure.suptitle(f"{results['config']}, {results['machine']['cores']} cores; blue: albert-tf")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def benchmark(settings: InferenceBenchmarkSettings) -> dict:
+    check_installed()
+    output, data = files.make_output_dir(settings.output_dir), Path(settings.data_dir)
+    encoder = make_random_encoder(settings.config)
+    workloads = {}
+    for text in settings.shapes.split(","):
+        batch, length = map(int, text.split("x"))
+        workloads[text] = inference_data.shape(batch, length, encoder.config.vocab_size)
+    if data.is_dir():
+        workloads |= inference_data.sentences(data, settings.batch_size)
+    results = {"config": settings.config, "machine": machine(), "settings": dataclasses.asdict(settings)}
+    print(json.dumps(results["machine"]))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        ours = {name: export(encoder, options, folder / name) for name, options in OURS.items()}
+        peers = make_peers(encoder, folder, os.cpu_count())
+        results["comparisons"] = {}
+        for name, rows in workloads.items():
+            results["comparisons"][name] = compare(rows, ours, peers, encoder, settings.rounds)
+            print_comparison(name, results["comparisons"][name])
+        inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
+        results["loading"] = {name: inference_loading.measure(folder / name) for name in (*OURS, "keras-hub")}
+    print("\nloading and a first 1x128 request:")
+    for name, found in results["loading"].items():
+        print(f"  {name:12} {found['seconds']:6.2f} s  {found['MiB']:7.1f} MiB")
+    if settings.early_exit_model:
+        results["early_exit"] = early_exit(settings.early_exit_model, data, settings.batch_size, settings.rounds)
+        print("\nearly exit, SST-2:")
+        for found in results["early_exit"]:
+            print("  " + "  ".join(f"{key} {value:.4g}" for key, value in found.items()))
+    files.write_json(output / "inference.json", results)
+    plot(results, output / "inference.png")
+    return results
+
+
+def main() -> None:
+    benchmark(read_flags(InferenceBenchmarkSettings))
+
+
+if __name__ == "__main__":
+    define_flags(InferenceBenchmarkSettings)
+    run_main(main)

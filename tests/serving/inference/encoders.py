@@ -1,0 +1,44 @@
+"""Tiny Keras encoders and batches, and how far the inference encoder is from them."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import AlbertConfig, AlbertEncoder
+from serving.inference import make_encoder
+
+CONFIG = AlbertConfig(
+    vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,
+    max_position_embeddings=16, initializer_range=0.3,
+)  # fmt: skip
+
+
+def make_keras(seed=0, **changes):
+    keras.utils.set_random_seed(seed)
+    encoder = AlbertEncoder(CONFIG.replace(**changes))
+    for variable in encoder.trainable_variables:
+        if variable.name in ("bias", "beta"):
+            variable.assign(keras.random.normal(variable.shape, stddev=0.1))
+    return encoder
+
+
+def make_batch(lengths=(9, 1, 4, 12), length=12, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = np.arange(length) < np.array(lengths)[:, None]
+    # Padding holds what a server puts there: the first id, not 0.
+    ids = np.where(mask, rng.integers(5, CONFIG.vocab_size, mask.shape), 2)
+    return ids.astype("int32"), np.array(lengths, "int32"), rng.integers(0, 2, mask.shape).astype("int32"), mask
+
+
+def compiled(encoder):
+    return tf.function(encoder.__call__, autograph=False)
+
+
+def difference(encoder, options, batch, calibration=None):
+    """Largest differences from the Keras encoder at real tokens: of sequence_output and of pooled_output."""
+    ids, lengths, segments, mask = batch
+    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+    found = compiled(make_encoder(encoder, options, calibration))(ids, lengths, segments)
+    assert found["sequence_output"].shape == expected["sequence_output"].shape
+    sequence = np.abs(found["sequence_output"].numpy() - expected["sequence_output"].numpy())[mask]
+    return sequence.max(), np.abs(found["pooled_output"].numpy() - expected["pooled_output"].numpy()).max()

@@ -1,0 +1,128 @@
+"""Rows that leave a batch get what each would get alone, at the step where the rule first holds."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from serving.inference import ExitRule, InferenceOptions, make_encoder
+from tests.serving.inference.encoders import make_batch, make_keras
+from tfrecords.errors import UserError
+
+MODELS = {
+    "classification": lambda encoder: AlbertClassifier(encoder, 3, early_exit=True),
+    "regression": lambda encoder: AlbertRegressor(encoder, early_exit=True),
+    "tagging": lambda encoder: AlbertTokenClassifier(encoder, 3, early_exit=True),
+}
+THRESHOLDS = {"confidence": {"classification": 0.6, "regression": 0.4, "tagging": 0.45}, "patience": 2.0}
+
+
+def make_model(kind, **changes):
+    keras.utils.set_random_seed(1)
+    model = MODELS[kind](make_keras(**changes))
+    for head in model.exit_heads:
+        head.kernel.assign(keras.random.normal(head.kernel.shape, stddev=0.4, seed=hash(head.name) % 1000))
+    return model
+
+
+def by_hand(model, rule, batch, thresholds):
+    """Logits and steps of every row, from the Keras model's logits of every step, by the words of ExitRule."""
+    ids, _, segments, mask = batch
+    features = {"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments}
+    every = np.stack([keras.ops.convert_to_numpy(logits) for logits in model.exit_logits(features)])
+    chosen, steps = np.zeros(every.shape[1:], "float32"), []
+    for row, threshold in enumerate(thresholds):
+        real = mask[row] if rule.kind == "tagging" else [True]
+        answers = np.reshape(every[:, row], (len(every), -1, every.shape[-1]))[:, real]
+        step = next((i for i in range(len(every)) if decided(rule, answers, i, threshold)), len(every) - 1)
+        steps.append(step + 1)
+        if rule.kind == "tagging":
+            chosen[row, real] = answers[step]
+        else:
+            chosen[row] = answers[step, 0]
+    return chosen, steps
+
+
+def decided(rule, answers, step, threshold):
+    """answers: [steps, answers of the row, units]."""
+    if rule.name == "confidence":
+        if rule.kind == "regression":
+            return step > 0 and np.abs(answers[step] - answers[step - 1]).max() <= threshold
+        return tf.nn.softmax(answers[step]).numpy().max(-1).min() >= threshold
+    if step < threshold:
+        return False
+    window = answers[step - int(threshold) : step + 1]
+    if rule.kind == "regression":
+        return np.abs(np.diff(window, axis=0)).max() <= rule.tolerance
+    return (window.argmax(-1) == window.argmax(-1)[0]).all()
+
+
+def run(model, rule, batch, thresholds, options=None):
+    ids, lengths, segments, _ = batch
+    encoder = make_encoder(model, options or InferenceOptions("float32", "skipped"))
+    function = tf.function(
+        lambda *inputs: encoder.early_exit(*inputs[:3], model.exit_heads, inputs[3], rule), autograph=False
+    )
+    found = function(ids, lengths, segments, tf.constant(thresholds, tf.float32))
+    return found["logits"].numpy(), found["steps"].numpy().tolist()
+
+
+@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@pytest.mark.parametrize("name", ["confidence", "patience"])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_equals_the_rule_by_hand(kind, name, padding):
+    rule = ExitRule(kind, name, tolerance=0.5)
+    model, batch = make_model(kind, num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
+    threshold = THRESHOLDS[name] if name == "patience" else THRESHOLDS[name][kind]
+    expected, steps = by_hand(model, rule, batch, [threshold] * 6)
+    assert len(set(steps)) > 1, "this test needs rows that leave at different steps"
+    logits, found = run(model, rule, batch, [threshold] * 6, InferenceOptions("float32", padding))
+    assert found == steps
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"num_hidden_groups": 2}, {"inner_group_num": 2}, {"sharing": "none"}])
+def test_takes_every_plan(changes):
+    model, batch, rule = make_model("classification", **changes), make_batch(), ExitRule()
+    expected, steps = by_hand(model, rule, batch, [0.7] * 4)
+    logits, found = run(model, rule, batch, [0.7] * 4)
+    assert found == steps
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_each_row_has_its_own_threshold():
+    model, batch = make_model("classification"), make_batch((12, 12, 12, 12))
+    thresholds = [0.0, 2.0, 0.0, 2.0]
+    logits, steps = run(model, ExitRule(), batch, thresholds)
+    assert steps == [1, 4, 1, 4]
+    expected, _ = by_hand(model, ExitRule(), batch, thresholds)
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_without_exits_it_is_the_model():
+    model, batch = make_model("classification"), make_batch()
+    ids, _, segments, mask = batch
+    logits, steps = run(model, ExitRule(), batch, [2.0] * 4)
+    assert steps == [4] * 4
+    expected = model({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_lower_precision_exits_too():
+    model, batch = make_model("classification"), make_batch()
+    expected, _ = by_hand(model, ExitRule(), batch, [2.0] * 4)
+    for compute in ("bfloat16", "int8"):
+        logits, steps = run(model, ExitRule(), batch, [2.0] * 4, InferenceOptions(compute, "skipped"))
+        assert steps == [4] * 4
+        np.testing.assert_allclose(logits, expected, atol=0.5)
+
+
+def test_refusals():
+    model = make_model("classification")
+    with pytest.raises(UserError, match="4 heads"):
+        make_encoder(model).early_exit(None, None, None, model.exit_heads[:2], None, ExitRule())
+    with pytest.raises(UserError, match="'never'"):
+        ExitRule(name="never")
+    with pytest.raises(UserError, match="'spans'"):
+        ExitRule("spans")

@@ -1,0 +1,95 @@
+"""bfloat16 and int8: near the Keras encoder, a row's answer not depending on its neighbours, clear refusals."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving.inference import InferenceOptions, make_encoder, options
+from serving.inference.int8 import check_int8
+from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
+from tfrecords.errors import UserError
+
+
+@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@pytest.mark.parametrize(("compute", "tolerance"), [("bfloat16", 0.15), ("int8", 0.3)])
+def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, padding):
+    encoder, batch = make_keras(), make_batch()
+    sequence, pooled = difference(encoder, InferenceOptions(compute, padding), batch, calibration=batch[:2])
+    assert 1e-5 < sequence < tolerance
+    assert 1e-5 < pooled < tolerance
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu"])
+def test_int8_fuses_every_activation_it_takes(activation):
+    encoder, batch = make_keras(hidden_act=activation, num_hidden_layers=1), make_batch()
+    assert difference(encoder, InferenceOptions("int8"), batch, calibration=batch[:2])[0] < 0.15
+
+
+@pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
+def test_int8_takes_every_plan(changes):
+    encoder, batch = make_keras(num_hidden_layers=2, **changes), make_batch()
+    assert difference(encoder, InferenceOptions("int8", "skipped"), batch, calibration=batch[:2])[0] < 0.5
+
+
+def test_int8_answer_does_not_depend_on_the_batch():
+    ids, lengths, segments, _ = make_batch()
+    encode = compiled(make_encoder(make_keras(), InferenceOptions("int8", "skipped")))
+    together = encode(ids, lengths, segments)["pooled_output"]
+    for row in range(len(ids)):
+        alone = encode(ids[row : row + 1], lengths[row : row + 1], segments[row : row + 1])["pooled_output"]
+        # Attention's softmax and products are bfloat16, whose last bit may differ with the shape.
+        np.testing.assert_allclose(alone[0], together[row], atol=0.05)
+
+
+def test_int8_without_calibration_is_usable():
+    assert difference(make_keras(), InferenceOptions("int8"), make_batch())[0] < 0.5
+
+
+def test_int8_block_is_stored_once(tmp_path):
+    def size(depth):
+        config = {"num_hidden_layers": depth, "hidden_size": 96, "embedding_size": 96, "intermediate_size": 192}
+        encoder = make_encoder(make_keras(**config), InferenceOptions("int8"))
+        signature = compiled(encoder).get_concrete_function(*SPECS)
+        return signature.graph.as_graph_def().ByteSize()
+
+    assert size(24) < size(2) * 1.05
+
+
+def test_int8_refuses_an_activation_it_cannot_fuse():
+    with pytest.raises(UserError, match="silu"):
+        make_encoder(make_keras(hidden_act="silu"), InferenceOptions("int8"))
+
+
+def test_int8_refuses_a_tensorflow_without_the_kernel(monkeypatch):
+    def missing(*arguments, **named):
+        raise tf.errors.NotFoundError(None, None, "no kernel")
+
+    monkeypatch.setattr("serving.inference.int8.op_def_library.apply_op", missing)
+    with pytest.raises(UserError, match="oneDNN"):
+        check_int8("gelu")
+
+
+def test_auto_goes_by_the_cpu(tmp_path):
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor : 0\nflags : fpu avx512f avx512_bf16\n")
+    assert options.has_bfloat16(info)
+    info.write_text("processor : 0\nflags : fpu avx2\n")
+    assert not options.has_bfloat16(info)
+    assert not options.has_bfloat16(tmp_path / "none")
+
+
+def test_auto_is_resolved_and_described(monkeypatch):
+    for found, expected in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
+        encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
+        assert encoder.describe() == {"compute": expected, "padding": "computed"}
+
+
+@pytest.mark.parametrize("name", ["compute", "padding"])
+def test_unknown_choices_are_refused(name):
+    with pytest.raises(UserError, match=f"{name} 'none'"):
+        InferenceOptions(**{name: "none"})
+
+
+SPECS = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
+assert CONFIG.hidden_act == "gelu"
