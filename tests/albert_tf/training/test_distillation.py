@@ -71,40 +71,38 @@ def agreement(student, teacher, x):
     return float(np.mean(np.argmax(student(x), axis=-1) == np.argmax(teacher(x), axis=-1)))
 
 
-def even_teacher(units):
-    """A classifier that gives each class about as often as any other."""
-    teacher = AlbertClassifier(AlbertEncoder(TEACHER, seed=3), units, dropout=0.0)
-    teacher.head.bias.assign(-np.mean(teacher(features(500, seed=8)), axis=0))
+@pytest.fixture(scope="module")
+def teacher():
+    """A classifier that has learned whether most of a row's ids are above 17."""
+    keras.utils.set_random_seed(3)
+    teacher = AlbertClassifier(AlbertEncoder(STUDENT.replace(num_hidden_layers=2), seed=3), 2, dropout=0.0)
+    teacher.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x = features(2000, seed=7)
+    teacher.fit(x, np.mean(x["input_ids"][:, 1:] > 17, axis=1) > 0.5, batch_size=50, epochs=4, verbose=0)
     return teacher
 
 
 @pytest.mark.parametrize("early_exit", [False, True])
-def test_a_student_comes_to_agree_with_its_teacher_without_labels(early_exit):
-    keras.utils.set_random_seed(3)
-    teacher = even_teacher(3)
-    student = AlbertClassifier(AlbertEncoder(STUDENT.replace(num_hidden_layers=2), seed=4), 3, 0.0, early_exit)
+def test_a_student_comes_to_agree_with_its_teacher_without_labels(teacher, early_exit):
+    student = AlbertClassifier(AlbertEncoder(STUDENT, seed=4), 2, 0.0, early_exit)
     student.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     before = [weight.copy() for weight in teacher.get_weights()]
     unseen = features(400, seed=9)
     at_first = agreement(student, teacher, unseen)
     distil(student, teacher, weight=1.0, temperature=2.0)
-    random = np.random.default_rng(1)
-    student.fit(features(2000), random.integers(0, 3, 2000), batch_size=50, epochs=6, verbose=0)
-    counts = np.bincount(np.argmax(teacher(unseen), axis=-1)) / 400
-    assert agreement(student, teacher, unseen) > max(at_first, counts.max()) + 0.15
+    student.fit(features(2000), np.random.default_rng(1).integers(0, 2, 2000), batch_size=50, epochs=4, verbose=0)
+    assert at_first < 0.7 and agreement(student, teacher, unseen) > 0.9
     for old, new in zip(before, teacher.get_weights()):
         np.testing.assert_array_equal(old, new)
 
 
-def test_without_the_teacher_random_labels_teach_nothing():
+def test_without_the_teacher_random_labels_teach_nothing(teacher):
     """What the test above shows comes from the teacher."""
-    teacher, student = even_teacher(3), AlbertClassifier(AlbertEncoder(STUDENT, seed=4), 3, dropout=0.0)
+    student = AlbertClassifier(AlbertEncoder(STUDENT, seed=4), 2, dropout=0.0)
     student.compile(keras.optimizers.Adam(3e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    unseen = features(400, seed=9)
     distil(student, teacher, weight=0.0, temperature=2.0)
-    student.fit(features(2000), np.random.default_rng(1).integers(0, 3, 2000), batch_size=50, epochs=2, verbose=0)
-    counts = np.bincount(np.argmax(teacher(unseen), axis=-1)) / 400
-    assert agreement(student, teacher, unseen) < counts.max() + 0.1
+    student.fit(features(2000), np.random.default_rng(1).integers(0, 2, 2000), batch_size=50, epochs=2, verbose=0)
+    assert agreement(student, teacher, features(400, seed=9)) < 0.7
 
 
 def distance(student, teacher, x, y=None):
