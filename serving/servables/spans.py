@@ -125,7 +125,7 @@ class SpanServable(Servable):
             name: tf.gather(tf.pad(by_row[name].to_tensor(), padding), index, batch_dims=1)
             for name in ("first", "last")
         }
-        return ends | {"scores": scores}
+        return ends | {"scores": tf.maximum(scores, IMPOSSIBLE)}
 
     def _chosen(self, several: dict, no_answer: tf.Tensor, present: tf.Tensor) -> dict[str, tf.Tensor]:
         if self.null_threshold is not None:

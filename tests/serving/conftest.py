@@ -1,6 +1,7 @@
 """Tiny models of every head, and a WordPiece vocabulary that needs no training."""
 
 import string
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,7 +19,10 @@ from albert_tf import (
 )
 from albert_tf.models.classifier import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.training.model_folder import save_model
+from serving.export import ExportSettings, export
 from serving.servables import ServableOptions, make_servable
+from tfrecords import files
 from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
 
 WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand"
@@ -61,6 +65,21 @@ def make_model(tokenizer):
             if variable.name in ("bias", "output_bias", "beta"):
                 variable.assign(keras.random.normal(variable.shape, stddev=0.3))
         return model
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def export_model(make_model, tokenizer, tmp_path_factory):
+    """export_model(head or model, task=None, **settings): a model folder, exported; gives the version's path."""
+
+    def make(head, task: dict | None = None, **changes) -> Path:
+        folder = tmp_path_factory.mktemp("model")
+        save_model(make_model(head) if isinstance(head, str) else head, folder / "model.keras")
+        tokenizer.save(folder)
+        if task is not None:
+            files.write_json(folder / "task.json", task)
+        return export(ExportSettings(str(folder), str(folder / "exported"), **changes))
 
     return make
 

@@ -1,0 +1,128 @@
+"""What an export leaves on disk: the weights once, a manifest that tells the truth, and only what passed its check."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.checkpoints import save_huggingface, save_official
+from serving import check as check_module
+from serving.export import ExportSettings, export
+from serving.source import load_source
+from tfrecords.errors import UserError
+
+TASK = {"labels": ["a", "b", "c"], "inputs": ["first", "second"], "max_seq_length": 24, "metrics": {"accuracy": 0.5}}
+# Beyond core TensorFlow; tensorflow_model_server has linked it since 2.8.
+WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
+
+
+def read_graph(version):
+    message = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
+    return message.meta_graphs[0].graph_def
+
+
+def nodes_of(graph):
+    return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+
+
+@pytest.fixture(scope="module")
+def version(export_model):
+    """A pair classifier over text, checked, its weights large beside its graph."""
+    return export_model("classifier", TASK, inputs="text", check=True, compute="bfloat16")
+
+
+@pytest.fixture(scope="module")
+def manifest(version):
+    return json.loads((version / "assets.extra/manifest.json").read_text())
+
+
+@pytest.mark.parametrize("head", ["spans", "multiple choice", "token classifier"])
+def test_text_models_use_ops_that_old_servers_have(export_model, head):
+    ops = {node.op for node in nodes_of(read_graph(export_model(head, inputs="text")))}
+    assert {op for op in ops if not hasattr(tf.raw_ops, op) and op != "NoOp"} == WORDPIECE_OPS
+
+
+def test_every_weight_is_stored_once_and_the_graph_does_not_grow_with_depth(make_model, export_model):
+    """Weights are variables, or constants of the one graph that all signatures call."""
+    shallow = make_model("pretrainer", hidden_size=128, intermediate_size=512)
+    deep = make_model("pretrainer", hidden_size=128, intermediate_size=512, num_hidden_layers=9)
+    versions = [export_model(model, warm_up_lengths="") for model in (shallow, deep)]
+    counts = [len(nodes_of(read_graph(one))) for one in versions]
+    assert counts[0] == counts[1]
+    stored = sum(file.stat().st_size for file in versions[1].rglob("*") if file.is_file())
+    weights = 4 * deep.count_params()
+    # Room for the graph itself, not for a second copy of the block.
+    assert weights <= stored < 1.35 * weights
+
+
+def test_manifest(version, manifest):
+    assert manifest["model"] == "AlbertClassifier" and manifest["config"]["hidden_size"] == 16
+    assert manifest["task"] == TASK and manifest["metrics"] == {"accuracy": 0.5}
+    assert manifest["compute"]["compute"] == "bfloat16" and manifest["max_seq_length"] == 24
+    assert manifest["signatures"]["serving_default"] == {"first": "string [any]", "second": "string [any]"}
+    # bfloat16 is not exact, and the check has seen it.
+    assert 1e-5 < manifest["check"]["logits"] < 0.1
+    for name, digest in manifest["files_sha256"].items():
+        assert hashlib.sha256((version / name).read_bytes()).hexdigest() == digest
+    assert {"saved_model.pb", "variables/variables.index"} <= manifest["files_sha256"].keys()
+
+
+def test_an_export_that_answers_otherwise_is_no_version(export_model, monkeypatch, tmp_path):
+    def wrong(model, inputs):
+        return {"logits": np.full((4, 3), 0.3, np.float32)}
+
+    monkeypatch.setattr(check_module, "_expected", wrong)
+    with pytest.raises(UserError, match=r"failed its check: logits differs by .* from the Keras model"):
+        export_model("classifier", check=True, inputs="ids")
+
+
+def test_an_export_that_does_not_load_is_no_version(version, tmp_path, make_model, tokenizer, serve):
+    shutil.copytree(version, tmp_path / "broken")
+    os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)
+    _, served = serve("classifier")
+    with pytest.raises(UserError, match="the export failed its check: "):
+        check_module.check(tmp_path / "broken", make_model("classifier"), served.servable)
+
+
+@pytest.mark.parametrize("save", [save_official, save_huggingface])
+def test_published_checkpoints_export_as_they_are(make_model, tokenizer, tmp_path, save):
+    model = make_model("classifier")
+    save(model, tmp_path / "published")
+    (tmp_path / "published" / "vocab.txt").write_bytes(tokenizer.vocabulary)
+    if save is save_huggingface:
+        config = json.loads((tmp_path / "published" / "config.json").read_text())
+        config["id2label"] = {"0": "bad", "1": "so so", "2": "good"}
+        (tmp_path / "published" / "config.json").write_text(json.dumps(config))
+    source = load_source(str(tmp_path / "published"))
+    assert source.tokenizer.sha256 == tokenizer.sha256
+    assert source.task == ({"labels": ["bad", "so so", "good"]} if save is save_huggingface else {})
+    for ours, theirs in zip(model.get_weights(), source.model.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, tmp_path, export_model):
+    make_model("encoder").save(tmp_path / "bare.keras")
+    settings = ExportSettings(str(tmp_path / "bare.keras"), str(tmp_path / "out"), warm_up_lengths="")
+    loaded = tf.saved_model.load(export(settings))
+    outputs = loaded.signatures["serving_default"](input_ids=tf.constant([[2, 8, 3]]), lengths=tf.constant([3]))
+    assert outputs.keys() == {"embedding", "pooled_output"}
+    with pytest.raises(UserError, match="--inputs=text needs the vocabulary"):
+        export(dataclasses.replace(settings, inputs="text"))
+    tokenizer.save(tmp_path / "tokenizer")
+    assert load_source(settings.model, str(tmp_path / "tokenizer")).tokenizer.sha256 == tokenizer.sha256
+    with pytest.raises(UserError, match="cannot warm up 'no'; the signatures are serving_default, "):
+        export(dataclasses.replace(settings, warm_up_lengths="8", warm_up_signatures="no"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["1"]
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_model, tokenizer, tmp_path):
+    make_model("classifier", vocab_size=20).save(tmp_path / "model.keras")
+    tokenizer.save(tmp_path)
+    with pytest.raises(UserError, match=rf"{tokenizer.vocab_size} pieces, the model only 20"):
+        load_source(str(tmp_path))
