@@ -33,7 +33,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 OURS = {
-    "plain fp32": InferenceOptions("float32", "computed"),
+    "plain fp32": InferenceOptions("float32", "computed", "variables"),
     "fp32": InferenceOptions("float32", "skipped"),
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),

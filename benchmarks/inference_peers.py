@@ -18,7 +18,7 @@ def check_installed() -> None:
 def make_peers(encoder, folder: Path, threads: int) -> dict:
     """Functions of (input_ids, mask), int64 [batch, length], giving the pooled output, by name.
 
-    OpenVINO gets eager attention: on a CPU it fuses that one better than the scaled_dot_product_attention it also takes.
+    OpenVINO gets eager attention: on a CPU it runs that one faster than scaled_dot_product_attention.
     """
     check_installed()
     import onnxruntime

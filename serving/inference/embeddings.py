@@ -16,7 +16,7 @@ class Embeddings(tf.Module):
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
         self.positions = variable(layer.position_embeddings, tf.float32, "position_embeddings")
         self.layer_norm = LayerNorm(layer.layer_norm)
-        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype, constant=False)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
         """input_ids, segment_ids: int32 [batch, length]; cells: int32 [tokens], which of their elements to embed."""

@@ -46,12 +46,13 @@ class InferenceEncoder(tf.Module):
         self.config, self.options = encoder.config, options
         dtype = options.dtype
         self.embeddings = Embeddings(encoder.embeddings, dtype)
-        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
+        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32, constant=False)
         if options.compute == "int8":
             self._quantize(encoder, calibration, dtype)
         else:
-            self.attentions = [Attention(half, dtype) for half in encoder.attentions]
-            self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
+            constant = options.weights == "constants"
+            self.attentions = [Attention(half, dtype, constant) for half in encoder.attentions]
+            self.feed_forwards = [FeedForward(half, dtype, constant) for half in encoder.feed_forwards]
 
     def _quantize(self, encoder: AlbertEncoder, calibration, dtype: tf.DType) -> None:
         check_int8(self.config.hidden_act)

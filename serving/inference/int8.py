@@ -18,7 +18,7 @@ from tfrecords.errors import UserError
 ACTIVATIONS = {"gelu": ("GeluApproximate", -0.171), "gelu_erf": ("GeluExact", -0.171), "relu": ("Relu", 0.0)}
 
 
-class QuantizedDense:
+class QuantizedDense(tf.Module):
     """kernel int8 [inputs, units], scales float32 [units].
 
     Args:
@@ -27,11 +27,14 @@ class QuantizedDense:
     """
 
     def __init__(self, layer: Dense, lowest: float | None = None):
+        super().__init__()
         self.range = np.maximum(np.abs(layer.kernel).max(axis=0), 1e-12)
-        self.kernel = np.round(layer.kernel * (127 / self.range)).astype(np.int8)
+        kernel = np.round(layer.kernel * (127 / self.range)).astype(np.int8)
+        # The op takes the weights' being constant as its word: a variable is packed once too.
+        self.kernel = tf.Variable(kernel, trainable=False, name="kernel")
         self.bias = layer.bias
         if lowest is not None:
-            self.bias = layer.bias + lowest * (self.kernel.astype(np.float32) * (self.range / 127)).sum(axis=0)
+            self.bias = layer.bias + lowest * (kernel.astype(np.float32) * (self.range / 127)).sum(axis=0)
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
         """inputs: qint8 or quint8 [tokens, inputs], of which the largest number stands for `largest`.
@@ -40,7 +43,7 @@ class QuantizedDense:
         """
         quantized = dtype == tf.quint8
         bounds = [-largest, largest, tf.constant(-self.range), tf.constant(self.range), *(output_range or ())]
-        operands = [inputs, tf.bitcast(tf.constant(self.kernel), tf.qint8), tf.constant(self.bias)]
+        operands = [inputs, tf.bitcast(self.kernel, tf.qint8), tf.constant(self.bias)]
         fused = ["BiasAdd", function, "Requantize" if quantized else "Dequantize"]
         if residual is not None:
             operands.append(residual)
@@ -62,10 +65,11 @@ class QuantizedDense:
         return tf.nest.flatten(results)[0]
 
 
-class QuantizedAttention:
+class QuantizedAttention(tf.Module):
     """As block.Attention. ranges: float32 [steps, 2], the largest input of the two products at each step."""
 
     def __init__(self, layer, ranges: np.ndarray, dtype: tf.DType):
+        super().__init__()
         self.query_key_value = QuantizedDense(query_key_value(layer, tf.float32))
         self.output = QuantizedDense(dense(layer.output_dense, tf.float32))
         self.layer_norm = LayerNorm(layer.layer_norm)
@@ -77,10 +81,11 @@ class QuantizedAttention:
         return self.layer_norm(self.output(quantize(context, second), second, tf.float32, residual=hidden))
 
 
-class QuantizedFeedForward:
+class QuantizedFeedForward(tf.Module):
     """As block.FeedForward; ranges as there."""
 
     def __init__(self, layer, ranges: np.ndarray):
+        super().__init__()
         self.function, self.lowest = ACTIVATIONS[layer.config.hidden_act]
         self.intermediate = QuantizedDense(dense(layer.intermediate, tf.float32))
         self.output = QuantizedDense(dense(layer.output_dense, tf.float32), self.lowest)

@@ -10,6 +10,7 @@ from tfrecords.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8")
 PADDING = ("computed", "skipped")
+WEIGHTS = ("constants", "variables")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,8 @@ class InferenceOptions:
             has the instructions, float32 elsewhere.
         padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
             real tokens only.
+        weights: where float weights are kept: "constants" of the graph, which oneDNN packs once for its fastest
+            kernel, or "variables", which take less memory (8-bit weights are variables, and packed, always).
 
     Raises:
         UserError: an unknown choice.
@@ -29,9 +32,12 @@ class InferenceOptions:
 
     compute: str = "float32"
     padding: str = "computed"
+    weights: str = "constants"
 
     def __post_init__(self):
-        for name, value, choices in (("compute", self.compute, (*COMPUTE, "auto")), ("padding", self.padding, PADDING)):
+        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "weights": WEIGHTS}
+        for name, choices in known.items():
+            value = getattr(self, name)
             if value not in choices:
                 raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
 

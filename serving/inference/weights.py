@@ -5,22 +5,26 @@ import numpy as np
 import tensorflow as tf
 
 
-class Dense:
+class Dense(tf.Module):
     """kernel [inputs, units] in the dtype of the products, bias [units] (or None) in the same.
 
-    Constants, made anew wherever they are used: only where MatMul's weights are a constant of the very same function
-    does oneDNN pack them once and run its fastest kernel.
+    Args:
+        dtype: of the products.
+        constant: whether the graph holds the weights, as constants: only where MatMul's weights are a constant of the
+            very same function does oneDNN pack them once and run its fastest kernel. Variables take less memory.
     """
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray | None, dtype: tf.DType):
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray | None, dtype: tf.DType, constant: bool = True):
+        super().__init__()
         self.dtype = dtype
-        self.kernel = kernel.astype(dtype.as_numpy_dtype)
-        self.bias = None if bias is None else bias.astype(dtype.as_numpy_dtype)
+        make = _as_array if constant else variable
+        self.kernel = make(kernel, dtype, "kernel")
+        self.bias = None if bias is None else make(bias, dtype, "bias")
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         """[tokens, inputs] of any float type to [tokens, units] in the layer's."""
-        product = tf.matmul(tf.cast(inputs, self.dtype), tf.constant(self.kernel))
-        return product if self.bias is None else tf.nn.bias_add(product, tf.constant(self.bias))
+        product = tf.matmul(tf.cast(inputs, self.dtype), tf.convert_to_tensor(self.kernel))
+        return product if self.bias is None else tf.nn.bias_add(product, tf.convert_to_tensor(self.bias))
 
 
 class LayerNorm:
@@ -37,8 +41,8 @@ class LayerNorm:
         return centred * (tf.math.rsqrt(variance + self.epsilon) * self.gamma) + self.beta
 
 
-def dense(layer: keras.layers.Dense, dtype: tf.DType) -> Dense:
-    return Dense(array(layer.kernel), None if layer.bias is None else array(layer.bias), dtype)
+def dense(layer: keras.layers.Dense, dtype: tf.DType, constant: bool = True) -> Dense:
+    return Dense(array(layer.kernel), None if layer.bias is None else array(layer.bias), dtype, constant)
 
 
 def array(value) -> np.ndarray:
@@ -48,3 +52,7 @@ def array(value) -> np.ndarray:
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
     return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)
+
+
+def _as_array(value: np.ndarray, dtype: tf.DType, name: str) -> np.ndarray:
+    return value.astype(dtype.as_numpy_dtype)
