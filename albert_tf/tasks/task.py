@@ -70,7 +70,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
-        """A new head on the encoder; one for every depth step with `early_exit`, which only some kinds are asked for."""
+        """A new head on the encoder; with `early_exit`, which only some kinds are asked for, one for every step."""
 
     @abc.abstractmethod
     def compile_arguments(self) -> dict[str, Any]:
