@@ -20,12 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from albert_tf.training.model_folder import load_model_folder
-from benchmarks import inference_data, inference_loading
+from benchmarks import inference_accuracy, inference_data, inference_loading
 from benchmarks.inference_peers import check_installed, make_peers
-from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.inference import InferenceOptions, make_encoder
 from tfrecords import files
-from tfrecords.errors import UserError
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
 
@@ -40,7 +38,6 @@ OURS = {
 }
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
-THRESHOLDS = (2.0, 0.99, 0.97, 0.95, 0.9, 0.85, 0.8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +48,8 @@ class InferenceBenchmarkSettings:
     data_dir: str = setting("../shared/data", help="folder with glue, squad and spm; without it no real sentences")
     batch_size: int = setting(32, help="rows of a batch of real sentences")
     rounds: int = setting(7, help="timed rounds after one of warm-up")
-    early_exit_model: str = setting("", help="folder of an SST-2 classifier trained with --early_exit")
+    quick: bool = setting(False, help="two rounds, 1x32 and SST-2 only")
+    early_exit_model: str = setting("", help="folder of an SST-2 classifier trained with --early_exit: accuracy too")
 
 
 def make_random_encoder(name: str) -> AlbertEncoder:
@@ -106,46 +104,16 @@ def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
     return found | {"rows": len(rows), "tokens": int(lengths.sum()), "padded": int(ids.size)}
 
 
-def early_exit(folder: str, data: Path, batch_size: int, rounds: int) -> list[dict]:
-    """Accuracy and rows per second over SST-2's dev set, batches in the order of the file, for every threshold."""
-    model = load_model_folder(folder)[0]
-    if not getattr(model, "exit_heads", None):
-        raise UserError(f"--early_exit_model={folder} has no exit heads; train it with --early_exit")
-    rows, labels = inference_data.sst2_dev(data)
-    batches = [inference_data.pad(rows[i : i + batch_size]) for i in range(0, len(rows), batch_size)]
-    module = make_encoder(model, InferenceOptions("auto", "skipped"))
-
-    def answer(input_ids, lengths, threshold):
-        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule())
-
-    exits = tf.function(answer, input_signature=[IDS, LENGTHS, tf.TensorSpec([None], tf.float32)], autograph=False)
-    plain = tf.function(lambda ids, lengths: module(ids, lengths)["pooled_output"], input_signature=[IDS, LENGTHS])
-    functions = {"no exits": lambda: [plain(ids, lengths).numpy() for ids, _, lengths in batches]}
-    outputs = {}
-    for threshold in THRESHOLDS:
-
-        def run(threshold=threshold):
-            outputs[threshold] = [exits(ids, lengths, tf.fill([len(ids)], threshold)) for ids, _, lengths in batches]
-
-        functions[threshold] = run
-    times, results = time_rounds(functions, rounds), []
-    for threshold, found in outputs.items():
-        predicted = np.concatenate([np.argmax(part["logits"], axis=1) for part in found])
-        results.append({
-            "threshold": threshold,
-            "accuracy": float((predicted == labels).mean()),
-            "steps": float(np.concatenate([part["steps"] for part in found]).mean()),
-            "rows_per_second": 1e3 * len(rows) / times[threshold],
-            "ratio": times["no exits"] / times[threshold],
-        })  # fmt: skip
-    return results
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def machine() -> dict:
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
     flags = [flag for flag in ("avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if flag in info]
-    return {"cpu": name, "cores": os.cpu_count(), "flags": flags, "tensorflow": tf.__version__}
+    return {"cpu": name, "cores": cores(), "flags": flags, "tensorflow": tf.__version__}
 
 
 def print_comparison(name: str, found: dict) -> None:
@@ -177,21 +145,22 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     check_installed()
     output, data = files.make_output_dir(settings.output_dir), Path(settings.data_dir)
     encoder = make_random_encoder(settings.config)
-    workloads = {}
-    for text in settings.shapes.split(","):
+    workloads, rounds = {}, 2 if settings.quick else settings.rounds
+    for text in ["1x32"] if settings.quick else settings.shapes.split(","):
         batch, length = map(int, text.split("x"))
         workloads[text] = inference_data.shape(batch, length, encoder.config.vocab_size)
     if data.is_dir():
-        workloads |= inference_data.sentences(data, settings.batch_size)
+        real = inference_data.sentences(data, settings.batch_size)
+        workloads |= {"SST-2": real["SST-2"]} if settings.quick else real
     results = {"config": settings.config, "machine": machine(), "settings": dataclasses.asdict(settings)}
     print(json.dumps(results["machine"]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         ours = {name: export(encoder, options, folder / name) for name, options in OURS.items()}
-        peers = make_peers(encoder, folder, os.cpu_count())
+        peers = make_peers(encoder, folder, cores())
         results["comparisons"] = {}
         for name, rows in workloads.items():
-            results["comparisons"][name] = compare(rows, ours, peers, encoder, settings.rounds)
+            results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)
             print_comparison(name, results["comparisons"][name])
         inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
         results["loading"] = {name: inference_loading.measure(folder / name) for name in (*OURS, "keras-hub")}
@@ -199,10 +168,13 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     for name, found in results["loading"].items():
         print(f"  {name:12} {found['seconds']:6.2f} s  {found['MiB']:7.1f} MiB")
     if settings.early_exit_model:
-        results["early_exit"] = early_exit(settings.early_exit_model, data, settings.batch_size, settings.rounds)
-        print("\nearly exit, SST-2:")
-        for found in results["early_exit"]:
-            print("  " + "  ".join(f"{key} {value:.4g}" for key, value in found.items()))
+        with tempfile.TemporaryDirectory() as temporary:
+            results["fine_tuned"] = inference_accuracy.measure(
+                settings.early_exit_model, data, Path(temporary), (settings.batch_size, 1), min(rounds, 3)
+            )
+        print("\nSST-2, fine-tuned:")
+        for found in results["fine_tuned"]:
+            print("  " + "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in found.items()))
     files.write_json(output / "inference.json", results)
     plot(results, output / "inference.png")
     return results

@@ -42,9 +42,8 @@ def pad(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return ids, mask.astype(np.int64), lengths
 
 
-def sst2_dev(data: Path) -> tuple[list[list[int]], np.ndarray]:
+def sst2_dev(data: Path, tokenizer) -> tuple[list[list[int]], np.ndarray]:
     """All rows of SST-2's dev set as token ids, and their labels."""
-    tokenizer = load_tokenizer(data / "spm" / "30k-clean.model")
     with open(data / "glue" / "SST-2" / "dev.tsv", encoding="utf-8") as file:
         found = [line.rstrip("\n").split("\t") for line in file][1:]
     rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text, _ in found]

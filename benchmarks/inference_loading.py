@@ -10,7 +10,7 @@ from pathlib import Path
 def measure(folder: Path) -> dict[str, float]:
     """Seconds to load and answer a first 1x128 request, and MiB of resident memory that both added."""
     command = [sys.executable, "-m", "benchmarks.inference_loading", str(folder)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
 def export_keras_hub(config, folder: Path) -> None:

@@ -69,8 +69,11 @@ class InferenceEncoder(tf.Module):
         self.feed_forwards = [QuantizedFeedForward(half, feed_forward * margin) for half in encoder.feed_forwards]
 
     def describe(self) -> dict[str, str]:
-        """The options as they were decided, for a manifest."""
-        return dataclasses.asdict(self.options)
+        """The options as they were decided, and what a server needs for them, for a manifest."""
+        needs = (
+            "TensorFlow for x86 with oneDNN (op _QuantizedMatMul)" if self.options.compute == "int8" else "TensorFlow"
+        )
+        return dataclasses.asdict(self.options) | {"requires": needs}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
         """Encodes a batch.

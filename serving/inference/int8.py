@@ -107,7 +107,9 @@ class QuantizedFeedForward(tf.Module):
 def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
     """qint8, 127 standing for `largest`; what is beyond is clipped."""
     values = tf.cast(values, tf.float32)
-    return tf.quantization.quantize(values, -largest, largest, tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN")[0]
+    return tf.raw_ops.QuantizeV2(
+        input=values, min_range=-largest, max_range=largest, T=tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN"
+    ).output
 
 
 def check_int8(hidden_act: str) -> None:
@@ -116,7 +118,9 @@ def check_int8(hidden_act: str) -> None:
         raise UserError(f"int8 knows the hidden_act {', '.join(ACTIVATIONS)}; this model has '{hidden_act}'")
     probe = QuantizedDense(Dense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32), tf.float32))
     try:
-        tf.function(lambda: probe(quantize(tf.eye(8), 1.0), tf.constant(1.0), tf.float32), autograph=False)()
+        tf.function(
+            lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32), autograph=False
+        )()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = "this TensorFlow has no _QuantizedMatMul kernel; it needs a CPU build with oneDNN"
         raise UserError(f"int8 cannot run here: {reason} (and TF_ENABLE_ONEDNN_OPTS not 0)") from error

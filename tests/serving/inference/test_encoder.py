@@ -31,7 +31,7 @@ def test_float32_equals_the_keras_encoder(changes, padding):
 
 def test_weights_as_variables():
     encoder, batch = make_keras(), make_batch()
-    for weights, count in (("variables", 13), ("constants", 7)):
+    for weights, count in (("variables", 15), ("constants", 7)):
         options = InferenceOptions("float32", "skipped", weights)
         assert max(difference(encoder, options, batch)) < 1e-5
         assert len(make_encoder(encoder, options).variables) == count

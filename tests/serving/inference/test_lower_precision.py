@@ -80,7 +80,8 @@ def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
-        assert encoder.describe() == {"compute": expected, "padding": "computed", "weights": "constants"}
+        known = {"compute": expected, "padding": "computed", "weights": "constants", "requires": "TensorFlow"}
+        assert encoder.describe() == known
 
 
 @pytest.mark.parametrize("name", ["compute", "padding", "weights"])

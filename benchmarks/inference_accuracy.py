@@ -1,0 +1,106 @@
+"""A fine-tuned SST-2 classifier through the SavedModel: what lower precision and early exit cost and gain."""
+
+import gzip
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.training.model_folder import load_model_folder
+from benchmarks.inference_data import pad, sst2_dev
+from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.inference.weights import dense
+from tfrecords.errors import UserError
+
+COMPUTE = ("float32", "bfloat16", "int8")
+# Nobody is sure by 2: the same code without exits.
+THRESHOLDS = (2.0, 0.99, 0.97, 0.95, 0.9, 0.85, 0.8)
+IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
+LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
+THRESHOLD = tf.TensorSpec([None], tf.float32, "threshold")
+
+
+def measure(model_folder: str, data: Path, folder: Path, batch_sizes: tuple[int, ...], rounds: int) -> list[dict]:
+    """Accuracy, rows per second and their change against the plain float32 model, over SST-2's dev set.
+
+    Raises:
+        UserError: a model without exit heads.
+    """
+    model, tokenizer = load_model_folder(model_folder)
+    if not getattr(model, "exit_heads", None):
+        raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
+    rows, labels = sst2_dev(data, tokenizer)
+    results = []
+    for batch_size in batch_sizes:
+        # Single rows take long, and one in eight of them says enough about time.
+        used = slice(None, None, 8 if batch_size == 1 else 1)
+        batches = [pad(rows[used][i : i + batch_size]) for i in range(0, len(rows[used]), batch_size)]
+        for compute in COMPUTE:
+            signatures = _export(model, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}")
+            variants = {"plain": None} | {f"exit at {threshold}": threshold for threshold in THRESHOLDS}
+            outputs, times = _time(signatures, batches, variants, rounds)
+            for name in variants:
+                correct = outputs[name]["logits"].argmax(axis=1) == labels[used]
+                results.append({
+                    "batch": batch_size,
+                    "compute": compute,
+                    "variant": name,
+                    "accuracy": float(correct.mean()),
+                    "points_lost": 100 * (_accuracy(results, batch_size) - float(correct.mean())) if results else 0.0,
+                    "steps": float(outputs[name].get("steps", np.array([len(model.exit_heads)])).mean()),
+                    "rows_per_second": len(labels[used]) / times[name],
+                    "ratio_to_plain": times["plain"] / times[name],
+                })  # fmt: skip
+    return results
+
+
+def _accuracy(results: list[dict], batch_size: int) -> float:
+    """Of the plain float32 model, which is measured first."""
+    plain = [found for found in results if found["batch"] == batch_size]
+    return plain[0]["accuracy"] if plain else results[0]["accuracy"]
+
+
+def _calibration(data: Path, tokenizer, count: int = 128) -> tuple[np.ndarray, np.ndarray]:
+    with gzip.open(data / "glue" / "SST-2" / "train.tsv.gz", "rt", encoding="utf-8") as file:
+        texts = [line.split("\t")[0] for line, _ in zip(file, range(count + 1), strict=False)][1:]
+    ids, _, lengths = pad([[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts])
+    return ids, lengths
+
+
+def _export(model, compute: str, calibration, folder: Path):
+    module = make_encoder(model, InferenceOptions(compute, "skipped"), calibration)
+    module.head = dense(model.head, tf.float32, constant=False)
+
+    def plain(input_ids, lengths):
+        return {"logits": module.head(module(input_ids, lengths)["pooled_output"])}
+
+    def exits(input_ids, lengths, threshold):
+        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule())
+
+    signatures = {
+        "plain": tf.function(plain, autograph=False).get_concrete_function(IDS, LENGTHS),
+        "early_exit": tf.function(exits, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD),
+    }
+    tf.saved_model.save(module, str(folder), signatures)
+    return tf.saved_model.load(str(folder))
+
+
+def _time(loaded, batches, variants: dict, rounds: int) -> tuple[dict, dict]:
+    """Outputs of all rows, and median seconds for all batches, by variant; variants take turns."""
+    plain, exits = loaded.signatures["plain"], loaded.signatures["early_exit"]
+    outputs, times = {}, {name: [] for name in variants}
+    for turn in range(rounds + 1):
+        for name, threshold in variants.items():
+            start, found = time.perf_counter(), []
+            for ids, _, lengths in batches:
+                inputs = {"input_ids": tf.constant(ids), "lengths": tf.constant(lengths)}
+                if threshold is None:
+                    answer = plain(**inputs)
+                else:
+                    answer = exits(**inputs, threshold=tf.fill([len(ids)], threshold))
+                found.append({key: value.numpy() for key, value in answer.items()})
+            if turn:
+                times[name].append(time.perf_counter() - start)
+            outputs[name] = {key: np.concatenate([part[key] for part in found]) for key in found[0]}
+    return outputs, {name: float(np.median(values)) for name, values in times.items()}
