@@ -86,7 +86,7 @@ def _claim(run: Run) -> None:
     """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(run.settings)
     # Where things lie decides nothing, what is in them does.
-    for name in ("output_dir", "data_dir", "tokenizer", "config", "eval_batch_size", "seeds", "dryrun"):
+    for name in ("output_dir", "data_dir", "tokenizer", "config", "exclude_ids", "eval_batch_size", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
     wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}

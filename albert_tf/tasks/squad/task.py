@@ -62,6 +62,8 @@ class SquadTask(Task):
     def read(self, split: str) -> list[SquadExample] | None:
         stem = f"{split}-v{self.version}.json"
         found = [path for name in (stem, f"{stem}.gz") if (path := self.data_dir / name).is_file()]
+        if not found and split == "train":
+            raise UserError(f"'{self.data_dir}' holds neither {stem} nor {stem}.gz")
         if not found:
             return None
         examples = read_squad(found[0], labelled=split not in self.test_splits)

@@ -99,7 +99,9 @@ def test_says_what_is_wrong_before_training(tmp_path):
         SquadTask("squad1", str(tmp_path)).read("train")
     with pytest.raises(UserError, match="--span_head=both is unknown"):
         SquadTask("squad1", str(tmp_path), "both")
-    assert SquadTask("squad2", str(tmp_path)).read("train") is None
+    with pytest.raises(UserError, match=r"holds neither train-v2.0.json nor train-v2.0.json.gz"):
+        SquadTask("squad2", str(tmp_path)).read("train")
+    assert SquadTask("squad2", str(tmp_path)).read("dev") is None
 
 
 def test_logits_of_an_ensemble_are_their_mean():
