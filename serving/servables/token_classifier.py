@@ -46,7 +46,12 @@ class TokenClassifierServable(Servable):
         """Ids [batch, words, pieces], each word tokenized by itself, and what `split_words` gives."""
         found = split_words(text)
         words = found[0]
-        return words.with_values(self.framer.in_graph(words.values)), found
+        pieces = self.framer.in_graph(words.values)
+        # As in fine-tuning, a word of which the tokenizer leaves nothing still has a place for its label.
+        nothing = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.framer.tokenizer.unk_id))
+        filled = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
+        return words.with_values(filled), found
 
     def _by_words(self, text: tf.Tensor, answer) -> dict[str, tf.Tensor]:
         pieces, (words, starts, ends) = self._pieces(text)
