@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.config import AlbertConfig
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
@@ -92,6 +93,9 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
         first = first or tokenizer
         if tokenizer.sha256 != first.sha256:
             raise UserError(f"'{folder}' has another tokenizer than '{folders[0]}'; an ensemble reads the same tokens")
+        positions = AlbertConfig.from_json(folder / "config.json").max_position_embeddings
+        if max_seq_length > positions:
+            raise UserError(f"--max_seq_length={max_seq_length} is more than the {positions} positions of '{folder}'")
         if not max_seq_length:
             lengths.append(trained["max_seq_length"])
     return first, min(lengths)
@@ -115,10 +119,13 @@ def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]
 
 
 def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
-    """Where no labelled split tells the ensemble's own null threshold, the mean of the models' has to do."""
+    """Where no labelled split tells the ensemble's own null threshold, the models' middle one has to do.
+
+    Not their mean: a model that does best by answering nothing has a threshold of about -1e30.
+    """
     thresholds = [load_task(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:
-        task.null_threshold = float(np.mean(thresholds))
+        task.null_threshold = float(np.median(thresholds))
 
 
 def _shown(scores: dict[str, float]) -> str:

@@ -171,6 +171,7 @@ def test_an_ensemble_says_who_does_not_belong(squads, tmp_path, tiny_run):
         ({"models": f"{first},{sst2}"}, "was trained for kind classification, --task=squad2 is of spans"),
         ({"data_dir": str(tmp_path / "empty")}, "holds no evaluation or test file"),
         ({"task": "squat"}, "--task=squat is unknown"),
+        ({"max_seq_length": 5000}, "--max_seq_length=5000 is more than the"),
     ):
         with pytest.raises(UserError, match=message):
             ensemble(dataclasses.replace(good, **changes))
