@@ -5,6 +5,7 @@ import tensorflow as tf
 from serving.servables.rows import EXAMPLES, Rows
 from serving.servables.servable import Servable, ServableOptions
 from serving.servables.signature import CLASSIFY, Signature
+from tfrecords.errors import UserError
 
 
 class ClassifierServable(Servable):
@@ -45,5 +46,15 @@ class ClassifierServable(Servable):
 
 
 def labels_of(options: ServableOptions, count: int) -> list[str]:
-    """Names of the classes; their numbers where the task has no names."""
-    return list(options.task.get("labels") or map(str, range(count)))
+    """Names of the classes; their numbers where the task has no names.
+
+    Raises:
+        UserError: the task has another number of labels.
+    """
+    labels = list(options.task.get("labels") or map(str, range(count)))
+    if len(labels) != count:
+        raise UserError(
+            f"the task names {len(labels)} labels ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''}), "
+            f"the model has {count} classes; mend task.json (or id2label in config.json)"
+        )
+    return labels

@@ -45,7 +45,8 @@ class MultipleChoiceServable(Servable):
 
     def by_mask(self, input_ids, input_mask, segment_ids):
         rows = Rows.of_mask(_flat(input_ids), _flat(input_mask), _flat(segment_ids))
-        return self._choose(rows, tf.reduce_any(input_mask > 0, axis=-1))
+        # The first position alone: behind it may stand what a server padded with.
+        return self._choose(rows, input_mask[..., 0] > 0)
 
     def by_choices(self, context, question, choices):
         """Also `answer` string [batch], the choice itself.
@@ -93,7 +94,7 @@ def _flat(tensor: tf.Tensor) -> tf.Tensor:
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
     """Each choice in the blanks of its question, or behind it; [batch, choices]."""
     parts = tf.strings.split(question, "_")
-    place = tf.range(tf.reduce_max(parts.row_lengths()))
+    place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])
     filled = tf.where(inserted[:, tf.newaxis], choices[:, :, tf.newaxis], "") + parts.to_tensor("")[:, tf.newaxis]
     has_blank = (parts.row_lengths() > 1)[:, tf.newaxis]

@@ -42,7 +42,9 @@ class PretrainerServable(Servable):
 
     def fill_ids(self, input_ids, lengths, masked_lm_positions):
         """The likeliest pieces at given positions: `ids` int32 and `probabilities` float32, [batch, positions, k]."""
-        return self._fill(Rows.of_lengths(input_ids, lengths), masked_lm_positions)
+        rows = Rows.of_lengths(input_ids, lengths)
+        # A position behind its row means nothing, but must not fail the rest of the batch.
+        return self._fill(rows, tf.clip_by_value(masked_lm_positions, 0, tf.shape(rows.mask)[1] - 1))
 
     def fill_text(self, text):
         """For each "[MASK]" of a text its likeliest `pieces` (string) and `probabilities`, [batch, masks, k].

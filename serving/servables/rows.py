@@ -35,27 +35,42 @@ class Rows(NamedTuple):
 
     @classmethod
     def of_lengths(cls, input_ids, lengths, segment_ids=None) -> Self:
-        """lengths: int [batch], the tokens of each row."""
+        """lengths: int [batch], the tokens of each row. Columns behind the longest row are cut off, here and below."""
         return cls._masked(input_ids, tf.sequence_mask(lengths, tf.shape(input_ids)[1]), segment_ids)
 
     @classmethod
     def of_mask(cls, input_ids, input_mask, segment_ids=None) -> Self:
-        """input_mask: int [batch, length]. A run of the row's first id at its end is what a server padded with."""
+        """input_mask: int [batch, length], ones and then zeros: a mask with holes is not supported.
+
+        All from a row's first 0 on is padding, whatever a server has put behind it. In a row without a 0, a run of the
+        row's first id ([CLS]) at its end is.
+        """
         positions = tf.range(tf.shape(input_ids)[1])
         last = tf.reduce_max(tf.where(input_ids != input_ids[:, :1], positions, 0), axis=1, keepdims=True)
-        return cls._masked(input_ids, (input_mask > 0) & (positions <= last), segment_ids)
+        mask = tf.math.cumprod(tf.cast(input_mask > 0, tf.int32), axis=1) > 0
+        return cls._masked(input_ids, mask & (positions <= last), segment_ids)
 
     @classmethod
     def _masked(cls, input_ids, mask, segment_ids) -> Self:
-        mask = tf.cast(mask | (tf.range(tf.shape(input_ids)[1]) == 0), tf.int32)
-        segments = tf.zeros_like(mask) if segment_ids is None else tf.cast(segment_ids, tf.int32) * mask
-        return cls(tf.cast(input_ids, tf.int32) * mask, mask, segments)
+        shape = tf.shape(input_ids)
+        has_columns = tf.debugging.assert_less_equal(
+            tf.minimum(shape[0], 1), shape[1], "input_ids has rows without a single token"
+        )
+        with tf.control_dependencies([has_columns]):
+            positions = tf.range(shape[1])
+        mask |= positions == 0
+        width = tf.maximum(tf.reduce_max(tf.where(mask, positions + 1, 1)), 1)
+        mask = tf.cast(mask[:, :width], tf.int32)
+        segments = tf.zeros_like(mask) if segment_ids is None else tf.cast(segment_ids[:, :width], tf.int32) * mask
+        return cls(tf.cast(input_ids[:, :width], tf.int32) * mask, mask, segments)
 
     @classmethod
     def of_ragged(cls, input_ids: tf.RaggedTensor, segment_ids: tf.RaggedTensor | None = None, pad_id: int = 0) -> Self:
-        mask = tf.sequence_mask(input_ids.row_lengths(), tf.reduce_max(input_ids.row_lengths()), tf.int32)
-        segments = tf.zeros_like(mask) if segment_ids is None else segment_ids.to_tensor()
-        return cls(input_ids.to_tensor(pad_id), mask, segments)
+        # The longest of no rows would be the smallest integer.
+        size = tf.maximum(input_ids.bounding_shape(), [0, 1])
+        mask = tf.sequence_mask(input_ids.row_lengths(), size[1], tf.int32)
+        segments = tf.zeros_like(mask) if segment_ids is None else segment_ids.to_tensor(shape=size)
+        return cls(input_ids.to_tensor(pad_id, shape=size), mask, segments)
 
     @classmethod
     def of_examples(cls, serialized: tf.Tensor) -> Self:

@@ -46,31 +46,20 @@ class SpanServable(Servable):
 
         Returns:
             `answer` string [batch], "" where `no_answer_score` is above the threshold that fine-tuning found (with
-            none: never); `start`, `end` int32 [batch], such that context[start:end] is the answer in characters, both 0
-            for none; `score` float32 [batch]; `no_answer_score` float32 [batch]; and the best few, with no regard to
-            the threshold: `answers`, `starts`, `ends`, `scores` and `probabilities` (among themselves),
-            [batch, top_k], filled up with "" of probability 0.
+            none: never), without white space at its ends; `start`, `end` int32 [batch], such that context[start:end]
+            is the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
+            and the best few, with no regard to the threshold: `answers`, `starts`, `ends`, `scores` and
+            `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         windows = self._windows(question, ids)
         found = self._search(windows.rows, windows.is_context, windows.is_best)
-        best = self._best_of_rows(windows, found, tf.size(context))
-        first, last = starts.values, ends.values
-        # Batches without a single context token gather nothing but must have something to gather from.
-        first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
+        best = _with_texts(context, starts.values, ends.values, self._best_of_rows(windows, found, tf.size(context)))
         present = best["scores"] > IMPOSSIBLE / 2
-        starts = tf.where(present, tf.gather(first, best["first"]), 0)
-        ends = tf.where(present, tf.gather(last, best["last"]), 0)
-        answers = _substrings(context, starts, ends)
-        no_answer = self._no_answer(_least_by_row(found["null_score"], windows.row, tf.size(context)), best["scores"])
-        several = {
-            "answers": answers,
-            "ends": ends,
-            "probabilities": tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32),
-            "scores": best["scores"],
-            "starts": starts,
-        }
-        return several | self._chosen(several, no_answer, present[:, 0])
+        null_score = _least_by_row(found["null_score"], windows.row, tf.size(context))
+        probabilities = tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32)
+        chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
+        return best | chosen | {"probabilities": probabilities}
 
     def _windows(self, question: tf.Tensor, context: tf.RaggedTensor) -> Windows:
         questions = self.framer.in_graph(question)
@@ -151,6 +140,40 @@ def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTen
 
 def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     return tf.math.unsorted_segment_min(values, row, count)
+
+
+def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
+    """The answers' texts and places, best first; those that are white space alone are none.
+
+    Args:
+        first, last: int32 [tokens], where each token of all contexts starts and ends.
+        best: as `_best_of_rows` gives it.
+    """
+    # Batches without a single context token gather nothing but must have something to gather from.
+    first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
+    answers, starts, ends = _without_spaces(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
+    present = (best["scores"] > IMPOSSIBLE / 2) & (answers != "")
+    scores, order = tf.math.top_k(tf.where(present, best["scores"], IMPOSSIBLE), tf.shape(answers)[1])
+    found = {
+        "answers": tf.where(present, answers, ""),
+        "ends": tf.where(present, ends, 0),
+        "starts": tf.where(present, starts, 0),
+    }
+    return {name: tf.gather(values, order, batch_dims=1) for name, values in found.items()} | {"scores": scores}
+
+
+# What str.strip() takes off.
+_SPACE = r"[\pZ\t-\r\x1c-\x1f\x{85}]+"
+
+
+def _without_spaces(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Characters [batch, n] of texts [batch] less white space at either end, and where they start and end then."""
+    answers = _substrings(texts, starts, ends)
+    from_left = tf.strings.regex_replace(answers, rf"\A{_SPACE}", "", replace_global=False)
+    trimmed = tf.strings.regex_replace(from_left, rf"{_SPACE}\z", "", replace_global=False)
+    whole, right, inner = (tf.strings.length(one, unit="UTF8_CHAR") for one in (answers, from_left, trimmed))
+    starts += whole - right
+    return trimmed, starts, starts + inner
 
 
 def _substrings(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:

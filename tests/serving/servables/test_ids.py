@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from serving.check import _expected, _rows_of_different_lengths
 from serving.samples import sample_inputs
 from serving.servables.rows import Rows
+from tfrecords.errors import UserError
 
 DISTINCT = ["classifier", "spans", "multiple choice", "token classifier", "embedder"]
 HEADS = [*DISTINCT, "regressor", "joint spans", "cls embedder", "encoder", "pretrainer"]
@@ -25,27 +26,47 @@ def test_equals_the_keras_model_on_rows_of_different_lengths(serve, head):
         np.testing.assert_allclose(np.maximum(answers[name], -1e9), np.maximum(values, -1e9), atol=2e-5)
 
 
-@pytest.mark.parametrize("head", DISTINCT)
-@pytest.mark.parametrize("signature", ["serving_default", "masked", "int64"])
+PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "masked")] + [
+    ("classifier", "int64"),
+    ("multiple choice", "int64"),
+    ("embedder", "tokens"),
+    ("pretrainer", "fill_mask"),
+    ("pretrainer", "sentence_order"),
+    ("exiting classifier", "early_exit"),
+]
+
+
+@pytest.mark.parametrize(("head", "signature"), PADDED)
 def test_what_a_server_pads_with_changes_nothing(serve, head, signature):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head)
-    short = sample_inputs(served.servable, served.signatures[signature], 9, seed=1)
+    short = _padded_by_the_client(sample_inputs(served.servable, served.signatures[signature], 9, 2, seed=1))
     long = sample_inputs(served.servable, served.signatures[signature], 14, seed=2)
     joined = {name: np.concatenate([_pad_as_a_server(short[name], long[name].shape), long[name]]) for name in short}
     together = served(signature, **joined)
-    for number, alone in enumerate([served(signature, **short), served(signature, **long)]):
+    for rows, request in ((slice(0, 2), short), (slice(2, 3), long)):
+        alone = served(signature, **request)
         for name, values in alone.items():
-            found = together[name][number : number + 1]
-            inside = tuple(slice(size) for size in values.shape)
+            found = together[name][rows][tuple(slice(size) for size in values.shape)]
             if values.dtype == object:
-                assert found[inside].tolist() == values.tolist(), name
-            elif name not in ("starts", "ends", "scores"):
-                np.testing.assert_allclose(found[inside], values, atol=2e-5, err_msg=name)
-            else:
-                # Of equally impossible spans the order is anybody's.
-                possible = alone["scores"][0] > -1e9
-                np.testing.assert_allclose(found[inside][0][possible], values[0][possible], atol=2e-5, err_msg=name)
+                assert found.tolist() == values.tolist(), name
+                continue
+            # Of equally impossible spans the order is anybody's.
+            one_of_many = name in ("starts", "ends", "scores")
+            possible = alone["scores"] > -1e9 if one_of_many else np.full(values.shape, True)
+            np.testing.assert_allclose(found[possible], values[possible], atol=2e-5, err_msg=name)
+
+
+def _padded_by_the_client(inputs: dict) -> dict:
+    """The second row shorter, with another first id than the first row's; of choices the last one empty."""
+    ids = inputs["input_ids"]
+    lengths = np.full(ids.shape[:-1], ids.shape[-1])
+    lengths[1], ids[1, ..., 0] = 5, 7
+    if lengths.ndim == 2:
+        lengths[:, -1] = 0
+    mask = np.arange(ids.shape[-1]) < lengths[..., None]
+    own = {"lengths": lengths, "input_mask": mask.astype(ids.dtype)}
+    return inputs | {"input_ids": ids * mask} | {name: value for name, value in own.items() if name in inputs}
 
 
 def _pad_as_a_server(values: np.ndarray, shape: tuple) -> np.ndarray:
@@ -59,15 +80,47 @@ def test_a_mask_is_read_rightly_behind_the_clients_padding_and_the_servers(row, 
     ids = [2, *row]
     mask = [1] * len(ids) + [0] * own + [1] * added
     padded = ids + [0] * own + [2] * added
-    rows = Rows.of_mask(tf.constant([padded]), tf.constant([mask]), tf.constant([[1] * len(mask)]))
-    assert rows.mask.numpy().tolist() == [[1] * len(ids) + [0] * (own + added)]
-    assert rows.lengths.numpy().tolist() == [len(ids)]
+    # A longer row below it, so that no column is cut off.
+    full = [2] + [5] * (len(padded) - 1)
+    rows = Rows.of_mask(*map(tf.constant, ([padded, full], [mask, [1] * len(mask)], [[1] * len(mask)] * 2)))
+    assert rows.mask.numpy()[0].tolist() == [1] * len(ids) + [0] * (own + added)
+    assert rows.lengths.numpy().tolist() == [len(ids), len(full)]
     assert rows.input_ids.numpy()[0, len(ids) :].sum() == 0 == rows.segment_ids.numpy()[0, len(ids) :].sum()
 
 
 def test_lengths_that_lie_are_brought_into_the_row():
     rows = Rows.of_lengths(tf.constant([[2, 5, 3]] * 2), tf.constant([0, 9]))
     assert rows.lengths.numpy().tolist() == [1, 3]
+
+
+def test_columns_that_no_row_needs_do_not_count(serve):
+    """Neither against the longest row, nor in the answer."""
+    _, served = serve("classifier", max_seq_length=8)
+    wide = np.array([[2, 8, 9, 3, *[2] * 6]] * 2)
+    logits = served("serving_default", input_ids=wide, lengths=[4, 3])["logits"]
+    exact = served("serving_default", input_ids=wide[:, :4], lengths=[4, 3])["logits"]
+    np.testing.assert_allclose(logits, exact, atol=1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 8 tokens"):
+        served("serving_default", input_ids=wide, lengths=[4, 9])
+
+
+def test_rows_without_columns_are_named(serve):
+    _, served = serve("classifier")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rows without a single token"):
+        served("serving_default", input_ids=np.zeros((2, 0)), lengths=[0, 0])
+
+
+@pytest.mark.parametrize("head", ["classifier", "token classifier"])
+def test_labels_of_another_count_than_the_classes_are_refused(serve, head):
+    with pytest.raises(UserError, match=r"names 2 labels \(a, b\), the model has [34] classes"):
+        serve(head, task={"labels": ["a", "b"]})
+
+
+def test_masked_positions_behind_the_row_fail_nobody(serve):
+    _, served = serve("pretrainer")
+    ids = {"input_ids": [[2, 8, 9, 3], [2, 8, 3, 0]], "lengths": [4, 3]}
+    far, near = (served("fill_mask", **ids, masked_lm_positions=[[1], [last]]) for last in (30, 2))
+    np.testing.assert_allclose(far["probabilities"][0], near["probabilities"][0], atol=1e-6)
 
 
 @pytest.mark.parametrize("head", DISTINCT)
@@ -103,8 +156,9 @@ def test_tagging_labels_every_token_and_no_padding(serve):
     _, served = serve("token classifier", task={"labels": ["O", "PER", "LOC", "ORG"]})
     answers = served("serving_default", input_ids=[[2, 8, 9, 3, 2]], lengths=[4])
     best = answers["logits"][0, :4].argmax(axis=-1)
-    assert answers["labels"].tolist() == [[[b"O", b"PER", b"LOC", b"ORG"][index] for index in best] + [b""]]
-    assert answers["probabilities"][0, 4].tolist() == [0] * 4
+    assert answers["labels"].tolist() == [[[b"O", b"PER", b"LOC", b"ORG"][index] for index in best]]
+    answers = served("serving_default", input_ids=[[2, 8, 9, 3, 2], [2, 8, 9, 7, 3]], lengths=[4, 5])
+    assert answers["labels"][0, 4] == b"" and answers["probabilities"][0, 4].tolist() == [0] * 4
 
 
 def test_a_choice_without_tokens_is_never_chosen(serve):

@@ -6,11 +6,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from albert_tf.tasks.rows import frame
 from albert_tf.tasks.squad.answers import find_answers
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
+from serving.servables.spans import _with_texts, _without_spaces
 
 FIRST = ["The Café is 2,000 mats (two)", "", "paris", "the cat sat in the river of france and the film is dull " * 4]
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
@@ -160,6 +163,40 @@ def test_answers_are_those_of_the_squad_task(serve, tokenizer, head):
         start, end = answers["start"][number], answers["end"][number]
         assert CONTEXTS[number][start:end].strip() == answers["answer"][number].decode()
         assert answers["score"][number] == answers["scores"][number, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.text(
+        st.sampled_from("ab\u00e9\U0001d4b3 \t\n\x0b\x1c\x1f\x85\xa0\u1680\u2009\u2028\u3000\u200b\ufeff"), max_size=8
+    )
+)
+def test_white_space_at_an_answers_ends_goes_as_strip_takes_it(text):
+    answer, start, end = (
+        value.numpy()[0, 0] for value in _without_spaces(*map(tf.constant, ([f"x{text}y"], [[1]], [[1 + len(text)]])))
+    )
+    assert answer.decode() == text.strip() == f"x{text}y"[start:end]
+
+
+def test_an_answer_of_white_space_alone_is_none():
+    best = {"first": tf.constant([[1, 0]]), "last": tf.constant([[1, 0]]), "scores": tf.constant([[-1.0, -2.0]])}
+    found = _with_texts(tf.constant(["ab  "]), tf.constant([0, 2]), tf.constant([3, 4]), best)
+    assert found["answers"].numpy().tolist() == [[b"ab", b""]]
+    assert found["starts"].numpy().tolist() == [[0, 0]] and found["ends"].numpy().tolist() == [[2, 0]]
+    assert found["scores"].numpy()[0].tolist() == [-2.0, np.float32(-1e30)]
+
+
+@pytest.mark.parametrize("head", ["classifier", "pretrainer", "token classifier", "multiple choice", "spans"])
+def test_no_rows_give_answers_of_no_rows(serve, head):
+    options = {"max_seq_length": 24, "doc_stride": 5} if head == "spans" else {}
+    _, served = serve(head, text=True, **options)
+    for name, signature in served.signatures.items():
+        if name not in ("serving_default", "fill_mask", "sentence_order"):
+            continue
+        inputs = {
+            key: np.zeros([0] + [size or 0 for size in spec.shape[1:]], "U1") for key, spec in signature.inputs.items()
+        }
+        assert {len(values) for values in served(name, **inputs).values()} == {0}
 
 
 def test_no_answer_above_the_threshold(serve):
