@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_two_killed_workers_go_on_as_if_nothing_had_been(settings, one_device, t
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "two"))
     workers = start_workers(settings)
     while not (tmp_path / "two" / "last.keras").is_file() and workers[0].poll() is None:
-        pass
+        time.sleep(0.02)
     for worker in workers:
         worker.kill()
         worker.communicate()
@@ -114,6 +115,7 @@ def test_two_mirrored_devices_equal_one(settings, one_device, tmp_path):
     assert_same_run(tmp_path / "two", one_device)
 
 
+@pytest.mark.slow
 def test_jax_on_two_devices_goes_on_where_tensorflow_stopped_as_tensorflow_would(settings, one_device, tmp_path):
     """The two draw other first weights from one seed, so TensorFlow makes the first step."""
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
