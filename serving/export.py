@@ -36,7 +36,9 @@ class ExportSettings:
         0, help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has"
     )
     tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
-    lower_case: bool = setting(True, help="whether a vocabulary that does not say so itself is of lower-cased text")
+    lower_case: bool | None = setting(
+        None, help="whether the vocabulary is of lower-cased text; unsaid: as tokenizer_config.json says, or else yes"
+    )
     compute: str = setting("float32", help="float32, bfloat16, int8, or auto: bfloat16 where this CPU has it")
     padding: str = setting("computed", help="computed, or skipped: matrix products on real tokens only")
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")

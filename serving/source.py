@@ -25,12 +25,13 @@ class Source:
     task: dict[str, Any]
 
 
-def load_source(path: str, tokenizer: str = "", lower_case: bool = True) -> Source:
+def load_source(path: str, tokenizer: str = "", lower_case: bool | None = None) -> Source:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
 
     Args:
         tokenizer: a vocabulary to use in place of the one beside the model.
-        lower_case: as that vocabulary, or a published one, was made.
+        lower_case: as that vocabulary, or a published one, was made; None: what the tokenizer_config.json beside it
+            says, or else yes.
 
     Raises:
         UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
@@ -40,7 +41,7 @@ def load_source(path: str, tokenizer: str = "", lower_case: bool = True) -> Sour
     model = load(path, form)
     found = None
     if tokenizer:
-        found = load_tokenizer(tokenizer, lower_case)
+        found = load_tokenizer(tokenizer, _lower_case(Path(tokenizer).parent, lower_case))
     elif form != "keras":
         found = _published_tokenizer(folder, lower_case)
     elif (folder / TOKENIZER_FILE).is_file():
@@ -49,9 +50,16 @@ def load_source(path: str, tokenizer: str = "", lower_case: bool = True) -> Sour
     return Source(model, found, load_task(folder) or _huggingface_task(folder))
 
 
-def _published_tokenizer(folder: Path, lower_case: bool) -> Tokenizer | None:
+def _published_tokenizer(folder: Path, lower_case: bool | None) -> Tokenizer | None:
     path = next((folder / name for name in _VOCABULARIES if (folder / name).is_file()), None)
-    return None if path is None else load_tokenizer(path, lower_case)
+    return None if path is None else load_tokenizer(path, _lower_case(folder, lower_case))
+
+
+def _lower_case(folder: Path, said: bool | None) -> bool:
+    if said is not None:
+        return said
+    path = folder / "tokenizer_config.json"
+    return bool(files.read_json(path).get("do_lower_case", True)) if path.is_file() else True
 
 
 def _check_sizes(model: keras.Model, tokenizer: Tokenizer | None, where: str) -> None:

@@ -25,8 +25,11 @@ def setting(default: Any = dataclasses.MISSING, *, help: str) -> Any:
 
 
 def define_flags(settings_class: type) -> None:
-    """Defines an absl flag for each field of a dataclass whose fields are str, int, float or bool, and --settings."""
-    types = typing.get_type_hints(settings_class)
+    """Defines an absl flag for each field of a dataclass whose fields are str, int, float or bool, and --settings.
+
+    A field of type `bool | None` with the default None is a flag that may stay unsaid.
+    """
+    types = _types(settings_class)
     flags.DEFINE_string(_FILE, None, 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win')
     for field in dataclasses.fields(settings_class):
         default = None if field.default is dataclasses.MISSING else field.default
@@ -44,7 +47,8 @@ def read_flags(settings_class: type[Settings]) -> Settings:
     from_file = read_settings_file(path, settings_class) if path else {}
     given = {field.name: flags.FLAGS[field.name] for field in dataclasses.fields(settings_class)}
     values = {name: flag.value if flag.present else from_file.get(name, flag.value) for name, flag in given.items()}
-    missing = [f"--{name}=..." for name, value in values.items() if value is None]
+    optional = {field.name for field in dataclasses.fields(settings_class) if field.default is None}
+    missing = [f"--{name}=..." for name, value in values.items() if value is None and name not in optional]
     if missing:
         raise UserError(f"{', '.join(missing)} must be given; --help says what for")
     return settings_class(**values)
@@ -56,7 +60,7 @@ def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
     Raises:
         UserError: for a file that is no JSON object, an unknown key, or a value of another type.
     """
-    values, types = files.read_json(path), typing.get_type_hints(settings_class)
+    values, types = files.read_json(path), _types(settings_class)
     if not isinstance(values, dict):
         raise UserError(f"'{path}' must hold a JSON object of settings, not a {type(values).__name__}")
     for key, value in values.items():
@@ -68,3 +72,12 @@ def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
         elif type(value) is not types[key]:
             raise UserError(f"'{path}': {key} is {value!r}; it must be of type {types[key].__name__}")
     return values
+
+
+def _types(settings_class: type) -> dict[str, type]:
+    """Of each field; of one that may be None what it is otherwise."""
+    hints = typing.get_type_hints(settings_class)
+    return {
+        name: next((one for one in typing.get_args(hint) if one is not type(None)), hint)
+        for name, hint in hints.items()
+    }

@@ -106,6 +106,16 @@ def test_published_checkpoints_export_as_they_are(make_model, tokenizer, tmp_pat
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_published_vocabulary_is_cased_as_its_configuration_says(make_model, tokenizer, tmp_path):
+    save_huggingface(make_model("encoder"), tmp_path)
+    (tmp_path / "vocab.txt").write_bytes(tokenizer.vocabulary)
+    assert load_source(str(tmp_path)).tokenizer.lower_case
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not load_source(str(tmp_path)).tokenizer.lower_case
+    assert not load_source(str(tmp_path), str(tmp_path / "vocab.txt")).tokenizer.lower_case
+    assert load_source(str(tmp_path), lower_case=True).tokenizer.lower_case
+
+
 def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, tmp_path, export_model):
     make_model("encoder").save(tmp_path / "bare.keras")
     settings = ExportSettings(str(tmp_path / "bare.keras"), str(tmp_path / "out"), warm_up_lengths="")

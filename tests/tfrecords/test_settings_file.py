@@ -16,6 +16,7 @@ class Example:
     learning_rate: float = settings.setting(0.5, help="a float")
     batch_size: int = settings.setting(8, help="an int")
     fast: bool = settings.setting(False, help="a bool")
+    safe: bool | None = settings.setting(None, help="may stay unsaid")
 
 
 @pytest.fixture
@@ -44,8 +45,17 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(read):
 
 
 @pytest.mark.parametrize(
+    ("content", "arguments", "safe"),
+    [({}, [], None), ({}, ["--nosafe"], False), ({"safe": True}, [], True), ({"safe": True}, ["--nosafe"], False)],
+)
+def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, arguments, safe):
+    assert read({"input": "a"} | content, *arguments).safe is safe
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
+        ({"input": "a", "safe": 1}, "safe is 1; it must be of type bool"),
         ({"input": "a", "learning_rat": 1.0}, "unknown setting 'learning_rat'; did you mean 'learning_rate'"),
         ({"input": "a", "zzz": 1.0}, "unknown setting 'zzz'; did you mean '"),
         ({"input": "a", "batch_size": "8"}, "batch_size is '8'; it must be of type int"),
