@@ -69,6 +69,7 @@ GLUE = {
         "label_names": _named("not_duplicate", "duplicate"),
         "metrics": ("accuracy", "f1"),
         "submissions": {"test": Submission("QQP")},
+        "index_column": "id",
         # Some rows of the published file are cut off in the middle of a question.
         "skip_broken": True,
         "defaults": _defaults(5e-5, 128, 14000, 1000, albert_dropout=0.1),
@@ -123,4 +124,6 @@ GLUE = {
 def glue_task(name: str, data_dir: str) -> TextTask:
     values = GLUE[name]
     standard = {"kind": "classification", "columns": values["inputs"], "label_column": "label", "suffixes": (".tsv",)}
+    # Quora's published questions hold some that are empty.
+    standard |= {"index_column": "index", "takes_empty": True}
     return TextTask(name=name, data_dir=Path(data_dir), **standard | values)

@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.multiple_choice import AlbertMultipleChoice
 from albert_tf.tasks.rows import Rows, encode, pad
-from albert_tf.tasks.tables import Row, Table, read_json_lines, write_table
+from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords import files
 from tfrecords.tokenizer import Tokenizer
@@ -38,7 +38,8 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Reads the official release, {train,dev,test}/{middle,high}/*.txt, or one all.txt in place of the many files.
+    """Reads the official release, {train,dev,test}/{middle,high}/*.txt, or one all.txt in place of the many files; any
+    of them perhaps gzipped, with .gz at its end.
 
     A row is [CLS] article [SEP] question and option [SEP] for each option; of the second part the last 128 tokens are
     kept, the article is cut at its end (google-research/albert:race_utils.py:69-147).
@@ -56,8 +57,7 @@ class RaceTask(Task):
         examples = []
         for level in LEVELS:
             folder = self.data_dir / split / level
-            paths = [folder / "all.txt"] if (folder / "all.txt").is_file() else sorted(folder.glob("*.txt"))
-            for path in paths:
+            for path in _files(folder):
                 table = read_json_lines(path)
                 table.require(("article", "questions", "options", "answers"))
                 examples += [example for row in table.rows for example in _examples(table, row, level)]
@@ -118,6 +118,12 @@ class RaceTask(Task):
             files.write_json(folder / f"{split}_scores.json", self.score(examples, rows, outputs))
             written.append(folder / f"{split}_scores.json")
         return written
+
+
+def _files(folder: Path) -> list[Path]:
+    names = {path.name.removesuffix(".gz") for end in (".txt", ".txt.gz") for path in folder.glob(f"*{end}")}
+    wanted = ["all.txt"] if "all.txt" in names else sorted(names)
+    return [path for name in wanted if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
 
 
 def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from tfrecords.errors import UserError
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 # A cell may be a whole document; the csv module's own limit is 128 kB.
 csv.field_size_limit(2**30)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Row(NamedTuple):
@@ -103,7 +105,15 @@ def _csv_cells(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str
                 yield start, cells
             start = reader.line_num + 1
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise _carriage_return(path, start) from error
         raise UserError(f"'{path}' line {start}: not CSV ({error}); quote a cell that holds a quote") from error
+
+
+def _carriage_return(path: Path, line: int) -> UserError:
+    return UserError(
+        f"'{path}' line {line}: a carriage return (CR) stands alone; make line ends LF, or take it out of the cell"
+    )
 
 
 def _columns(
@@ -111,6 +121,8 @@ def _columns(
 ) -> Table:
     if header is None:
         _, header = next(cells, (0, ()))
+        if any("\r" in name for name in header):
+            raise _carriage_return(path, 1)
     if len(set(header)) < len(header):
         raise UserError(f"'{path}' line 1: a column is there twice in {', '.join(header)}; rename one")
     rows, broken = [], []
@@ -122,7 +134,7 @@ def _columns(
         else:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
-                "mend or remove the row"
+                "mend the row"
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
@@ -147,8 +159,19 @@ def read_json_lines(path: Path) -> Table:
             raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
         if rows and (missing := rows[0].values.keys() - values.keys()):
             raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
-        rows.append(Row(number, values))
+        rows.append(Row(number, whole_characters(values)))
     return _checked(Table(path, tuple(rows[0].values) if rows else (), rows))
+
+
+def whole_characters(value: Any) -> Any:
+    """A JSON value whose texts have U+FFFD for each half of a character: JSON can hold one, no tokenizer can."""
+    if isinstance(value, str):
+        return _LONE_SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [whole_characters(one) for one in value]
+    if isinstance(value, dict):
+        return {name: whole_characters(one) for name, one in value.items()}
+    return value
 
 
 def _checked(table: Table) -> Table:

@@ -20,10 +20,16 @@ from tfrecords.tokenizer import Tokenizer
 
 
 class TextExample(NamedTuple):
-    """label: the number of the class, or the number to be learned; None where there is none."""
+    """An example of one or two texts.
+
+    Attributes:
+        label: the number of the class, or the number to be learned; None where there is none.
+        index: what its test file calls it; None where it does not.
+    """
 
     texts: tuple[str, ...]
     label: int | float | None
+    index: str | None = None
 
 
 class SplitFile(NamedTuple):
@@ -55,7 +61,10 @@ class TextTask(Task):
         metrics: names in METRICS; the first is the main one.
         range: of the numbers of a regression; predictions in submissions are kept inside.
         no_label: what stands in place of a label where annotators did not agree; such rows are passed over.
-        skip_broken: whether published files of this task are known to hold broken rows.
+        skip_broken: whether published files of this task are known to hold broken rows; those of a test file are not
+            passed over, since each of its rows must be answered.
+        takes_empty: whether a text may be empty, as some are in published files; it becomes an empty segment.
+        index_column: of test files, what submissions call a row.
     """
 
     name: str
@@ -76,6 +85,8 @@ class TextTask(Task):
     range: tuple[float, float] | None = None
     no_label: str | None = None
     skip_broken: bool = False
+    takes_empty: bool = False
+    index_column: str | None = None
     suffixes: tuple[str, ...] = SUFFIXES
     flags: str = ""
 
@@ -92,16 +103,19 @@ class TextTask(Task):
         path = find_table(self.data_dir, file.stem, self.suffixes)
         if path is None:
             return None
-        table = read_table(path, file.header, self.skip_broken)
-        columns = file.columns or self.columns
         labelled = split not in self.test_splits
+        table = read_table(path, file.header, self.skip_broken and labelled)
+        columns = file.columns or self.columns
         table.require((*columns, self.label_column) if labelled else columns, self.flags)
         examples = []
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
-            texts = tuple(_text(table, row, column) for column in columns)
-            examples.append(TextExample(texts, self._label(table, row) if labelled else None))
+            texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
+            if labelled:
+                examples.append(TextExample(texts, self._label(table, row)))
+            else:
+                examples.append(TextExample(texts, None, row.values.get(self.index_column)))
         if not examples:
             raise UserError(f"'{path}' holds no row with a label")
         return examples
@@ -115,7 +129,7 @@ class TextTask(Task):
                 raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}")
             return names.index(value)
         try:
-            number = float(value)
+            number = np.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = np.nan
         low, high = self.range or (-np.inf, np.inf)
@@ -163,26 +177,27 @@ class TextTask(Task):
         header = ["index", "prediction"] + (["label"] if split not in self.test_splits else [])
         header += [f"logit:{name}" for name in self.labels or ()]
         lines = []
-        for index, (example, prediction) in enumerate(zip(examples, predictions)):
+        indices = _indices(examples)
+        for index, example, prediction, output in zip(indices, examples, predictions, outputs):
             line = [index, self._shown(prediction)]
             line += [] if split in self.test_splits else [self._shown(example.label)]
-            lines.append(line + ([repr(float(logit)) for logit in outputs[index]] if self.labels else []))
+            lines.append(line + ([repr(float(logit)) for logit in output] if self.labels else []))
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
-            written.append(self._submit(folder, self.submissions[split], predictions))
+            written.append(self._submit(folder, self.submissions[split], indices, predictions))
         return written
 
     def _shown(self, value: int | float) -> str:
         return f"{value:.6g}" if self.labels is None else self.labels[int(value)]
 
-    def _submit(self, folder: Path, submission: Submission, predictions: np.ndarray) -> Path:
+    def _submit(self, folder: Path, submission: Submission, indices: Sequence[str], predictions: np.ndarray) -> Path:
         if self.label_names is None:
             answers = [f"{value:.3f}" for value in np.clip(predictions, *self.range)]
         else:
             names = list(self.label_names if submission.raw else self.label_names.values())
             answers = [names[value] for value in predictions]
         path = files.make_output_dir(folder / "glue") / f"{submission.name}.tsv"
-        return write_table(path, ["index", "prediction"], list(enumerate(answers)))
+        return write_table(path, ["index", "prediction"], list(zip(indices, answers)))
 
 
 def label_text(value: Any) -> str:
@@ -190,10 +205,15 @@ def label_text(value: Any) -> str:
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _text(table: Table, row: Row, column: str) -> str:
+def _indices(examples: Sequence[TextExample]) -> list[str]:
+    """What files call their rows; where they do not, the row's number from 0, as GLUE counts."""
+    return [str(number) if example.index is None else example.index for number, example in enumerate(examples)]
+
+
+def _text(table: Table, row: Row, column: str, takes_empty: bool) -> str:
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
-    if not value.strip():
+    if not (value.strip() or takes_empty):
         raise table.wrong(row, f"{column} is empty; fill it or remove the row")
     return value

@@ -3,15 +3,13 @@
 import gzip
 import json
 import os
-import re
 import zlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from albert_tf.tasks.tables import whole_characters
 from tfrecords.errors import UserError
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Answer(NamedTuple):
@@ -112,5 +110,4 @@ def _text(path: Path, value: Any, key: str, place: str) -> str:
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, str):
         raise UserError(f"'{path}': {place} has no text '{key}'; is it a SQuAD file?")
-    # JSON can hold half a character; no tokenizer can.
-    return _LONE_SURROGATE.sub("\ufffd", found)
+    return whole_characters(found)

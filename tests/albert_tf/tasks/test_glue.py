@@ -6,6 +6,7 @@ import pytest
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.text_task import TextExample
 from tfrecords.errors import UserError
+from tfrecords.tokenizer import load_tokenizer
 
 NLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 NLI = f"{NLI} sentence1 sentence2"
@@ -124,6 +125,33 @@ def test_submissions_are_as_glue_takes_them(task, tmp_path):
     assert submissions[0].read_text().splitlines()[:2] == ["index\tprediction", f"0\t{answer}"]
 
 
+def test_an_empty_text_is_an_empty_segment(tmp_path, tiny_data):
+    """Quora's questions hold some."""
+    header = FILES["qqp"]["train"][0].replace(" ", "\t")
+    (tmp_path / "train.tsv").write_text(f"{header}\n1\t2\t3\tWho?\t\t0\n2\t3\t4\t\t\t0\n")
+    task, tokenizer = glue_task("qqp", str(tmp_path)), load_tokenizer(tiny_data)
+    rows = task.rows(task.read("train"), tokenizer, 32, training=True)
+    cls, sep, first = tokenizer.cls_id, tokenizer.sep_id, tokenizer.encode("Who?")
+    assert [row.tolist() for row in rows.tokens["input_ids"]] == [[cls, *first, sep, sep], [cls, sep, sep]]
+    assert rows.tokens["segment_ids"][0].tolist() == [0] * (len(first) + 2) + [1]
+
+
+def test_a_broken_row_of_a_test_file_is_not_passed_over(tmp_path):
+    (tmp_path / "test.tsv").write_text("id\tquestion1\tquestion2\n0\tHow?\tWhy?\n1\tcut off\n2\tWho?\tWho?\n")
+    with pytest.raises(UserError, match=r"test.tsv' line 3: 2 columns, expected 3 \(id, .*mend the row"):
+        glue_task("qqp", str(tmp_path)).read("test")
+
+
+@pytest.mark.parametrize(("name", "header"), [("qqp", "id question1 question2"), ("rte", "index sentence1 sentence2")])
+def test_submissions_name_rows_as_the_test_file_does(tmp_path, name, header):
+    (tmp_path / "test.tsv").write_text(header.replace(" ", "\t") + "\n7\ta\tb\n3\tc\td\n")
+    task = glue_task(name, str(tmp_path))
+    (tmp_path / "out").mkdir()
+    written = task.write_predictions(tmp_path / "out", "test", task.read("test"), None, np.eye(2))
+    for path in written:
+        assert [line.split("\t")[0] for line in path.read_text().splitlines()] == ["index", "7", "3"]
+
+
 def test_absent_files_are_none(tmp_path):
     assert glue_task("rte", str(tmp_path)).read("test") is None
 
@@ -154,7 +182,6 @@ def test_scores_carry_the_fields_names(tmp_path):
     [
         ("sst2", "good\t2", "line 2: label '2' is none of 0, 1"),
         ("sst2", "good\t", "line 2: label '' is none of 0, 1"),
-        ("sst2", " \t1", "line 2: sentence is empty"),
         ("sst2", "good", "line 2: 1 columns, expected 2"),
         ("stsb", "\t".join([*"0123456", "A", "B", "5.5"]), "line 2: score '5.5' is not a number from 0 to 5"),
         ("stsb", "\t".join([*"0123456", "A", "B", "nan"]), "line 2: score 'nan' is not a number from 0 to 5"),

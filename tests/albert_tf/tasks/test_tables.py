@@ -52,6 +52,15 @@ def test_json_lines(tmp_path):
     assert table.columns == ("a", "b") and table.rows[1].values["a"] == "2" and table.rows[1].line == 3
 
 
+def test_half_characters_of_json_are_replaced_everywhere(tmp_path):
+    """No tokenizer takes them; whole pairs of them are characters."""
+    line = r'{"a": "x\ud800", "b": ["\udc00y", "\ud83d\ude00", {"c": "\ud800"}, 1, null]}'
+    (tmp_path / "a.jsonl").write_text(line)
+    assert values(read_json_lines(tmp_path / "a.jsonl")) == [
+        ["x\ufffd", ["\ufffdy", "\U0001f600", {"c": "\ufffd"}, 1, None]]
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -61,6 +70,9 @@ def test_json_lines(tmp_path):
         ("a.tsv", b"x\tx\n1\t2\n", "line 1: a column is there twice"),
         ("a.tsv", b"x\ty\n1\t\xff\n", "line 2: not UTF-8"),
         ("a.csv", b'x,y\n1,"2\n', "line 2: not CSV"),
+        ("a.csv", b"x,y\r1,2\r3,4\r", r"line 1: a carriage return \(CR\) stands alone; make line ends LF"),
+        ("a.csv", b"x,y\n1,2\n3\r4,5\n", r"line 3: a carriage return \(CR\) stands alone.*take it out of the cell"),
+        ("a.tsv", b"x\ty\r1\t2\r", r"line 1: a carriage return \(CR\) stands alone"),
         ("a.jsonl", b'{"a": 1}\n{"b": 2}\n', "line 2: no a, which the first line has"),
         ("a.jsonl", b'{"a": 1}\n{"a": \n', "line 2: not JSON"),
         ("a.jsonl", b"[1]\n", "line 1: not a JSON object"),
