@@ -1,6 +1,8 @@
 """A user's own examples: any table with named columns."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables import SUFFIXES, find_table, read_table
@@ -16,27 +18,33 @@ _STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "t
 _FLAGS = "; say which is meant by --text_column, --second_text_column, --label_column"
 
 
-def classification_task(settings: FinetuningSettings) -> TextTask:
-    """Classes are those of the training file, numbers by value and anything else by alphabet.
+# Of each task: `trained` is the task.json of a model that is to answer, none is to be trained.
+def classification_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
+    """Classes are those of `trained`, or of the training file: numbers by value and anything else by alphabet.
 
     Raises:
         UserError: there is no training file, or its labels are no classes.
     """
-    return _text_task(settings, "classification", {name: name for name in _classes(settings)}, ("accuracy", "macro_f1"))
+    names = _classes(settings) if trained is None else trained["labels"] or ()
+    return _text_task(settings, "classification", {name: name for name in names}, ("accuracy", "macro_f1"), trained)
 
 
-def regression_task(settings: FinetuningSettings) -> TextTask:
-    return _text_task(settings, "regression", None, ("pearson", "spearman", "mean_squared_error"))
+def regression_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
+    return _text_task(settings, "regression", None, ("pearson", "spearman", "mean_squared_error"), trained)
 
 
-def tagging_task(settings: FinetuningSettings) -> TaggingTask:
+def tagging_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TaggingTask:
     if settings.second_text_column:
         raise UserError("--task=tagging takes one text; leave out --second_text_column")
-    return TaggingTask(Path(settings.data_dir), settings.text_column, settings.label_column, _files(settings), DEFAULTS)
+    known = None if trained is None else tuple(trained["labels"] or ())
+    columns = (settings.text_column, settings.label_column)
+    return TaggingTask(Path(settings.data_dir), *columns, _files(settings, trained), DEFAULTS, known)
 
 
-def _text_task(settings: FinetuningSettings, kind: str, label_names, metrics: tuple[str, ...]) -> TextTask:
+def _text_task(settings: FinetuningSettings, kind: str, label_names, metrics: tuple[str, ...], trained) -> TextTask:
     columns = tuple(name for name in (settings.text_column, settings.second_text_column) if name)
+    if len(set(columns)) < len(columns):
+        raise UserError(f"--second_text_column={settings.second_text_column} is --text_column too; name another")
     return TextTask(
         name=settings.task,
         kind=kind,
@@ -47,19 +55,19 @@ def _text_task(settings: FinetuningSettings, kind: str, label_names, metrics: tu
         label_names=label_names,
         metrics=metrics,
         defaults=DEFAULTS,
-        splits=_files(settings),
+        splits=_files(settings, trained),
         flags=_FLAGS,
     )
 
 
-def _files(settings: FinetuningSettings) -> dict[str, SplitFile]:
+def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> dict[str, SplitFile]:
     """The name that each split goes by in the folder."""
     folder = Path(settings.data_dir)
     stems = {split: [stem for stem in names if find_table(folder, stem)] for split, names in _STEMS.items()}
     for names in stems.values():
         if len(names) > 1:
             raise UserError(f"'{folder}' holds files named {' and '.join(names)}; keep the one that is meant")
-    if not stems["train"]:
+    if not (stems["train"] or trained):
         raise UserError(f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz")
     return {split: SplitFile(names[0] if names else split) for split, names in stems.items()}
 

@@ -1,7 +1,8 @@
 """Every task by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.own_data import classification_task, regression_task, tagging_task
@@ -11,6 +12,8 @@ from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from tfrecords.errors import UserError
 
+# Their classes are in the training file, or in the task.json of a trained model.
+OWN_DATA = {"classification": classification_task, "regression": regression_task, "tagging": tagging_task}
 TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
     **{name: lambda settings: glue_task(settings.task, settings.data_dir) for name in GLUE},
     **{
@@ -18,14 +21,21 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
         for name in ("squad1", "squad2")
     },
     "race": lambda settings: RaceTask(Path(settings.data_dir)),
-    "classification": classification_task,
-    "regression": regression_task,
-    "tagging": tagging_task,
+    **OWN_DATA,
 }
 
 
-def create_task(settings: FinetuningSettings) -> Task:
-    """Raises UserError for an unknown name, or what the task finds wrong with its settings."""
+def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
+    """The task that `settings.task` names.
+
+    Args:
+        trained: task.json of the model that is to answer, where none is to be trained; no training file is needed then.
+
+    Raises:
+        UserError: for an unknown name, or what the task finds wrong with its settings.
+    """
     if settings.task not in TASKS:
         raise UserError(f"--task={settings.task} is unknown; choose one of {', '.join(TASKS)}")
+    if settings.task in OWN_DATA:
+        return OWN_DATA[settings.task](settings, trained)
     return TASKS[settings.task](settings)

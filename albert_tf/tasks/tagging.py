@@ -47,6 +47,7 @@ class TaggingTask(Task):
     label_column: str
     splits: Mapping[str, SplitFile]
     defaults: Hyperparameters
+    known_labels: tuple[str, ...] | None = None
     name: str = "tagging"
     kind: str = "tagging"
     needs_pooler: bool = False
@@ -57,7 +58,9 @@ class TaggingTask(Task):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The training file's tags, "O" first."""
+        """Those of a trained model, or the training file's tags, "O" first."""
+        if self.known_labels is not None:
+            return self.known_labels
         table = self._table("train")
         tags = {tag for row in table.rows for tag in _words(table, row, self.label_column)}
         return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
@@ -92,7 +95,7 @@ class TaggingTask(Task):
             raise table.wrong(row, f"{len(words)} words but {len(tags)} tags; give every word one")
         unknown = [tag for tag in tags if tag not in self.labels]
         if unknown:
-            raise table.wrong(row, f"tag '{unknown[0]}' is none of the training file's: {', '.join(self.labels)}")
+            raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")
         return TaggedExample(words, [self.labels.index(tag) for tag in tags])
 
     def rows(

@@ -73,16 +73,21 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
 def _task(settings: EnsembleSettings, first: Path) -> Task:
     same = {field.name for field in dataclasses.fields(FinetuningSettings)} - {"max_seq_length"}
     values = {name: value for name, value in dataclasses.asdict(settings).items() if name in same}
-    return create_task(FinetuningSettings(init_from=str(first), **values))
+    return create_task(FinetuningSettings(init_from=str(first), **values), _trained(first))
+
+
+def _trained(folder: Path) -> dict[str, Any]:
+    task = load_task(folder)
+    if task is None:
+        raise UserError(f"'{folder}' has no task.json; give folders that run_finetuning wrote")
+    return task
 
 
 def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tuple[Tokenizer, int]:
     """The tokenizer of all models, and a length that all can take."""
     first, lengths = None, [max_seq_length] if max_seq_length else []
     for folder in folders:
-        trained = load_task(folder)
-        if trained is None:
-            raise UserError(f"'{folder}' has no task.json; give folders that run_finetuning wrote")
+        trained = _trained(folder)
         wanted = task.describe()
         for name in ("kind", "labels"):
             if trained[name] != wanted[name]:
@@ -123,7 +128,7 @@ def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
 
     Not their mean: a model that does best by answering nothing has a threshold of about -1e30.
     """
-    thresholds = [load_task(folder)["null_threshold"] for folder in folders]
+    thresholds = [_trained(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:
         task.null_threshold = float(np.median(thresholds))
 

@@ -1,5 +1,6 @@
 """RACE, tagging and a user's own tables."""
 
+import gzip
 import json
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_race_reads_many_files_or_one(tmp_path):
         (tmp_path / "train" / level / "all.txt").write_text(json.dumps(ARTICLE) + "\n" + json.dumps(ARTICLE) + "\n")
     assert RaceTask(tmp_path).read("train") == examples
     assert RaceTask(tmp_path).read("test") is None
+
+
+def test_race_reads_gzipped_files(tmp_path):
+    examples = write_race(tmp_path).read("train")
+    for path in (tmp_path / "train").glob("*/1.txt"):
+        (path.parent / "1.txt.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert RaceTask(tmp_path).read("train") == examples
+    lines = f"{json.dumps(ARTICLE)}\n" * 2
+    (tmp_path / "train" / "high" / "all.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    for name in ("1.txt.gz", "2.txt"):
+        (tmp_path / "train" / "high" / name).unlink()
+    assert RaceTask(tmp_path).read("train") == examples
+    (tmp_path / "train" / "middle" / "1.txt").write_text(lines)
+    with pytest.raises(UserError, match=r"holds 1.txt and 1.txt.gz; keep the one"):
+        RaceTask(tmp_path).read("train")
 
 
 def test_race_rows_keep_the_end_of_the_answer(tmp_path, tokenizer):
@@ -168,7 +185,7 @@ def test_wrong_tagging_rows_are_named(tmp_path, row, message):
 def test_a_tag_that_training_does_not_know(tmp_path):
     write_lines(tmp_path / "train.jsonl", [{"text": ["a"], "label": ["X"]}])
     write_lines(tmp_path / "valid.jsonl", [{"text": ["a"], "label": ["Y"]}])
-    with pytest.raises(UserError, match=r"valid.jsonl' line 1: tag 'Y' is none of the training file's: X"):
+    with pytest.raises(UserError, match=r"valid.jsonl' line 1: tag 'Y' is none of those trained on: X"):
         create(tmp_path, "tagging").read("dev")
 
 
@@ -197,6 +214,45 @@ def test_own_pairs_and_numbers(tmp_path):
     task = create(tmp_path, "regression", text_column="a", second_text_column="b", label_column="score")
     assert task.inputs == ("a", "b") and [example.label for example in task.read("train")] == [-1.5, 2000.0]
     assert task.labels is None and task.main_metric == "pearson"
+
+
+def test_booleans_are_no_numbers(tmp_path):
+    write_lines(tmp_path / "train.jsonl", [{"text": "a", "label": 1}, {"text": "a", "label": True}])
+    with pytest.raises(UserError, match="line 2: label True is not a number"):
+        create(tmp_path, "regression").read("train")
+
+
+@pytest.mark.parametrize("name", ["classification", "regression"])
+def test_a_pair_is_of_two_columns(tmp_path, name):
+    (tmp_path / "train.tsv").write_text("text\tlabel\na\t1\nb\t1\nc\t2\n")
+    with pytest.raises(UserError, match="--second_text_column=text is --text_column too"):
+        create(tmp_path, name, second_text_column="text")
+
+
+def test_own_empty_texts_are_refused(tmp_path):
+    (tmp_path / "train.tsv").write_text("text\tlabel\na\t1\n \t1\nc\t2\n")
+    with pytest.raises(UserError, match="line 3: text is empty; fill it or remove the row"):
+        create(tmp_path, "classification").read("train")
+
+
+def test_half_characters_reach_no_tokenizer(tmp_path, tokenizer):
+    row = {"text": "a class \ud800", "label": 1}
+    write_lines(tmp_path / "train.jsonl", [row, row, row | {"label": 2}])
+    task = create(tmp_path, "classification")
+    assert len(task.rows(task.read("train"), tokenizer, 32, training=True)) == 3
+
+
+@pytest.mark.parametrize("name", ["classification", "tagging", "regression"])
+def test_a_trained_model_needs_no_training_file(tmp_path, name):
+    (tmp_path / "dev.tsv").write_text("text\tlabel\na\t1\nb\t7\n")
+    trained = {"labels": None if name == "regression" else ["5", "7", "1"]}
+    settings = FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")
+    task = create_task(settings, trained)
+    assert task.describe()["labels"] == trained["labels"]
+    found = [example[1] for example in task.read("dev")]
+    assert found == {"classification": [2, 1], "tagging": [[2], [1]], "regression": [1.0, 7.0]}[name]
+    with pytest.raises(UserError, match="holds no train file"):
+        create_task(settings)
 
 
 def test_own_booleans_are_classes(tmp_path):
