@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,26 @@ def make_output_dir(path: str | os.PathLike) -> Path:
     except OSError as error:
         raise UserError(f"cannot write to output folder '{path}': {error.strerror}; choose another") from error
     return path
+
+
+@contextlib.contextmanager
+def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
+    """Yields a new folder in `output_dir`; then removes it, and what else was made for it and is empty.
+
+    Raises:
+        UserError: as `make_output_dir`.
+    """
+    path = Path(output_dir) / name
+    made = [folder for folder in path.parents if not folder.exists()]
+    try:
+        make_output_dir(output_dir)
+        path.mkdir()
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def sha256(path: str | os.PathLike) -> str:

@@ -1,7 +1,7 @@
 """Fine-tuning from files of examples to a model folder, resumable at the last checkpoint."""
 
 import dataclasses
-import tempfile
+import secrets
 from pathlib import Path
 
 import keras
@@ -20,6 +20,8 @@ from albert_tf.training.start import copy_weights
 from tfrecords import files
 from tfrecords.errors import UserError
 
+RUN_FILE = "run.json"
+
 
 def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
     """Trains, from the last checkpoint if there is one, writes the best model's answers, returns the model folder.
@@ -34,8 +36,9 @@ def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
     if settings.dryrun:
-        with tempfile.TemporaryDirectory() as folder:
-            _finetune(dataclasses.replace(settings, output_dir=folder), task)
+        _check_claims(dataclasses.replace(settings, dryrun=False), task)
+        with files.trial_folder(settings.output_dir, f".dryrun-{secrets.token_hex(4)}") as folder:
+            _finetune(dataclasses.replace(settings, output_dir=str(folder)), task)
         print("dry run: everything worked; nothing was kept")
         return Path(settings.output_dir)
     return _finetune(settings, task)
@@ -44,22 +47,38 @@ def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
 def _finetune(settings: FinetuningSettings, task: Task | None) -> Path:
     run = prepare(settings, task)
     output_dir = files.make_output_dir(settings.output_dir)
-    seeds = settings.seed_list()
-    if len(seeds) == 1:
-        _run(run._replace(settings=dataclasses.replace(run.settings, seed=seeds[0], seeds="")))
-        return output_dir
-    folders = {seed: output_dir / f"seed-{seed}" for seed in seeds}
+    folders = _folders(settings)
     for seed, folder in folders.items():
-        print(f"seed {seed}:")
-        own = dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder))
-        _run(run._replace(settings=own))
-    summarize(output_dir, folders, run.main_metric)
+        if len(folders) > 1:
+            print(f"seed {seed}:")
+        _run(_of_seed(run, seed, folder))
+    if len(folders) > 1:
+        summarize(output_dir, folders, run.main_metric)
     return output_dir
+
+
+def _folders(settings: FinetuningSettings) -> dict[int, Path]:
+    """Where the run of each seed lies."""
+    output_dir, seeds = Path(settings.output_dir), settings.seed_list()
+    return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
+
+
+def _of_seed(run: Run, seed: int, folder: Path) -> Run:
+    return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
+
+
+def _check_claims(settings: FinetuningSettings, task: Task | None) -> None:
+    """Refuses folders whose runs had something else, before anything is written."""
+    folders = _folders(settings)
+    if any((folder / RUN_FILE).is_file() for folder in folders.values()):
+        run = prepare(settings, task)
+        for seed, folder in folders.items():
+            _claim(_of_seed(run, seed, folder))
 
 
 def _run(run: Run) -> None:
     settings, output_dir = run.settings, files.make_output_dir(run.output_dir)
-    _claim(run)
+    files.write_json(output_dir / RUN_FILE, _claim(run))
     keras.utils.set_random_seed(settings.seed)
     last = output_dir / "last.keras"
     model = model_folder.load_model(last, compile=True) if last.is_file() else _new_model(run)
@@ -82,22 +101,22 @@ def _run(run: Run) -> None:
     _write_predictions(run)
 
 
-def _claim(run: Run) -> None:
-    """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
+def _claim(run: Run) -> dict:
+    """What decides the run, as its folder is to say; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(run.settings)
     # Where things lie decides nothing, what is in them does.
     for name in ("output_dir", "data_dir", "tokenizer", "config", "exclude_ids", "eval_batch_size", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
     wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}
-    path = run.output_dir / "run.json"
+    path = run.output_dir / RUN_FILE
     if path.is_file():
         found = files.read_json(path)
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:
             pairs = ", ".join(f"{key}={found.get(key)!r} (now {wanted[key]!r})" for key in different)
             raise UserError(f"'{run.output_dir}' holds a run with {pairs}; use the same flags or another --output_dir")
-    files.write_json(path, wanted)
+    return wanted
 
 
 def _new_model(run: Run) -> keras.Model:
@@ -182,4 +201,5 @@ def _write_predictions(run: Run) -> None:
     for split in (*run.evaluation, *run.test):
         outputs = _outputs(run, model, split)
         for path in run.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
-            print(f"wrote {path}")
+            if not run.settings.dryrun:
+                print(f"wrote {path}")

@@ -1,9 +1,11 @@
 """Pre-training from TFRecords to a model folder, resumable at the last checkpoint."""
 
+import contextlib
 import dataclasses
 import math
-import shutil
+import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -85,19 +87,23 @@ def try_all_paths(settings: PretrainingSettings) -> None:
     """
     devices = make_devices(settings.strategy)
     config = _model_config(settings, read_phases(settings, devices.replicas))
-    output_dir = Path(settings.output_dir)
-    existed = output_dir.exists()
-    folder = files.make_output_dir(output_dir / "dryrun")
-    try:
+    with _trial_folder(Path(settings.output_dir), devices) as folder:
         small = shrunk(settings, folder, config, devices.replicas)
         pretrain(small, devices, stop_step=3)
         run = pretrain(small, devices)
         if devices.is_chief:
             model_folder.load_model_folder(run)
             print("dry run: trained, evaluated, stopped, resumed and loaded a tiny model; nothing is kept")
-    finally:
-        if devices.is_chief:
-            shutil.rmtree(folder if existed else output_dir, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
+    """One new folder for all processes; the chief makes it and removes it."""
+    number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
+    name = f".dryrun-{int(number)}"
+    with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
+        devices.sums([0])  # No other process makes a folder before the chief has seen what is there.
+        yield output_dir / name
 
 
 def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase]) -> None:

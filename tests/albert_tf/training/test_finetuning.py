@@ -177,10 +177,28 @@ def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, cap
     load_model_folder(tmp_path)
 
 
-def test_a_dry_run_walks_and_leaves_nothing(class_settings, tmp_path, capsys):
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), dryrun=True, early_exit=True)
-    finetuning.finetune(settings)
-    assert "dry run: everything worked" in capsys.readouterr().out and not (tmp_path / "run").exists()
+@pytest.mark.parametrize("seeds", ["", "0,7"])
+def test_a_dry_run_meets_another_run_as_the_real_one_does(class_settings, finetuned, tmp_path, seeds):
+    folder = tmp_path / "seed-7" if seeds else tmp_path
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(finetuned / "run.json", folder / "run.json")
+    before = (folder / "run.json").stat().st_mtime_ns
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds=seeds, learning_rate=0.002)
+    with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
+        finetuning.finetune(dataclasses.replace(settings, dryrun=True))
+    assert (folder / "run.json").stat().st_mtime_ns == before
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["run.json"]
+
+
+def test_a_dry_run_walks_and_leaves_nothing(class_settings, finetuned, capsys):
+    """It goes where the real run could, as into the folder of the same run, and leaves that as it is."""
+    before = {path: path.stat().st_mtime_ns for path in finetuned.rglob("*") if path.is_file()}
+    finetuning.finetune(dataclasses.replace(class_settings, dryrun=True))
+    out = capsys.readouterr().out
+    assert "dry run: everything worked" in out and "wrote" not in out
+    assert {path: path.stat().st_mtime_ns for path in finetuned.rglob("*") if path.is_file()} == before
+    with pytest.raises(UserError, match="cannot write to output folder '/proc/nowhere'"):
+        finetuning.finetune(dataclasses.replace(class_settings, dryrun=True, output_dir="/proc/nowhere"))
 
 
 def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, tiny_settings, tiny_run, tmp_path):

@@ -132,14 +132,18 @@ def test_too_many_bad_batches_end_the_run(tiny_settings, tmp_path, monkeypatch):
 
 
 def test_a_dry_run_walks_all_paths_and_leaves_nothing(settings, tiny_data, tmp_path, capsys):
+    """And touches no file that was there, not even in a folder that is called dryrun."""
     wanted = dataclasses.replace(
         settings, config="albert_base_v2", eval_data=str(tiny_data), second_eval_data=str(tiny_data), dryrun=True,
         num_train_steps=100_000, second_from_step=90_000, train_batch_size=4096, output_dir=str(tmp_path / "run"),
     )  # fmt: skip
+    (tmp_path / "run" / "dryrun").mkdir(parents=True)
+    (tmp_path / "run" / "dryrun" / "thesis.txt").write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
     pretraining.try_all_paths(wanted)
     out = capsys.readouterr().out
     assert "stopped at step 3 of 6" in out and "Resuming at step 3" in out and "dry run: trained" in out
-    assert not (tmp_path / "run").exists()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
