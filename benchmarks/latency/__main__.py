@@ -27,7 +27,7 @@ class LatencySettings:
         "bert_base_uncased,albert_tiny,albert_base_v2,albert_large_v2", help="published configurations, by commas"
     )
     lengths: str = setting("12,32,64,128,256,384,512", help="tokens of a request; 128 must be among them")
-    seconds: float = setting(5.0, help="seconds measured a point; 0 writes the page from the figures that are there")
+    seconds: float = setting(3.0, help="seconds measured a point; 0 writes the page from the figures that are there")
 
 
 def measured(settings: LatencySettings) -> list[dict]:

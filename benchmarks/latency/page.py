@@ -33,16 +33,17 @@ def render(figures: Figures, folder: str) -> str:
             _costs(figures),
             f"![latency against length]({folder}/latency.png)",
             "## One request, in process",
-            "Milliseconds, median, by length in tokens; batch of 1, the SavedModel called from Python.",
-            _by_length(figures, lambda point: f"{point['in_process_ms']:.1f}"),
+            "Milliseconds, median (- where the time was too short for 20 requests), by length in tokens; batch of 1, the "
+            "SavedModel called from Python.",
+            _by_length(figures, lambda point: _number(point["in_process_ms"])),
             "## One request, over gRPC",
             "Milliseconds, median / p90; the same requests through `serving.client`'s stub to a server on the same "
             "machine, one client.",
-            _by_length(figures, lambda point: f"{point['grpc_ms']:.1f} / {_number(point['grpc_p90_ms'])}"),
+            _by_length(figures, lambda point: f"{_number(point['grpc_ms'])} / {_number(point['grpc_p90_ms'])}"),
             "## The serving layer's share",
             "What gRPC and the server add to the median, in milliseconds. The two were measured one after the other: a "
             "difference of a few per cent either way, for a long request, is the machine's.",
-            _by_length(figures, lambda point: f"{point['grpc_ms'] - point['in_process_ms']:+.1f}"),
+            _by_length(figures, _share),
             "## Batches of real sentences",
             f"{BATCH} paragraphs of Python's help texts a request, of their own lengths, at most {LENGTH} tokens; "
             "rows a second.",
@@ -118,6 +119,11 @@ def _by_length(figures: Figures, cell) -> str:
         [entry["model"], entry["variant"], *(cell(entry["lengths"][length]) for length in lengths)] for entry in figures
     ]
     return _table(["model", "export", *lengths], rows)
+
+
+def _share(point: dict) -> str:
+    times = point["grpc_ms"], point["in_process_ms"]
+    return "-" if None in times else f"{times[0] - times[1]:+.1f}"
 
 
 def _mixed(figures: Figures) -> str:

@@ -49,6 +49,13 @@ def test_every_export_has_its_rows_and_the_words_their_ratios(measured, tmp_path
     assert (tmp_path / "latency/latency.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_median_without_samples_enough_is_a_dash(measured, tmp_path):
+    measured[0]["lengths"]["12"] |= {"in_process_ms": None, "grpc_ms": None}
+    write_page(measured, tmp_path / "latency.md")
+    text = (tmp_path / "latency.md").read_text()
+    assert "| bert_base_uncased | plain fp32 | - | 120.0 |" in text and "| plain fp32 | - / - | 121.0 / - |" in text
+
+
 def test_words_are_left_out_when_a_model_they_speak_of_was_not_measured(measured, tmp_path):
     write_page([entry for entry in measured if entry["model"] != "albert_tiny"], tmp_path / "latency.md")
     assert "Is ALBERT faster" not in (tmp_path / "latency.md").read_text()
