@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from serving.inference.rows import Rows, ranges
+from serving.inference.rows import Rows, make_tables, ranges
 
 
 class Batch:
@@ -27,18 +27,18 @@ class Batch:
         self.mask = mask = mask | (tf.range(self.length) == 0)
         if not skip_padding:
             self.order, self.cells = tf.range(self.size), tf.range(self.size * self.length)
-            self.rows = Rows(tf.fill([self.size], self.length), config, mask)
+            self.rows = Rows(make_tables(tf.fill([self.size], self.length), config, mask), config)
             return
         lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
         self.order = tf.argsort(lengths, stable=True)
         ordered = tf.gather(lengths, self.order)
         real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
         self.cells = tf.gather(real, ranges(tf.gather(tf.cumsum(lengths, exclusive=True), self.order), ordered))
-        self.rows = Rows(ordered, config)
+        self.rows = Rows(make_tables(ordered, config), config)
 
     def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
         """The first token of every row, in the batch's order: [batch, hidden_size]."""
-        return tf.gather(hidden, tf.gather(self.rows.starts, tf.math.invert_permutation(self.order)))
+        return tf.gather(hidden, tf.gather(self.rows.tables.starts, tf.math.invert_permutation(self.order)))
 
     def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
         """[tokens, hidden_size] in the batch's places, zeros where nothing was computed."""

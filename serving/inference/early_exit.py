@@ -1,4 +1,8 @@
-"""Batched early exit: after every step a head answers, rows that are decided leave, the rest go on."""
+"""Batched early exit: after every step a head answers, rows that are decided leave, the rest go on.
+
+Taking rows out means new tables for attention, which cost as much as a good part of a step. So decided rows, their
+answers written down, ride along until enough of the tokens are theirs.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,12 +11,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from serving.inference.batch import Batch
-from serving.inference.rows import Rows, ranges
+from serving.inference.rows import Rows, Tables, make_tables, ranges
 from serving.inference.weights import array
 from tfrecords.errors import UserError
 
 RULES = ("confidence", "patience")
 KINDS = ("classification", "regression", "tagging")
+# Rows leave once no more than this part of the tokens is of open rows.
+OPEN_PART = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,36 +51,39 @@ class ExitRule:
         """Of each answer whether it is decided, and for how many steps it has not changed.
 
         Args:
-            logits, before: float32 [answers, units] of this step and of the one before (NaN at the first).
+            logits, before: float32 [answers, units] of this step and of the one before (infinite at the first).
             unchanged: float32 [answers], of the step before.
             threshold: float32 [answers].
         """
+        # Not NaN: grappler makes ">" of "not <=".
+        has_before = tf.math.is_finite(before[:, 0])
         if self.kind == "regression":
             moved = tf.abs(logits - before)[:, 0]
-            same = moved <= self.tolerance
+            same = (moved <= self.tolerance) & has_before
         else:
-            same = (tf.argmax(logits, 1) == tf.argmax(before, 1)) & ~tf.math.is_nan(before[:, 0])
+            same = (tf.argmax(logits, 1) == tf.argmax(before, 1)) & has_before
         unchanged = tf.where(same, unchanged + 1, 0.0)
         if self.name == "patience":
             return unchanged >= threshold, unchanged
         if self.kind == "regression":
-            return moved <= threshold, unchanged
+            return (moved <= threshold) & has_before, unchanged
         return tf.reduce_max(tf.nn.softmax(logits), axis=1) >= threshold, unchanged
 
 
 class State(NamedTuple):
-    """From step to step. `rows` are those still in the batch; `answers` are rows or, for tagging, their tokens."""
+    """From step to step: the rows that are still there, open or decided. `answers` are rows or, for tagging, tokens."""
 
     step: tf.Tensor
     hidden: tf.Tensor  # [tokens, hidden_size]
-    lengths: tf.Tensor  # [rows], ascending
     row: tf.Tensor  # [rows], their numbers in the batch
-    cell: tf.Tensor  # [answers], where they go in the results
+    is_open: tf.Tensor  # [rows]
     threshold: tf.Tensor  # [rows]
+    cell: tf.Tensor  # [answers], where they go in the results
     before: tf.Tensor  # [answers, units]
     unchanged: tf.Tensor  # [answers]
     logits: tf.Tensor  # [all answers, units], results so far
     steps: tf.Tensor  # [batch], results so far
+    tables: Tables
 
 
 class EarlyExit:
@@ -93,33 +102,32 @@ class EarlyExit:
         return State(
             step=tf.constant(0),
             hidden=hidden,
-            lengths=batch.rows.lengths,
             row=batch.order,
-            cell=cell,
+            is_open=tf.fill([batch.size], True),
             threshold=tf.gather(threshold, batch.order),
-            before=tf.fill([tf.size(cell), units], float("nan")),
+            cell=cell,
+            before=tf.fill([tf.size(cell), units], float("inf")),
             unchanged=tf.zeros([tf.size(cell)]),
             logits=tf.zeros([answers, units]),
             steps=tf.zeros([batch.size], tf.int32),
+            tables=batch.rows.tables,
         )
 
     def repeat(self, segment, state: State) -> State:
-        """A run of equal steps, as long as there are rows."""
-        count = segment.repeats * len(segment.steps)
-        end = state.step + count
+        """A run of equal steps, as long as there are open rows."""
+        end = state.step + segment.repeats * len(segment.steps)
 
-        def layer(*state):
-            state = State(*state)
+        def layer(state):
             for which in segment.steps:
-                hidden = self.encoder.apply(which, state.step, state.hidden, self._rows(state))
-                state = self._leave(state._replace(hidden=hidden))
-            return tuple(state)
+                rows = Rows(state.tables, self.encoder.config)
+                hidden = self.encoder.apply(which, state.step, state.hidden, rows)
+                state = self._leave(self._answer(state._replace(hidden=hidden)))
+            return (state,)
 
-        def go_on(*state):
-            return (State(*state).step < end) & (tf.size(State(*state).row) > 0)
-
-        shapes = tuple(tf.TensorShape([None] * min(part.shape.rank, 1)).concatenate(part.shape[1:]) for part in state)
-        return State(*tf.while_loop(go_on, layer, tuple(state), shape_invariants=shapes))
+        shapes = tf.nest.map_structure(_any_size, state)
+        return tf.while_loop(
+            lambda state: (state.step < end) & tf.reduce_any(state.is_open), layer, (state,), (shapes,)
+        )[0]
 
     def results(self, state: State) -> dict[str, tf.Tensor]:
         logits = state.logits
@@ -128,49 +136,61 @@ class EarlyExit:
             logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
-    def _rows(self, state: State) -> Rows:
-        if self.encoder.options.padding == "skipped":
-            return Rows(state.lengths, self.encoder.config)
-        return Rows(state.lengths, self.encoder.config, tf.gather(self.batch.mask, state.row))
-
-    def _answers(self, state: State) -> tf.Tensor:
-        vectors = state.hidden
-        if not self.by_token:
-            vectors = tf.tanh(self.encoder.pooler(tf.gather(vectors, tf.cumsum(state.lengths, exclusive=True))))
-        return tf.matmul(vectors, self.kernels[state.step]) + self.biases[state.step]
-
-    def _leave(self, state: State) -> State:
-        """Writes down the answers of decided rows, at the last step of all, and takes those rows out."""
-        logits = self._answers(state)
+    def _answer(self, state: State) -> State:
+        """The answers after one more step. Those of open rows are written down, and some rows are open no more."""
+        vectors, lengths = state.hidden, state.tables.lengths
         row = tf.range(tf.size(state.row))
         if self.by_token:
-            row = tf.searchsorted(tf.cumsum(state.lengths), tf.range(tf.shape(logits)[0]), side="right")
+            row = tf.searchsorted(tf.cumsum(lengths), tf.range(tf.size(state.cell)), side="right")
+        else:
+            vectors = tf.tanh(self.encoder.pooler(tf.gather(vectors, state.tables.starts)))
+        logits = tf.matmul(vectors, self.kernels[state.step]) + self.biases[state.step]
         decided, unchanged = self.rule.decide(logits, state.before, state.unchanged, tf.gather(state.threshold, row))
         if self.by_token:
             padding = ~tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
             open_tokens = tf.cast(~(decided | padding), tf.int32)
             decided = tf.math.unsorted_segment_sum(open_tokens, row, tf.size(state.row)) == 0
-        leaves = decided | (state.step == self.biases.shape[0] - 1)
-        answers_leave = tf.gather(leaves, row)
-        left = tf.boolean_mask(state.row, leaves)
-        stay, lengths = tf.where(~leaves)[:, 0], tf.boolean_mask(state.lengths, ~leaves)
-        tokens = ranges(tf.gather(tf.cumsum(state.lengths, exclusive=True), stay), lengths)
-        answers = tokens if self.by_token else stay
-        return State(
-            step=state.step + 1,
-            hidden=tf.gather(state.hidden, tokens),
-            lengths=lengths,
-            row=tf.gather(state.row, stay),
-            cell=tf.gather(state.cell, answers),
-            threshold=tf.gather(state.threshold, stay),
-            before=tf.gather(logits, answers),
-            unchanged=tf.gather(unchanged, answers),
-            logits=tf.tensor_scatter_nd_update(
-                state.logits,
-                tf.boolean_mask(state.cell, answers_leave)[:, tf.newaxis],
-                tf.boolean_mask(logits, answers_leave),
-            ),
-            steps=tf.tensor_scatter_nd_update(
-                state.steps, left[:, tf.newaxis], tf.fill([tf.size(left)], state.step + 1)
-            ),
+        step = state.step + 1
+        was_open = tf.gather(state.is_open, row)[:, tf.newaxis]
+        return state._replace(
+            step=step,
+            is_open=state.is_open & ~decided & (step < self.biases.shape[0]),
+            before=logits,
+            unchanged=unchanged,
+            logits=_put(state.logits, state.cell, tf.where(was_open, logits, tf.gather(state.logits, state.cell))),
+            steps=_put(state.steps, state.row, tf.where(state.is_open, step, tf.gather(state.steps, state.row))),
         )
+
+    def _leave(self, state: State) -> State:
+        """Takes decided rows out if that pays."""
+        lengths = state.tables.lengths
+        open_tokens = tf.cast(tf.reduce_sum(tf.where(state.is_open, lengths, 0)), tf.float32)
+        pays = open_tokens <= OPEN_PART * tf.cast(tf.reduce_sum(lengths), tf.float32)
+        return tf.cond(pays & (open_tokens > 0), lambda: self._without_decided(state), lambda: state)
+
+    def _without_decided(self, state: State) -> State:
+        stay, lengths = tf.where(state.is_open)[:, 0], tf.boolean_mask(state.tables.lengths, state.is_open)
+        tokens = ranges(tf.gather(state.tables.starts, stay), lengths)
+        answers = tokens if self.by_token else stay
+        row = tf.gather(state.row, stay)
+        skips = self.encoder.options.padding == "skipped"
+        mask = None if skips else tf.gather(self.batch.mask, row)
+        return state._replace(
+            hidden=tf.gather(state.hidden, tokens),
+            row=row,
+            is_open=tf.gather(state.is_open, stay),
+            threshold=tf.gather(state.threshold, stay),
+            cell=tf.gather(state.cell, answers),
+            before=tf.gather(state.before, answers),
+            unchanged=tf.gather(state.unchanged, answers),
+            tables=make_tables(lengths, self.encoder.config, mask),
+        )
+
+
+def _put(results: tf.Tensor, places: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    return tf.tensor_scatter_nd_update(results, places[:, tf.newaxis], values)
+
+
+def _any_size(tensor: tf.Tensor) -> tf.TensorShape:
+    """The shape of what has another number of rows or tokens from step to step."""
+    return tf.TensorShape([None] * min(tensor.shape.rank, 1)).concatenate(tensor.shape[1:])

@@ -127,6 +127,9 @@ class InferenceEncoder(tf.Module):
 
     def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[Batch, tf.Tensor]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
+        # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
+        # too, and folds it into the graph; rows leave in a loop, so no size may be known.
+        mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
         batch = Batch(mask, self.config, skip_padding=self.options.padding == "skipped")
         return batch, self.embeddings(input_ids, segment_ids, batch.cells)
 

@@ -16,97 +16,119 @@ MASKED_SCORE = -10000.0
 BLOCK_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
 
 
-class Blocks(NamedTuple):
-    """Rectangles of attention, int32 (bool) [blocks + 1]; the last is empty: a batch of no rows has a first block."""
+class Tables(NamedTuple):
+    """Of some rows, shorter ones first. Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is
+    empty: a batch of no rows has a first block."""
 
-    rows: tf.Tensor
-    length: tf.Tensor
-    is_masked: tf.Tensor
-    first_cell: tf.Tensor
+    lengths: tf.Tensor  # [rows]
+    starts: tf.Tensor  # [rows], their first tokens
+    num_blocks: tf.Tensor
+    block_rows: tf.Tensor
+    block_length: tf.Tensor
+    block_is_masked: tf.Tensor
+    block_first_cell: tf.Tensor
+    # Where each (row, head, position) of a block lies among all tokens' heads, and the way back.
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    back: tf.Tensor
+    bias: tf.Tensor
 
 
 class Rows:
-    """Some rows, shorter ones first.
+    """Attention over some rows.
 
     Args:
-        lengths: int32 [rows], ascending: how many tokens of each row lie there.
+        tables: from `make_tables`.
         config: of the encoder.
-        mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
     """
 
-    def __init__(self, lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None):
-        self.lengths, self.config, self.heads = lengths, config, config.num_attention_heads
-        self.starts = tf.cumsum(lengths, exclusive=True)
-        self._make_blocks()
-        self._make_indices()
-        if mask is None:
-            self.bias = tf.where(ranges(-lengths, self.block_lengths) < 0, 0.0, MASKED_SCORE)
-        else:
-            self.blocks = self.blocks._replace(is_masked=self.blocks.is_masked | ~tf.reduce_all(mask))
-            self.bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
-
-    def _make_blocks(self) -> None:
-        _, block_of_row, counts = tf.unique_with_counts(_block_keys(self.lengths))
-        ends = tf.cumsum(counts)
-        longest, shortest = tf.gather(self.lengths, ends - 1), tf.gather(self.lengths, ends - counts)
-        self.num_blocks = tf.size(counts)
-        self.block_lengths = tf.gather(longest, block_of_row)
-        self.blocks = Blocks(
-            rows=tf.pad(counts, [[0, 1]]),
-            length=tf.pad(longest, [[0, 1]]),
-            is_masked=tf.pad(longest != shortest, [[0, 1]]),
-            first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
-        )
-
-    def _make_indices(self) -> None:
-        """Where each (row, head, position) of a block lies among all tokens' heads, and the way back."""
-        heads = tf.range(self.heads)
-        per_token = 3 * self.heads
-        starts = tf.reshape(self.starts[:, tf.newaxis] * per_token + heads, [-1])
-        counts = tf.reshape(tf.tile(self.block_lengths[:, tf.newaxis], [1, self.heads]), [-1])
-        index = tf.ragged.range(starts, starts + counts * per_token, per_token).flat_values
-        # A block's padding reads the tokens that follow, whatever they are: as keys they are masked.
-        query = tf.minimum(index, (tf.reduce_sum(self.lengths) - 1) * per_token + self.heads - 1)
-        self.index = query, query + self.heads, query + 2 * self.heads
-        first = tf.cumsum(self.block_lengths, exclusive=True) * self.heads
-        first = tf.reshape(first + heads[:, tf.newaxis] * self.block_lengths, [-1])
-        self.back = tf.transpose(tf.reshape(ranges(first, tf.tile(self.lengths, [self.heads])), [self.heads, -1]))
+    def __init__(self, tables: Tables, config: AlbertConfig):
+        self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
     def attend(self, query_key_value: tf.Tensor) -> tf.Tensor:
         """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size]."""
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
         first = self._attend_block(flat, 0)
-        contexts = tf.cond(self.num_blocks <= 1, lambda: first, lambda: self._attend_others(flat, first))
-        return tf.reshape(tf.gather(contexts, self.back), [-1, self.config.hidden_size])
+        contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(flat, first))
+        return tf.reshape(tf.gather(contexts, self.tables.back), [-1, self.config.hidden_size])
 
     def _attend_others(self, flat: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         contexts = tf.TensorArray(
-            flat.dtype, self.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
+            flat.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
         )
         contexts = tf.while_loop(
-            lambda block, contexts: block < self.num_blocks,
+            lambda block, contexts: block < self.tables.num_blocks,
             lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, block))),
             (1, contexts.write(0, first)),
         )[1]
         return contexts.concat()
 
     def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int) -> tf.Tensor:
-        rows, length, is_masked, cell = (table[block] for table in self.blocks)
+        rows, length, is_masked, cell = (table[block] for table in self.tables[3:7])
         shape = [rows, self.heads, length]
         count = rows * length
 
         def take(index):
             return tf.gather(flat, tf.reshape(tf.slice(index, [cell * self.heads], [count * self.heads]), shape))
 
-        query, key, value = map(take, self.index)
+        query, key, value = map(take, self.tables[7:10])
         scores = tf.matmul(query, key, transpose_b=True)
 
         def masked():
-            bias = tf.reshape(tf.slice(self.bias, [cell], [count]), [rows, 1, 1, length])
+            bias = tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
             return scores + tf.cast(bias, scores.dtype)
 
         probabilities = tf.nn.softmax(tf.cond(is_masked, masked, lambda: scores))
         return tf.reshape(tf.matmul(probabilities, value), [-1, self.config.head_size])
+
+
+def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None) -> Tables:
+    """The tables of some rows.
+
+    Args:
+        lengths: int32 [rows], ascending: how many tokens of each row lie there.
+        config: of the encoder.
+        mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
+    """
+    _, block_of_row, counts = tf.unique_with_counts(_block_keys(lengths))
+    ends = tf.cumsum(counts)
+    longest, shortest = tf.gather(lengths, ends - 1), tf.gather(lengths, ends - counts)
+    block_lengths, starts = tf.gather(longest, block_of_row), tf.cumsum(lengths, exclusive=True)
+    is_masked = longest != shortest
+    if mask is None:
+        bias = tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE)
+    else:
+        is_masked |= ~tf.reduce_all(mask)
+        bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
+    query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
+    return Tables(
+        lengths=lengths,
+        starts=starts,
+        num_blocks=tf.size(counts),
+        block_rows=tf.pad(counts, [[0, 1]]),
+        block_length=tf.pad(longest, [[0, 1]]),
+        block_is_masked=tf.pad(is_masked, [[0, 1]]),
+        block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
+        query=query,
+        key=query + config.num_attention_heads,
+        value=query + 2 * config.num_attention_heads,
+        back=back,
+        bias=bias,
+    )
+
+
+def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor, tf.Tensor]:
+    heads, per_token = tf.range(num_heads), 3 * num_heads
+    firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
+    counts = tf.reshape(tf.tile(block_lengths[:, tf.newaxis], [1, num_heads]), [-1])
+    index = tf.ragged.range(firsts, firsts + counts * per_token, per_token).flat_values
+    # A block's padding reads the tokens that follow, whatever they are: as keys they are masked.
+    query = tf.minimum(index, (tf.reduce_sum(lengths) - 1) * per_token + num_heads - 1)
+    first = tf.cumsum(block_lengths, exclusive=True) * num_heads
+    first = tf.reshape(first + heads[:, tf.newaxis] * block_lengths, [-1])
+    back = tf.transpose(tf.reshape(ranges(first, tf.tile(lengths, [num_heads])), [num_heads, -1]))
+    return query, back
 
 
 def _block_keys(lengths: tf.Tensor) -> tf.Tensor:

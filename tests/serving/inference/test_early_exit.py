@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
 from tests.serving.inference.encoders import make_batch, make_keras
 from tfrecords.errors import UserError
 
@@ -132,3 +132,27 @@ def test_refusals():
         ExitRule(name="never")
     with pytest.raises(UserError, match="'spans'"):
         ExitRule("spans")
+
+
+@pytest.mark.parametrize("part", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["classification", "tagging"])
+def test_rows_that_ride_along_keep_their_answers(kind, part, monkeypatch):
+    monkeypatch.setattr("serving.inference.early_exit.OPEN_PART", part)
+    model, batch, rule = make_model(kind, num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2)), ExitRule(kind)
+    expected, steps = by_hand(model, rule, batch, THRESHOLDS[kind])
+    logits, found = run(model, rule, batch, THRESHOLDS[kind])
+    assert found == steps
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("leaving", "times"), [(0, 0), (1, 0), (3, 1), (6, 0)])
+def test_rows_leave_only_when_that_pays(leaving, times, monkeypatch):
+    made = []
+    make_tables = early_exit.make_tables
+    monkeypatch.setattr(early_exit, "make_tables", lambda *rest: made.append(rest) or make_tables(*rest))
+    model, (ids, lengths, _, _) = make_model("classification"), make_batch((9,) * 6)
+    thresholds = tf.constant([0.0] * leaving + [2.0] * (6 - leaving))
+    # Not compiled, so every table that is made calls the function.
+    found = make_encoder(model).early_exit(ids, lengths, None, model.exit_heads, thresholds, ExitRule())
+    assert found["steps"].numpy().tolist() == [1] * leaving + [4] * (6 - leaving)
+    assert len(made) == times

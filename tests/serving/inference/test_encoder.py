@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.rows import Rows
+from serving.inference.rows import Rows, make_tables
 from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
 
 PLANS = {
@@ -69,7 +69,7 @@ def test_blocks_attend_as_each_row_alone(lengths, seed):
     config = CONFIG.replace(max_position_embeddings=130)
     lengths, (size, heads) = sorted(lengths), (config.head_size, config.num_attention_heads)
     inputs = np.random.default_rng(seed).normal(size=(sum(lengths), 3 * config.hidden_size)).astype("float32")
-    found = Rows(tf.constant(lengths), config).attend(tf.constant(inputs)).numpy()
+    found = Rows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs)).numpy()
     for stop, length in zip(np.cumsum(lengths), lengths, strict=True):
         query, key, value = inputs[stop - length : stop].reshape(length, 3, heads, size).transpose(1, 2, 0, 3)
         expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
