@@ -33,7 +33,7 @@ def render(figures: Figures, folder: str) -> str:
             _costs(figures),
             f"![latency against length]({folder}/latency.png)",
             "## One request, in process",
-            "Milliseconds, median (- where the time was too short for 20 requests), by length in tokens; batch of 1, the "
+            "Milliseconds, median (- where there was no time for 20 requests), by length in tokens; batch of 1, the "
             "SavedModel called from Python.",
             _by_length(figures, lambda point: _number(point["in_process_ms"])),
             "## One request, over gRPC",
