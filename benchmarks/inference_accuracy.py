@@ -15,7 +15,7 @@ from tfrecords.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8")
 # Nobody is sure by 2: the same code without exits.
-THRESHOLDS = (2.0, 0.99, 0.97, 0.95, 0.9, 0.85, 0.8)
+THRESHOLDS = (2.0, 0.95, 0.9, 0.8, 0.7)
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 THRESHOLD = tf.TensorSpec([None], tf.float32, "threshold")
