@@ -18,16 +18,20 @@ from serving.servables import Servable
 from tfrecords.errors import UserError
 
 # Largest difference of an output from the Keras model's, relative to its largest value or to 1, by compute.
-TOLERANCES = {"float32": 1e-4, "bfloat16": 0.1, "int8": 0.3}
+TOLERANCES = {"float32": 1e-4, "float16": 0.1, "bfloat16": 0.1, "int8": 0.3}
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4
+# Above every probability and number of steps.
+_NEVER = 1e9
 
 
 def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, float]:
-    """Loads a version in a fresh process and compares it with the model it was made of, on random rows.
+    """Loads a version in a fresh process and compares it with the Keras model it was made of.
 
-    The rows are of different lengths, their padding filled as a batching server fills it. Of a model that takes
-    strings, the ids it sees are compared with those of the Python tokenizer too.
+    Compared are: the answers to random ids in rows of different lengths, their padding filled as a batching server
+    fills it; the words proposed for a mask; early exit at a threshold that no row reaches with the default's answers;
+    and of a model that takes strings, the ids it sees with the Python tokenizer's, and, where a text is a row, the
+    answers to some texts.
 
     Returns:
         The largest absolute difference by output.
@@ -35,22 +39,50 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     Raises:
         UserError: the version does not load, or differs by more than its arithmetic explains.
     """
-    inputs = _rows_of_different_lengths(servable)
-    calls = [("serving_default" if servable.framer is None else "ids", inputs)]
+    signatures = servable.signatures()
+    by_ids = "serving_default" if servable.framer is None else "ids"
+    calls = {by_ids: _rows_of_different_lengths(servable)}
+    texts = []
     if servable.framer is not None:
-        names = servable.signatures()["tokenize"].inputs
         texts = _texts(servable)
-        calls.append(("tokenize", {name: np.array([text.encode() for text in texts]) for name in names}))
-        default = servable.signatures()["serving_default"]
-        calls.append(("serving_default", sample_inputs(servable, default, servable.options.max_seq_length)))
+        calls["tokenize"] = dict.fromkeys(signatures["tokenize"].inputs, np.array([text.encode() for text in texts]))
+        calls["serving_default"] = calls["tokenize"]
+        if not _texts_are_rows(servable):
+            longest = servable.options.max_seq_length
+            calls["serving_default"] = sample_inputs(servable, signatures["serving_default"], longest)
+    if "fill_mask" in signatures:
+        calls["fill_mask"] = _masked(servable, calls[by_ids])
+    if "early_exit" in signatures:
+        count = len(next(iter(calls["serving_default"].values())))
+        numbers_move = servable.exit_kind == "regression" and servable.options.exit_rule == "confidence"
+        threshold = np.full(count, -1 if numbers_move else _NEVER, np.float32)
+        calls["early_exit"] = calls["serving_default"] | {"threshold": threshold}
     try:
-        answers = run_calls(version, calls)
+        answers = dict(zip(calls, run_calls(version, list(calls.items()))))
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
-    if servable.framer is not None:
-        _require_ids(servable, texts, pairs=len(names) == 2, answer=answers[1])
-    compute = servable.encoder.options.compute if model.compute_dtype == "float32" else model.compute_dtype
-    return _differences(_expected(model, inputs), answers[0], TOLERANCES[compute])
+    tolerance = max(TOLERANCES[servable.encoder.options.compute], TOLERANCES[model.compute_dtype])
+    differences = _differences(_expected(model, calls[by_ids]), answers[by_ids], tolerance)
+    if texts:
+        framed = _framed(servable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
+        _require_ids(texts, framed, answers["tokenize"])
+        if _texts_are_rows(servable):
+            differences |= _differences(
+                *_of_words(servable, texts, _expected(model, framed), answers["serving_default"]), tolerance, "text "
+            )
+    if "fill_mask" in calls:
+        expected = _expected_words(model, servable, calls["fill_mask"])
+        differences |= _differences(expected, answers["fill_mask"], tolerance, "fill_mask ")
+    if "early_exit" in calls:
+        plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
+        differences |= _differences(plain, answers["early_exit"], tolerance, "early_exit ")
+    return differences
+
+
+def _texts_are_rows(servable: Servable) -> bool:
+    """Not those of questions, with contexts or choices."""
+    signatures = servable.signatures()
+    return signatures["serving_default"].inputs == signatures["tokenize"].inputs
 
 
 def _rows_of_different_lengths(servable: Servable) -> dict[str, np.ndarray]:
@@ -92,15 +124,16 @@ def _array(tensor) -> np.ndarray:
     return keras.ops.convert_to_numpy(tensor).astype(np.float32)
 
 
-def _differences(expected: dict, found: dict, tolerance: float) -> dict[str, float]:
+def _differences(expected: dict, found: dict, tolerance: float, where: str = "") -> dict[str, float]:
+    """Of each expected output, by its name with `where` in front."""
     differences = {}
     for name, values in expected.items():
         # Positions where no answer may be stand at -1e30.
         values, others = np.maximum(values, _LOWEST), np.maximum(found[name], _LOWEST)
-        differences[name] = float(np.max(np.abs(values - others)))
-        if not differences[name] <= tolerance * max(1.0, float(np.max(np.abs(values[values > _LOWEST])))):
+        difference = differences[where + name] = float(np.max(np.abs(values - others)))
+        if not difference <= tolerance * max(1.0, float(np.max(np.abs(values[values > _LOWEST])))):
             raise UserError(
-                f"the export failed its check: {name} differs by {differences[name]:.2g} from the Keras model"
+                f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model"
             )
     return differences
 
@@ -110,10 +143,50 @@ def _texts(servable: Servable) -> list[str]:
     return [" ".join(words), "Café 2,000 (two)", "", words[0].upper()]
 
 
-def _require_ids(servable: Servable, texts: list[str], pairs: bool, answer: dict[str, np.ndarray]) -> None:
+def _framed(servable: Servable, texts: list[str], pairs: bool) -> dict[str, np.ndarray]:
+    """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
     tokenizer, limit = servable.options.tokenizer, servable.options.max_seq_length
-    for row, text in enumerate(texts):
-        tokens = np.array(tokenizer.encode(text), np.int32)
-        ids, _ = frame(tokenizer, tokens, tokens if pairs else None, limit)
-        if answer["input_ids"][row][: answer["lengths"][row]].tolist() != ids.tolist():
+    tokens = [np.array(tokenizer.encode(text), np.int32) for text in texts]
+    rows = [frame(tokenizer, one, one if pairs else None, limit) for one in tokens]
+    lengths = np.array([len(ids) for ids, _ in rows], np.int32)
+    ids, segments = np.zeros((2, len(rows), lengths.max()), np.int32)
+    for row, (own, kinds) in enumerate(rows):
+        ids[row, : len(own)], segments[row, : len(own)] = own, kinds
+    return {"input_ids": ids, "lengths": lengths, "segment_ids": segments}
+
+
+def _require_ids(texts: list[str], framed: dict[str, np.ndarray], answer: dict[str, np.ndarray]) -> None:
+    for row, (text, length) in enumerate(zip(texts, framed["lengths"])):
+        if answer["input_ids"][row][: answer["lengths"][row]].tolist() != framed["input_ids"][row, :length].tolist():
             raise UserError(f"the export failed its check: '{text}' becomes other ids in the graph than in Python")
+
+
+def _of_words(servable: Servable, texts: list[str], expected: dict, found: dict) -> tuple[dict, dict]:
+    """Where answers are of words in place of tokens, those of the first text, whose words are a token each."""
+    if servable.exit_kind != "tagging":
+        return expected, found
+    count = min(len(texts[0].split()), servable.options.max_seq_length - 2)
+    return {"logits": expected["logits"][:1, 1 : 1 + count]}, {"logits": found["logits"][:1, :count]}
+
+
+def _masked(servable: Servable, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A mask in each row, or in a text between two words."""
+    if servable.framer is None:
+        by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
+        return by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}
+    first, second = (whole_words(servable.options.tokenizer, 2)[[0, -1]]).tolist()
+    return {"text": np.array([f"{first} [MASK] {second}".encode()])}
+
+
+def _expected_words(model: AlbertPretrainer, servable: Servable, inputs: dict) -> dict[str, np.ndarray]:
+    if servable.framer is not None:
+        tokenizer = servable.options.tokenizer
+        left, right = (tokenizer.encode(part) for part in inputs["text"][0].decode().split("[MASK]"))
+        ids = np.array([[tokenizer.cls_id, *left, tokenizer.mask_id, *right, tokenizer.sep_id]], np.int32)
+        positions = np.array([[1 + len(left)]], np.int32)
+        inputs = {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
+    ids, mask = inputs["input_ids"], np.arange(inputs["input_ids"].shape[1]) < inputs["lengths"][:, None]
+    features = {"input_ids": ids * mask, "input_mask": mask.astype(np.int32), "segment_ids": np.zeros_like(ids)}
+    outputs = model(features | {"masked_lm_positions": inputs["masked_lm_positions"]}, training=False)
+    probabilities = _array(keras.ops.softmax(keras.ops.cast(outputs["masked_lm_logits"], "float32")))
+    return {"probabilities": -np.sort(-probabilities)[..., : servable.options.top_k]}

@@ -5,6 +5,7 @@ import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 import dataclasses
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from tfrecords.settings import define_flags, read_flags, setting
 from tfrecords.tokenizer import Tokenizer
 
 _CALIBRATION_ROWS = 64
+_WRITING = ".writing-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,8 @@ def export(settings: ExportSettings) -> Path:
     if target.exists():
         raise UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
     # A name that is not a number: servers polling the base path pass over it.
-    temporary = base / f".writing-{version}-{os.getpid()}"
+    _remove_unfinished(base)
+    temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:
         save(servable, temporary)
         longest = servable.options.max_seq_length
@@ -170,6 +173,24 @@ def _read_lengths(text: str) -> list[int]:
     if any(length < 8 for length in lengths):
         raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")
     return lengths
+
+
+def _remove_unfinished(base: Path) -> None:
+    """What exports of this machine left that were killed."""
+    for path in base.glob(f"{_WRITING}*-*-{socket.gethostname()}"):
+        process = path.name.removeprefix(_WRITING).split("-")[1]
+        if process.isdigit() and not _is_running(int(process)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _versions(base: Path) -> list[int]:

@@ -1,7 +1,10 @@
 """What is exported answers as the Keras model does, stands alone on disk, and is whole or not there."""
 
 import dataclasses
+import os
 import shutil
+import socket
+import subprocess
 
 import keras
 import numpy as np
@@ -166,6 +169,18 @@ def test_an_export_that_fails_leaves_no_version(tiny_run, tmp_path, monkeypatch)
     with pytest.raises(OSError, match="No space left"):
         export(ExportSettings(str(tiny_run), str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp_path):
+    finished = subprocess.Popen(["true"])
+    finished.wait()
+    names = [f".writing-1-{process}-{socket.gethostname()}" for process in (finished.pid, os.getppid())]
+    elsewhere = f".writing-1-{finished.pid}-another-machine"
+    for name in (*names, elsewhere):
+        (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match="signatures are"):
+        export(ExportSettings(str(tiny_run), str(tmp_path), warm_up_signatures="none"))
+    assert {path.name for path in tmp_path.iterdir()} == {names[1], elsewhere}
 
 
 @pytest.mark.parametrize(
