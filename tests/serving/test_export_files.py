@@ -14,6 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.checkpoints import save_huggingface, save_official
 from serving import check as check_module
 from serving.export import ExportSettings, export
+from serving.servables.pretrainer import MaskedLM
 from serving.source import load_source
 from tfrecords.errors import UserError
 
@@ -80,6 +81,23 @@ def test_an_export_that_answers_otherwise_is_no_version(export_model, monkeypatc
     monkeypatch.setattr(check_module, "_expected", wrong)
     with pytest.raises(UserError, match=r"failed its check: logits differs by .* from the Keras model"):
         export_model("classifier", check=True, inputs="ids")
+
+
+def test_a_broken_masked_language_model_is_no_version(export_model, monkeypatch):
+    monkeypatch.setattr(MaskedLM, "__call__", lambda self, vectors: tf.pad(vectors, [[0, 0], [0, 0], [0, 40]]))
+    with pytest.raises(UserError, match="failed its check: fill_mask probabilities differs"):
+        export_model("pretrainer", check=True, warm_up_lengths="")
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_int8_is_exported_checked_and_says_what_it_needs(export_model, tmp_path, calibrated):
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the cat sat\n\nparis is the capital of france\n")
+    text = {"calibration_text": str(lines)} if calibrated else {}
+    settings = {"inputs": "text", "compute": "int8", "padding": "skipped", "check": True, "warm_up_lengths": ""}
+    manifest = json.loads((export_model("classifier", **settings, **text) / "assets.extra/manifest.json").read_text())
+    assert manifest["compute"]["compute"] == "int8" and "oneDNN" in manifest["compute"]["requires"]
+    assert 0 < manifest["check"]["logits"] < 0.3 and 0 < manifest["check"]["text logits"] < 0.3
 
 
 def test_an_export_that_does_not_load_is_no_version(version, tmp_path, make_model, tokenizer, serve):
