@@ -43,9 +43,11 @@ def manifest(version):
     return json.loads((version / "assets.extra/manifest.json").read_text())
 
 
-@pytest.mark.parametrize("head", ["spans", "multiple choice", "token classifier"])
+@pytest.mark.parametrize(
+    "head", ["spans", *(pytest.param(head, marks=pytest.mark.slow) for head in ("multiple choice", "token classifier"))]
+)
 def test_text_models_use_ops_that_old_servers_have(export_model, head):
-    ops = {node.op for node in nodes_of(read_graph(export_model(head, inputs="text")))}
+    ops = {node.op for node in nodes_of(read_graph(export_model(head, inputs="text", warm_up_lengths="")))}
     assert {op for op in ops if not hasattr(tf.raw_ops, op) and op != "NoOp"} == WORDPIECE_OPS
 
 
@@ -89,7 +91,7 @@ def test_a_broken_masked_language_model_is_no_version(export_model, monkeypatch)
         export_model("pretrainer", check=True, warm_up_lengths="")
 
 
-@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("calibrated", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_int8_is_exported_checked_and_says_what_it_needs(export_model, tmp_path, calibrated):
     lines = tmp_path / "lines.txt"
     lines.write_text("the cat sat\n\nparis is the capital of france\n")
