@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,7 +16,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.checkpoints import save_huggingface, save_official
 from serving import check as check_module
 from serving.export import ExportSettings, export
-from serving.servables.pretrainer import MaskedLM
 from serving.source import load_source
 from tfrecords.errors import UserError
 
@@ -85,10 +86,36 @@ def test_an_export_that_answers_otherwise_is_no_version(export_model, monkeypatc
         export_model("classifier", check=True, inputs="ids")
 
 
-def test_a_broken_masked_language_model_is_no_version(export_model, monkeypatch):
-    monkeypatch.setattr(MaskedLM, "__call__", lambda self, vectors: tf.pad(vectors, [[0, 0], [0, 0], [0, 40]]))
-    with pytest.raises(UserError, match="failed its check: fill_mask probabilities differs"):
-        export_model("pretrainer", check=True, warm_up_lengths="")
+@pytest.mark.parametrize("text", [False, True])
+def test_a_broken_masked_language_model_fails_the_check(make_model, serve, monkeypatch, text):
+    """Also where all words are about as likely, so that no probability differs by much."""
+
+    def flat_model(shift):
+        model = make_model("pretrainer")
+        head = model.masked_lm_head
+        for variable in (head.layer_norm.gamma, head.layer_norm.beta):
+            variable.assign(keras.ops.zeros_like(variable))
+        head.output_bias.assign(shift * (np.arange(head.output_bias.shape[0]) % 2))
+        return model
+
+    _, served = serve(flat_model(0), text=text)
+    monkeypatch.setattr(check_module, "run_calls", lambda _, calls: [served(name, **inputs) for name, inputs in calls])
+    differences = check_module.check(Path(), flat_model(0), served.servable)
+    assert differences["fill_mask log_probabilities"] < 1e-5
+    with pytest.raises(UserError, match="failed its check: fill_mask log_probabilities differs"):
+        check_module.check(Path(), flat_model(0.005), served.servable)
+
+
+def test_half_precision_models_are_checked(make_model, serve, monkeypatch):
+    _, served = serve("classifier")
+    monkeypatch.setattr(check_module, "run_calls", lambda _, calls: [served(name, **inputs) for name, inputs in calls])
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        half = make_model("classifier")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    half.set_weights(make_model("classifier").get_weights())
+    assert check_module.check(Path(), half, served.servable)["logits"] < 0.1
 
 
 @pytest.mark.parametrize("calibrated", [pytest.param(False, marks=pytest.mark.slow), True])

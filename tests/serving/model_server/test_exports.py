@@ -76,6 +76,18 @@ def test_ids_of_mixed_lengths_answer_in_a_batch_as_alone(start_server, batching,
     assert {len(answer["logits"]) for answer in together} == {1}
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_int8_without_padding_answers_in_a_batch_as_alone(start_server, batching, export_model, tmp_path, calibrated):
+    (tmp_path / "lines").write_text("\n".join(TEXTS))
+    text = {"calibration_text": str(tmp_path / "lines")} if calibrated else {}
+    version = export_model("classifier", TASK, compute="int8", padding="skipped", warm_up_lengths="16", **text)
+    server = start_server(model_base_path=str(version.parent), **batching)
+    with Client(server.address, "default") as client:
+        alone, together = ask_at_once(client.predict, ids_requests(masked=False))
+    assert_equal(alone, together)
+    assert np.isfinite([answer["logits"] for answer in alone]).all()
+
+
 def test_contexts_of_mixed_lengths_answer_in_a_batch_as_alone(start_server, batching, reader):
     server = start_server(model_base_path=str(reader.parent), **batching)
     requests = [
