@@ -327,7 +327,7 @@ def test_command_line_describes_and_answers():
     [
         (["--target=127.0.0.1:1", "--text=a"], "UNAVAILABLE"),
         (["--target=nonsense"], "HOST:PORT"),
-        (["--text=a", "--ids=1"], "takes one of them"),
+        (["--text=a", "--ids=1"], "choose one of them"),
         (["--ids=1,x"], "comma-separated"),
     ],
 )
