@@ -114,7 +114,8 @@ def _costs(figures: Figures) -> str:
 
 
 def _by_length(figures: Figures, cell) -> str:
-    lengths = list(figures[0]["lengths"])
+    # Exports that were measured at other times may have had other lengths.
+    lengths = [length for length in figures[0]["lengths"] if all(length in entry["lengths"] for entry in figures)]
     rows = [
         [entry["model"], entry["variant"], *(cell(entry["lengths"][length]) for length in lengths)] for entry in figures
     ]
