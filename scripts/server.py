@@ -12,6 +12,7 @@ from pathlib import Path
 from serving.client import Client, ServingError
 from tfrecords.errors import UserError
 from tfrecords.files import replacing
+from tfrecords.processes import interrupts_deferred, interrupts_held_back
 
 START_TIMEOUT_S = 120
 
@@ -48,23 +49,29 @@ def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str
 
 @contextlib.contextmanager
 def running_server(models: dict[str, Path], folder: Path, port: int) -> Iterator[str]:
-    """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens."""
+    """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens.
+
+    Ctrl-C does not reach the server, which would otherwise be gone before its clients know why.
+    """
     check_port(port)
     log = folder / "server.log"
-    with open(log, "w") as output:
-        process = subprocess.Popen(server_command(models, folder, port), stdout=output, stderr=subprocess.STDOUT)
-    try:
+    with contextlib.ExitStack() as stack:
+        with interrupts_deferred(), interrupts_held_back(), open(log, "w") as output:
+            process = subprocess.Popen(server_command(models, folder, port), stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(_end, process)
         target = f"127.0.0.1:{port}"
         _wait(process, target, models, log)
         print(f"serving {', '.join(models)} on {target} (process {process.pid}, log {log})", flush=True)
         yield target
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _wait(process: subprocess.Popen, target: str, models: dict[str, Path], log: Path) -> None:

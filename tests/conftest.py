@@ -1,12 +1,16 @@
 """Fixtures for every room: reference data that a clone does not carry, and a tiny road on text that CPython does."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 # Set before any test imports Keras or TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would every command that a test sends it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

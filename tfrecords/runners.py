@@ -1,11 +1,9 @@
 """Where chunks are built: in this process, in several on this machine, or on a Ray cluster. All give the same parts."""
 
 import collections
-import contextlib
 import itertools
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent import futures
@@ -13,6 +11,7 @@ from typing import Any
 
 from tfrecords.corpus import Chunk
 from tfrecords.errors import UserError
+from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 from tfrecords.writer import ChunkBuilder
 
 _builder: ChunkBuilder
@@ -42,11 +41,11 @@ def _run_processes(
     # Spawned, not forked: the caller may have TensorFlow's threads running.
     context = multiprocessing.get_context("spawn")
     pool_of = futures.ProcessPoolExecutor(workers, context, _start_worker, (builder,))
-    with _interrupts_deferred() as interrupted, pool_of as pool:
+    with interrupts_deferred() as interrupted, pool_of as pool:
         running: dict[futures.Future, int] = {}
         try:
             for number, chunk in chunks:
-                with _interrupts_held_back():
+                with interrupts_held_back():
                     running[pool.submit(_build, number, chunk)] = number
                 del chunk
                 if len(running) > workers:
@@ -74,39 +73,10 @@ def _finished(
         yield running.pop(future), future.result()
 
 
-@contextlib.contextmanager
-def _interrupts_deferred() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event. Raised inside `futures.wait` it could leave a lock held for ever, and the pool with it."""
-    interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
-    # It came after the last wait.
-    if interrupted.is_set():
-        raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C is the parent's to handle: processes started in here never get it, and the parent gets it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start_worker(builder: ChunkBuilder) -> None:
     global _builder
     _builder = builder
-    # A worker must not outlive a parent that was killed.
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    end_with_parent()
 
 
 def _build(number: int, chunk: Chunk) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The same model called in process, in a process of its own, for what the serving layer costs."""
 
 import multiprocessing
-import signal
 import time
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -12,6 +11,7 @@ from serving.benchmark import statistics
 from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.messages import Arrays
 from tfrecords.errors import UserError
+from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 
 
 class InProcess:
@@ -26,7 +26,8 @@ class InProcess:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, path, signature), daemon=True)
-        self._process.start()
+        with interrupts_deferred(), interrupts_held_back():
+            self._process.start()
         theirs.close()
         self.load_seconds = self._answer()
 
@@ -62,7 +63,7 @@ class InProcess:
 
 
 def _serve(pipe: Pipe, path: str, signature: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     try:
         call, load_seconds = _load(path, signature)
         pipe.send(load_seconds)

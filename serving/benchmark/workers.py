@@ -2,7 +2,6 @@
 
 import math
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from multiprocessing.connection import wait
 from serving.benchmark.load import Driver, Samples, Share, join
 from serving.client.channel import Connection
 from tfrecords.errors import UserError
+from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 
 # Time for every process to have read its share before the common start.
 _HEAD_START_S = 0.05
@@ -25,13 +25,14 @@ class Workers:
         # Spawned, not forked: a forked copy of gRPC's threads and locks does not work.
         context = multiprocessing.get_context("spawn")
         self._pipes, self._processes = [], []
-        for _ in range(processes):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, connection, connections), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        with interrupts_deferred(), interrupts_held_back():
+            for _ in range(processes):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, connection, connections), daemon=True)
+                process.start()
+                theirs.close()
+                self._pipes.append(ours)
+                self._processes.append(process)
         for pipe in self._pipes:
             pipe.recv()
 
@@ -80,8 +81,7 @@ def split(share: Share, count: int) -> list[Share]:
 
 
 def _serve(pipe: Pipe, connection: Connection, connections: int) -> None:
-    # Ctrl-C reaches the whole group; the parent decides, and ends us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     driver = Driver(connection, connections)
     try:
         pipe.send("ready")

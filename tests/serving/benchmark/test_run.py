@@ -288,15 +288,19 @@ def test_interrupted_it_leaves_no_process_and_no_half_report(tmp_path, blow):
         process = subprocess.Popen(
             [
                 sys.executable, "-m", "serving.benchmark", f"--target={server.target}", "--lengths=8",
-                "--seconds=60", f"--output_dir={tmp_path}",
+                "--seconds=60", "--warmup_seconds=0", f"--output_dir={tmp_path}",
             ],
-            stderr=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         deadline = time.monotonic() + 30
         while len(children := children_of(process.pid)) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(1.0)
-        process.send_signal(getattr(signal, blow))
+        if blow == "SIGINT":
+            # As a terminal does it: to every process of the group.
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.kill()
         errors = process.communicate(timeout=20)[1]
         deadline = time.monotonic() + 15
         while any(os.path.exists(f"/proc/{child}") for child in children) and time.monotonic() < deadline:

@@ -1,0 +1,49 @@
+"""Ctrl-C and child processes: the parent handles it, between its waits; children never get it, and never outlive it."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event, and is raised at the end of the block unless the block raised it.
+
+    Raised inside `futures.wait` it could leave a lock held for ever, and inside a process's start half a process.
+    """
+    interrupted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    # A command that a script started in the background has it ignored, and keeps ignoring it.
+    if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+    # It came after the last wait.
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Processes started in here never get Ctrl-C, which a terminal sends to all; this one gets it afterwards."""
+    # multiprocessing would start it with the first process, and unblock SIGINT then.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Called in a child of multiprocessing: it ends as soon as its parent has, were it killed."""
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
