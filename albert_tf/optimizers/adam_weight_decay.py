@@ -79,6 +79,12 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
 
+    def _get_current_learning_rate(self):
+        # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
     def _all_reduce_sum_gradients(self, pairs):
         return pairs  # They are summed before they are clipped: see `_backend_update_step`.
 

@@ -53,13 +53,15 @@ def test_lamb_adapts_excluded_variables_when_told_to():
     np.testing.assert_allclose(moved, 0.01 * np.linalg.norm(start), rtol=1e-4)
 
 
-def test_gradient_accumulation_equals_the_mean_gradient():
+@pytest.mark.parametrize("rate", [0.1, WarmupPolynomialDecay(0.1, num_train_steps=3, num_warmup_steps=2)])
+def test_gradient_accumulation_equals_the_mean_gradient(rate):
+    """The schedule goes by updates, not by what each of them has accumulated."""
     gradients = np.random.default_rng(1).normal(size=(4, 3)).astype("float32")
     accumulating, plain = (
         keras.Variable(np.ones(3, "float32"), name="a"),
         keras.Variable(np.ones(3, "float32"), name="b"),
     )
-    first, second = Lamb(learning_rate=0.1, gradient_accumulation_steps=2), Lamb(learning_rate=0.1)
+    first, second = Lamb(learning_rate=rate, gradient_accumulation_steps=2), Lamb(learning_rate=rate)
     for gradient in gradients:
         first.apply([keras.ops.convert_to_tensor(gradient)], [accumulating])
     for pair in gradients.reshape(2, 2, 3):
