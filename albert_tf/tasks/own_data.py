@@ -15,7 +15,7 @@ from tfrecords.errors import UserError
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)
 
 _STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
-_FLAGS = "; say which is meant by --text_column, --second_text_column, --label_column"
+_MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 
 
 # Of each task: `trained` is the task.json of a model that is to answer, none is to be trained.
@@ -56,7 +56,7 @@ def _text_task(settings: FinetuningSettings, kind: str, label_names, metrics: tu
         metrics=metrics,
         defaults=DEFAULTS,
         splits=_files(settings, trained),
-        flags=_FLAGS,
+        mend_columns=_MEND_COLUMNS,
     )
 
 
@@ -74,12 +74,12 @@ def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = Non
 
 def _classes(settings: FinetuningSettings) -> list[str]:
     table = read_table(find_table(Path(settings.data_dir), _files(settings)["train"].stem))
-    table.require([settings.label_column], _FLAGS)
+    table.require([settings.label_column], _MEND_COLUMNS)
     labels = set()
     for row in table.rows:
         label = label_text(row.values[settings.label_column])
         if not label.strip() or row.values[settings.label_column] is None:
-            raise table.wrong(row, f"{settings.label_column} is empty; fill it or remove the row")
+            raise table.wrong(row, f"{settings.label_column} is empty", "fill it or remove the row")
         labels.add(label)
     if len(labels) == 1 or len(labels) == len(table.rows):
         what = "every row has the same" if len(labels) == 1 else "no two rows have the same"

@@ -134,7 +134,9 @@ def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:
         raise table.wrong(row, "questions, options and answers must be lists")
     if not len(questions) == len(options) == len(answers):
         raise table.wrong(
-            row, f"{len(questions)} questions, {len(options)} lists of options, {len(answers)} answers; make them equal"
+            row,
+            f"{len(questions)} questions, {len(options)} lists of options, {len(answers)} answers",
+            "make them equal",
         )
     name = str(row.values.get("id", f"{table.path.name}:{row.line}"))
     examples = []

@@ -32,15 +32,15 @@ class Table(NamedTuple):
     columns: tuple[str, ...]
     rows: list[Row]
 
-    def wrong(self, row: Row, what: str) -> UserError:
-        return UserError(f"'{self.path}' line {row.line}: {what}")
+    def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
+        return UserError(f"'{self.path}' line {row.line}: {what}; {mend}")
 
-    def require(self, columns: Iterable[str], flags: str = "") -> None:
+    def require(self, columns: Iterable[str], mend: str = "name the columns so") -> None:
         """Raises UserError naming columns that are not there, and those that are."""
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             there = ", ".join(f"'{name}'" for name in self.columns)
-            raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}{flags}")
+            raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
@@ -84,7 +84,10 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"'{path}' line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        mend = "fetch it again, or take .gz off its name if it is not packed"
+        raise UserError(f"cannot read '{path}' past line {number}: {error}; {mend}") from error
+    except OSError as error:
         raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
 
 

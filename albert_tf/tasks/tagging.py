@@ -83,7 +83,7 @@ class TaggingTask(Task):
             return None
         labelled = split not in self.test_splits
         columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
-        table.require(columns, "; say which is meant by --text_column and --label_column")
+        table.require(columns, "say which is meant by --text_column and --label_column")
         return [self._example(table, row, labelled) for row in table.rows]
 
     def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
@@ -92,7 +92,7 @@ class TaggingTask(Task):
             return TaggedExample(words, None)
         tags = _words(table, row, self.label_column)
         if len(tags) != len(words):
-            raise table.wrong(row, f"{len(words)} words but {len(tags)} tags; give every word one")
+            raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
         unknown = [tag for tag in tags if tag not in self.labels]
         if unknown:
             raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")

@@ -88,7 +88,7 @@ class TextTask(Task):
     takes_empty: bool = False
     index_column: str | None = None
     suffixes: tuple[str, ...] = SUFFIXES
-    flags: str = ""
+    mend_columns: str = "name the columns so"
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -106,7 +106,7 @@ class TextTask(Task):
         labelled = split not in self.test_splits
         table = read_table(path, file.header, self.skip_broken and labelled)
         columns = file.columns or self.columns
-        table.require((*columns, self.label_column) if labelled else columns, self.flags)
+        table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
         examples = []
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
@@ -126,7 +126,9 @@ class TextTask(Task):
             value = label_text(value)
             names = list(self.label_names)
             if value not in self.label_names:
-                raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}")
+                # A header above a file that has none, as CoLA's.
+                mend = "remove this line" if value == self.label_column else "mend the row"
+                raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}", mend)
             return names.index(value)
         try:
             number = np.nan if isinstance(value, bool) else float(value)
@@ -188,7 +190,7 @@ class TextTask(Task):
         return written
 
     def _shown(self, value: int | float) -> str:
-        return f"{value:.6g}" if self.labels is None else self.labels[int(value)]
+        return f"{value:.9g}" if self.labels is None else self.labels[int(value)]
 
     def _submit(self, folder: Path, submission: Submission, indices: Sequence[str], predictions: np.ndarray) -> Path:
         if self.label_names is None:
@@ -215,5 +217,5 @@ def _text(table: Table, row: Row, column: str, takes_empty: bool) -> str:
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
     if not (value.strip() or takes_empty):
-        raise table.wrong(row, f"{column} is empty; fill it or remove the row")
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
     return value

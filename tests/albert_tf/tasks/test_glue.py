@@ -208,3 +208,9 @@ def test_the_published_files(shared):
         task = glue_task(name, str(shared / "data" / "glue" / folder))
         assert len(task.read("dev")) == dev
         assert train is None or len(task.read("train")) == train
+
+
+def test_a_header_above_a_file_that_has_none_is_to_be_removed(tmp_path):
+    (tmp_path / "train.tsv").write_text("source\tlabel\tstar\tsentence\ngj04\t1\t\tIt is.\n")
+    with pytest.raises(UserError, match=r"train.tsv' line 1: label 'label' is none of 0, 1; remove this line"):
+        glue_task("cola", str(tmp_path)).read("train")
