@@ -22,6 +22,9 @@ class FinetuningSettings:
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the task's own, or what the encoder takes if less")
     train_batch_size: int = setting(0, help="examples a step; 0: the task's own")
+    gradient_accumulation_steps: int = setting(
+        1, help="parts that the batch of a step is cut into, one after the other, to save memory"
+    )
     eval_batch_size: int = setting(32, help="examples a batch of evaluation and prediction")
     learning_rate: float = setting(0.0, help="peak of the learning-rate curve; 0: the task's own")
     num_train_steps: int = setting(0, help="steps in all; 0: as --num_train_epochs, or the task's own")
@@ -55,7 +58,7 @@ class FinetuningSettings:
             raise UserError("give --init_from=... to start from trained weights, or --config=... to start from scratch")
         if self.num_train_steps and self.num_train_epochs:
             raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
-        least = {"eval_batch_size": 1, "num_warmup_steps": -1}
+        least = {"gradient_accumulation_steps": 1, "eval_batch_size": 1, "num_warmup_steps": -1}
         zeros = ("max_seq_length", "train_batch_size", "learning_rate", "num_train_steps", "num_train_epochs")
         for name in (*least, *zeros, "save_checkpoints_steps", "weight_decay_rate"):
             if not getattr(self, name) >= least.get(name, 0):

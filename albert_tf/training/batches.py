@@ -40,11 +40,19 @@ def batches_per_epoch(rows: Rows, batch_size: int) -> int:
 
 
 def training_batches(
-    rows: Rows, batch_size: int, max_seq_length: int, seed: int, first_batch: int = 0, bucketed: bool = True
+    rows: Rows,
+    batch_size: int,
+    max_seq_length: int,
+    seed: int,
+    first_batch: int = 0,
+    bucketed: bool = True,
+    parts: int = 1,
 ) -> tf.data.Dataset:
     """Batches for ever, from number `first_batch` on; see `Rows.batch` for an element.
 
-    bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
+    Args:
+        bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
+        parts: elements that a batch comes in, of as many rows and columns each.
     """
     lengths = rows.lengths
 
@@ -53,7 +61,8 @@ def training_batches(
         while True:
             for batch in epoch_order(lengths, batch_size, seed, epoch, bucketed)[skip:]:
                 length = padded_length(int(lengths[batch].max()), max_seq_length) if bucketed else max_seq_length
-                yield rows.batch(batch, length)
+                for part in np.split(batch, parts):
+                    yield rows.batch(part, length)
             epoch, skip = epoch + 1, 0
 
     dataset = tf.data.Dataset.from_generator(

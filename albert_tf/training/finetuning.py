@@ -120,7 +120,7 @@ def _claim(run: Run) -> dict:
 
 
 def _new_model(run: Run) -> keras.Model:
-    settings = run.settings
+    settings, parts = run.settings, run.settings.gradient_accumulation_steps
     encoder = AlbertEncoder(run.config, dtype=settings.dtype_policy, seed=settings.seed, pooler=run.task.needs_pooler)
     if run.source is not None:
         copy_weights(run.source, encoder)
@@ -131,14 +131,17 @@ def _new_model(run: Run) -> keras.Model:
         settings.num_train_steps,
         settings.num_warmup_steps,
         weight_decay_rate=settings.weight_decay_rate,
+        gradient_accumulation_steps=parts if parts > 1 else None,
     )
     model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **run.task.compile_arguments())
+    # Made within the first step, its variables would have TensorFlow trace that twice.
+    optimizer.build(model.trainable_variables)
     return model
 
 
 def _fit(run: Run, model: keras.Model, step: int) -> None:
-    settings = run.settings
-    progress = finetuning_callbacks.Progress(settings.num_train_steps, step)
+    settings, parts = run.settings, run.settings.gradient_accumulation_steps
+    progress = finetuning_callbacks.Progress(settings.num_train_steps, step, parts)
     watchers = _watchers(run, step, progress)
     interval = settings.save_checkpoints_steps
     whole = settings.num_train_steps // interval
@@ -153,12 +156,13 @@ def _fit(run: Run, model: keras.Model, step: int) -> None:
                 settings.seed,
                 first_batch=first * interval,
                 bucketed=settings.length_buckets,
+                parts=parts,
             )
             model.fit(
                 batches,
                 initial_epoch=first,
                 epochs=last,
-                steps_per_epoch=steps,
+                steps_per_epoch=steps * parts,
                 callbacks=watchers,
                 shuffle=False,  # The batches are shuffled already.
                 verbose=0,

@@ -24,15 +24,19 @@ class Evaluation(keras.callbacks.Callback):
 
 
 class Progress(keras.callbacks.Callback):
-    """One bar over all steps with the running loss and ETA; a line at each evaluation."""
+    """One bar over all steps with the running loss and ETA; a line at each evaluation.
 
-    def __init__(self, num_train_steps: int, first_step: int):
+    parts: calls of `fit` for a step.
+    """
+
+    def __init__(self, num_train_steps: int, first_step: int, parts: int):
         super().__init__()
+        self.parts = parts
         self.bar = progress_bar(total=num_train_steps, initial=first_step, unit="step", desc="fine-tuning")
 
     def on_train_batch_end(self, batch, logs=None):
         # Reading the loss waits for the step to finish, so only when it will be shown.
-        if self.bar.update() and logs:
+        if (batch + 1) % self.parts == 0 and self.bar.update() and logs:
             self.bar.set_postfix_str(f"loss {float(logs['loss']):.3f}")
 
     def on_epoch_end(self, epoch, logs=None):

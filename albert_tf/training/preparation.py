@@ -69,12 +69,16 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         raise UserError(f"--early_exit is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
     examples = {name: task.read(name) for name in ("train", *task.evaluation_splits, *task.test_splits)}
     if examples["train"] is None:
-        raise UserError(f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}")
+        raise UserError(
+            f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
+            "docs/finetuning.md says how each task's files are named"
+        )
     config, source = load_start(settings.init_from, settings.config)
     tokenizer = find_tokenizer(settings.tokenizer, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_position_embeddings)
     if settings.dryrun:
-        examples = {name: found and found[:DRYRUN_EXAMPLES] for name, found in examples.items()}
+        kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
+        examples = {name: found and found[:kept] for name, found in examples.items()}
     splits = {
         name: Split(name, found, task.rows(found, tokenizer, settings.max_seq_length, training=name == "train"))
         for name, found in examples.items()
@@ -115,14 +119,23 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
         changes[name] = getattr(settings, name) or getattr(own, name)
     for name in ("albert_dropout", "classifier_dropout"):
         changes[name] = getattr(own, name) if getattr(settings, name) == -1 else getattr(settings, name)
+    parts = settings.gradient_accumulation_steps
+    if changes["train_batch_size"] % parts:
+        raise UserError(
+            f"--train_batch_size={changes['train_batch_size']} is no multiple of --gradient_accumulation_steps={parts}"
+        )
     if settings.dryrun:
-        changes |= {"train_batch_size": 4, "num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1}
+        batch = parts * max(1, 4 // parts)
+        changes |= {"train_batch_size": batch, "num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1}
         changes |= {"save_checkpoints_steps": 2}
     return dataclasses.replace(settings, **changes)
 
 
 def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Rows) -> FinetuningSettings:
     """Fills in steps, warm-up and the span between checkpoints, which may depend on the number of rows."""
+    parts = settings.gradient_accumulation_steps
+    if min(settings.train_batch_size, len(rows)) % parts:
+        raise UserError(f"{len(rows)} rows make one batch, no multiple of --gradient_accumulation_steps={parts}")
     an_epoch = batches_per_epoch(rows, settings.train_batch_size)
     epochs = settings.num_train_epochs or (0 if settings.num_train_steps else own.num_train_epochs)
     steps = max(1, round(epochs * an_epoch)) if epochs else settings.num_train_steps or own.num_train_steps
