@@ -31,7 +31,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 OURS = {
-    "plain fp32": InferenceOptions("float32", "computed", "variables"),
+    "plain fp32": InferenceOptions("float32", "computed"),
     "fp32": InferenceOptions("float32", "skipped"),
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),
@@ -65,7 +65,9 @@ def make_random_encoder(name: str) -> AlbertEncoder:
 def export(encoder, options: InferenceOptions, folder: Path, calibration=None):
     """Saves and loads; gives a function of (input_ids, lengths), int32, to the pooled output."""
     module = make_encoder(encoder, options, calibration)
-    function = tf.function(lambda input_ids, lengths: module(input_ids, lengths), autograph=False)
+    function = tf.function(
+        lambda input_ids, lengths: {"pooled_output": module.pooled(input_ids, lengths)}, autograph=False
+    )
     tf.saved_model.save(module, str(folder), {"serving_default": function.get_concrete_function(IDS, LENGTHS)})
     loaded = tf.saved_model.load(str(folder))
     signature = loaded.signatures["serving_default"]

@@ -36,11 +36,13 @@ class Batch:
         self.cells = tf.gather(real, ranges(tf.gather(tf.cumsum(lengths, exclusive=True), self.order), ordered))
         self.rows = Rows(make_tables(ordered, config), config)
 
-    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """The first token of every row, in the batch's order: [batch, hidden_size]."""
-        return tf.gather(hidden, tf.gather(self.rows.tables.starts, tf.math.invert_permutation(self.order)))
+    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+        """[batch, hidden_size] in the order of `rows` to float32 in the batch's."""
+        return tf.cast(tf.gather(of_rows, tf.math.invert_permutation(self.order)), tf.float32)
 
     def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        """[tokens, hidden_size] in the batch's places, zeros where nothing was computed."""
-        flat = tf.scatter_nd(self.cells[:, tf.newaxis], hidden, [self.size * self.length, self.config.hidden_size])
+        """[tokens, hidden_size] in the batch's places, float32, zeros where nothing was computed."""
+        flat = tf.scatter_nd(
+            self.cells[:, tf.newaxis], tf.cast(hidden, tf.float32), [self.size * self.length, self.config.hidden_size]
+        )
         return tf.reshape(flat, [self.size, self.length, self.config.hidden_size])

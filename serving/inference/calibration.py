@@ -14,9 +14,9 @@ class Recorder:
     def __init__(self, layer: Dense):
         self.layer, self.largest = layer, 0.0
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: tf.Tensor, *others) -> tf.Tensor:
         self.largest = max(self.largest, float(tf.reduce_max(tf.abs(inputs))))
-        return self.layer(inputs)
+        return self.layer(inputs, *others)
 
 
 def find_ranges(encoder, attentions, feed_forwards, hidden: tf.Tensor, rows) -> tuple[np.ndarray, np.ndarray]:

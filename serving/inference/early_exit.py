@@ -144,7 +144,7 @@ class EarlyExit:
             row = tf.searchsorted(tf.cumsum(lengths), tf.range(tf.size(state.cell)), side="right")
         else:
             vectors = tf.tanh(self.encoder.pooler(tf.gather(vectors, state.tables.starts)))
-        logits = tf.matmul(vectors, self.kernels[state.step]) + self.biases[state.step]
+        logits = tf.matmul(tf.cast(vectors, tf.float32), self.kernels[state.step]) + self.biases[state.step]
         decided, unchanged = self.rule.decide(logits, state.before, state.unchanged, tf.gather(state.threshold, row))
         if self.by_token:
             padding = ~tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)

@@ -6,17 +6,16 @@ from serving.inference.weights import LayerNorm, dense, variable
 
 
 class Embeddings(tf.Module):
-    """As albert_tf.layers.embeddings; gives float32 [tokens, hidden_size]."""
+    """As albert_tf.layers.embeddings; gives [tokens, hidden_size], float32 or the dtype of a last projection."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
         self.word_only = layer.config.factorization == "word"
-        self.dtype = dtype
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
         self.positions = variable(layer.position_embeddings, tf.float32, "position_embeddings")
         self.layer_norm = LayerNorm(layer.layer_norm)
-        self.projection = None if layer.projection is None else dense(layer.projection, dtype, constant=False)
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
         """input_ids, segment_ids: int32 [batch, length]; cells: int32 [tokens], which of their elements to embed."""
@@ -25,12 +24,10 @@ class Embeddings(tf.Module):
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
         if self.word_only:
-            words = self._project(words)
+            words = tf.cast(self._project(words), tf.float32)
         total = words + tf.gather(self.positions, positions) + tf.gather(self.segments, segments)
         normalised = self.layer_norm(total)
         return normalised if self.word_only else self._project(normalised)
 
     def _project(self, vectors: tf.Tensor) -> tf.Tensor:
-        if self.projection is None:
-            return vectors
-        return tf.cast(self.projection(tf.cast(vectors, self.dtype)), tf.float32)
+        return vectors if self.projection is None else self.projection(vectors)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.depth import plan, segments
+from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
+from serving.inference import onednn
 from serving.inference.batch import Batch
 from serving.inference.block import Attention, FeedForward
 from serving.inference.calibration import find_ranges
@@ -45,14 +46,17 @@ class InferenceEncoder(tf.Module):
         super().__init__()
         self.config, self.options = encoder.config, options
         dtype = options.dtype
+        if dtype == tf.bfloat16:
+            check_bfloat16()
+        # Of the vectors that go from step to step.
+        self.dtype = tf.bfloat16 if options.compute == "bfloat16" else tf.float32
         self.embeddings = Embeddings(encoder.embeddings, dtype)
-        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32, constant=False)
+        self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         if options.compute == "int8":
             self._quantize(encoder, calibration, dtype)
         else:
-            constant = options.weights == "constants"
-            self.attentions = [Attention(half, dtype, constant) for half in encoder.attentions]
-            self.feed_forwards = [FeedForward(half, dtype, constant) for half in encoder.feed_forwards]
+            self.attentions = [Attention(half, dtype) for half in encoder.attentions]
+            self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
 
     def _quantize(self, encoder: AlbertEncoder, calibration, dtype: tf.DType) -> None:
         check_int8(self.config.hidden_act)
@@ -70,9 +74,9 @@ class InferenceEncoder(tf.Module):
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, and what a server needs for them, for a manifest."""
-        needs = (
-            "TensorFlow for x86 with oneDNN (op _QuantizedMatMul)" if self.options.compute == "int8" else "TensorFlow"
-        )
+        needs = "TensorFlow"
+        if self.options.compute != "float32":
+            needs += " for x86 with oneDNN" + (", AVX-512" if self.options.dtype == tf.bfloat16 else "")
         return dataclasses.asdict(self.options) | {"requires": needs}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
@@ -89,14 +93,18 @@ class InferenceEncoder(tf.Module):
             [batch, hidden_size].
         """
         batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
-        done = 0
-        for segment in segments(self.config):
-            hidden = self._repeat(segment, done, hidden, batch.rows)
-            done += segment.repeats * len(segment.steps)
+        hidden = self._walk(segments(self.config), hidden, batch.rows)
         outputs = {"sequence_output": batch.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = tf.tanh(self.pooler(batch.first_tokens(hidden)))
+            outputs["pooled_output"] = self._pool(batch, batch.rows.first_tokens(hidden))
         return outputs
+
+    def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
+        """The pooled_output alone, of a model with a pooler: its last step is computed for first tokens only."""
+        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
+        last = plan(self.config)[-1]
+        hidden = self._walk(_without_last_step(segments(self.config)), hidden, batch.rows)
+        return self._pool(batch, self.apply(last, len(plan(self.config)) - 1, hidden, batch.rows, only_first=True))
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
@@ -131,12 +139,22 @@ class InferenceEncoder(tf.Module):
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
         batch = Batch(mask, self.config, skip_padding=self.options.padding == "skipped")
-        return batch, self.embeddings(input_ids, segment_ids, batch.cells)
+        return batch, tf.cast(self.embeddings(input_ids, segment_ids, batch.cells), self.dtype)
 
-    def apply(self, which, step, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def apply(self, which, step, hidden: tf.Tensor, rows: Rows, only_first: bool = False) -> tf.Tensor:
         """One step: `which` weights (a depth.Step), `step` its number in the plan."""
-        hidden = self.attentions[which.attention](hidden, rows, step)
+        hidden = self.attentions[which.attention](hidden, rows, step, only_first)
         return self.feed_forwards[which.feed_forward](hidden, step)
+
+    def _pool(self, batch: Batch, first_tokens: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(self.pooler(batch.restore(first_tokens)))
+
+    def _walk(self, runs, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+        done = 0
+        for run in runs:
+            hidden = self._repeat(run, done, hidden, rows)
+            done += run.repeats * len(run.steps)
+        return hidden
 
     def _repeat(self, segment, done: int, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
         def layer(step, hidden):
@@ -149,6 +167,21 @@ class InferenceEncoder(tf.Module):
         end = done + segment.repeats * len(segment.steps)
         shapes = (tf.TensorShape([]), tf.TensorShape([None, self.config.hidden_size]))
         return tf.while_loop(lambda step, hidden: step < end, layer, (tf.constant(done), hidden), shapes)[1]
+
+
+def _without_last_step(runs: list[Segment]) -> list[Segment]:
+    *others, last = runs
+    return [
+        *others,
+        *([Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []),
+        *([Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []),
+    ]
+
+
+def check_bfloat16() -> None:
+    """Raises UserError where bfloat16 cannot run."""
+    weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
+    onednn.require("bfloat16", lambda: onednn.layer_norm(onednn.matmul(weights, weights, bias), bias, bias, 1e-12))
 
 
 def _calibration_rows(config, calibration) -> tuple[tf.Tensor, tf.Tensor, float]:

@@ -10,7 +10,6 @@ from tfrecords.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8")
 PADDING = ("computed", "skipped")
-WEIGHTS = ("constants", "variables")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +17,11 @@ class InferenceOptions:
     """Switches of the inference encoder.
 
     Attributes:
-        compute: what matrix products are computed in: "float32"; "bfloat16" (layer norm and softmax stay float32
-            inside); "int8" (attention in bfloat16 where the CPU has it); or "auto": bfloat16 where this machine's CPU
-            has the instructions, float32 elsewhere.
+        compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
+            softmax stay float32 inside) and "int8" (attention in bfloat16 where the CPU has it), both by oneDNN; or
+            "auto": bfloat16 where this machine's CPU has the instructions, float32 elsewhere.
         padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
             real tokens only.
-        weights: where float weights are kept: "constants" of the graph, which oneDNN packs once for its fastest
-            kernel, or "variables", which take less memory (8-bit weights are variables, and packed, always).
 
     Raises:
         UserError: an unknown choice.
@@ -32,10 +29,9 @@ class InferenceOptions:
 
     compute: str = "float32"
     padding: str = "computed"
-    weights: str = "constants"
 
     def __post_init__(self):
-        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "weights": WEIGHTS}
+        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
         for name, choices in known.items():
             value = getattr(self, name)
             if value not in choices:

@@ -46,33 +46,47 @@ class Rows:
     def __init__(self, tables: Tables, config: AlbertConfig):
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
-    def attend(self, query_key_value: tf.Tensor) -> tf.Tensor:
-        """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size]."""
-        flat = tf.reshape(query_key_value, [-1, self.config.head_size])
-        first = self._attend_block(flat, 0)
-        contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(flat, first))
-        return tf.reshape(tf.gather(contexts, self.tables.back), [-1, self.config.hidden_size])
+    def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
+        """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size].
 
-    def _attend_others(self, flat: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        only_first: of each row's first token alone, [rows, hidden_size].
+        """
+        flat = tf.reshape(query_key_value, [-1, self.config.head_size])
+        first = self._attend_block(flat, 0, only_first)
+        contexts = tf.cond(
+            self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(flat, first, only_first)
+        )
+        if not only_first:
+            contexts = tf.gather(contexts, self.tables.back)
+        return tf.reshape(contexts, [-1, self.config.hidden_size])
+
+    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Of each row, of [tokens, hidden_size]."""
+        return tf.gather(hidden, self.tables.starts)
+
+    def _attend_others(self, flat: tf.Tensor, first: tf.Tensor, only_first: bool) -> tf.Tensor:
         contexts = tf.TensorArray(
             flat.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
         )
         contexts = tf.while_loop(
             lambda block, contexts: block < self.tables.num_blocks,
-            lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, block))),
+            lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, block, only_first))),
             (1, contexts.write(0, first)),
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int) -> tf.Tensor:
+    def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int, only_first: bool) -> tf.Tensor:
         rows, length, is_masked, cell = (table[block] for table in self.tables[3:7])
         shape = [rows, self.heads, length]
         count = rows * length
 
         def take(index):
-            return tf.gather(flat, tf.reshape(tf.slice(index, [cell * self.heads], [count * self.heads]), shape))
+            return tf.reshape(tf.slice(index, [cell * self.heads], [count * self.heads]), shape)
 
         query, key, value = map(take, self.tables[7:10])
+        if only_first:
+            query = query[:, :, :1]
+        query, key, value = (tf.gather(flat, index) for index in (query, key, value))
         scores = tf.matmul(query, key, transpose_b=True)
 
         def masked():

@@ -17,7 +17,7 @@ class ClassifierServable(Servable):
         self.labels = labels_of(options, model.num_classes)
 
     def answer(self, rows: Rows):
-        return self.outputs(self.head(self.encode(rows)["pooled_output"]), rows)
+        return self.outputs(self.head(self.pool(rows)), rows)
 
     def outputs(self, logits: tf.Tensor, rows: Rows):
         logits = tf.cast(logits, tf.float32)

@@ -69,7 +69,7 @@ class MultipleChoiceServable(Servable):
 
     def answer(self, rows: Rows):
         """`logits` float32 [rows], one of each choice."""
-        return {"logits": tf.cast(self.head(self.encode(rows)["pooled_output"]), tf.float32)[:, 0]}
+        return {"logits": tf.cast(self.head(self.pool(rows)), tf.float32)[:, 0]}
 
     def _choose(self, rows: Rows, present: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = tf.reshape(self.answer(rows)["logits"], [-1, self.options.num_choices])

@@ -70,7 +70,7 @@ class PretrainerServable(Servable):
         return self._order(self.pair_rows(first, second))
 
     def _order(self, rows: Rows):
-        return {"probabilities": tf.nn.softmax(self.pair_head(self.encode(rows)["pooled_output"]))}
+        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(rows)))}
 
     def _fill(self, rows: Rows, positions: tf.Tensor):
         gathered = tf.gather(self.encode(rows)["sequence_output"], positions, axis=1, batch_dims=1)

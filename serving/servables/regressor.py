@@ -17,7 +17,7 @@ class RegressorServable(Servable):
         self.head = lambda vectors: model.head(vectors)
 
     def answer(self, rows: Rows):
-        return self.outputs(self.head(self.encode(rows)["pooled_output"]), rows)
+        return self.outputs(self.head(self.pool(rows)), rows)
 
     def outputs(self, logits: tf.Tensor, rows: Rows):
         return {"value": tf.cast(logits, tf.float32)[:, 0]}

@@ -29,14 +29,6 @@ def test_float32_equals_the_keras_encoder(changes, padding):
     assert max(difference(make_keras(**changes), InferenceOptions("float32", padding), make_batch())) < 1e-5
 
 
-def test_weights_as_variables():
-    encoder, batch = make_keras(), make_batch()
-    for weights, count in (("variables", 15), ("constants", 7)):
-        options = InferenceOptions("float32", "skipped", weights)
-        assert max(difference(encoder, options, batch)) < 1e-5
-        assert len(make_encoder(encoder, options).variables) == count
-
-
 def test_one_row_of_full_length_and_equal_rows():
     encoder = make_keras()
     for lengths in ([12], [12, 12, 12], [3]):

@@ -62,7 +62,7 @@ def test_int8_refuses_a_tensorflow_without_the_kernel(monkeypatch):
     def missing(*arguments, **named):
         raise tf.errors.NotFoundError(None, None, "no kernel")
 
-    monkeypatch.setattr("serving.inference.int8.op_def_library.apply_op", missing)
+    monkeypatch.setattr("serving.inference.onednn.op_def_library.apply_op", missing)
     with pytest.raises(UserError, match="oneDNN"):
         check_int8("gelu")
 
@@ -80,11 +80,11 @@ def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
-        known = {"compute": expected, "padding": "computed", "weights": "constants", "requires": "TensorFlow"}
-        assert encoder.describe() == known
+        needs = {"bfloat16": "TensorFlow for x86 with oneDNN, AVX-512", "float32": "TensorFlow"}[expected]
+        assert encoder.describe() == {"compute": expected, "padding": "computed", "requires": needs}
 
 
-@pytest.mark.parametrize("name", ["compute", "padding", "weights"])
+@pytest.mark.parametrize("name", ["compute", "padding"])
 def test_unknown_choices_are_refused(name):
     with pytest.raises(UserError, match=f"{name} 'none'"):
         InferenceOptions(**{name: "none"})
