@@ -79,7 +79,8 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
             "--jit_compile",
         ]
         + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
-        + [f"--save_checkpoints_steps={max(arguments.steps // 10, 1)}"],
+        # Each look at the held-out documents costs as much as several steps.
+        + [f"--save_checkpoints_steps={max(arguments.steps // 10, 5)}"],
         resumes=True,
     )
     road.stage(

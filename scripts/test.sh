@@ -10,4 +10,4 @@ ensure_environment requirements.txt requirements-test.txt
 
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
-exec "$PYTHON" -m pytest -n "${TEST_WORKERS:-2}" --dist loadfile --durations=15 "$@"
+exec "$PYTHON" -m pytest -n "${TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder --durations=15 "$@"

@@ -13,6 +13,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Started first, so that no core waits at the end for one of them.
+LONGEST = ("test_whole_road.py", "test_soak.py", "test_notebooks.py", "test_jax.py", "test_devices.py")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the checkout (or $ALBERT_TF_SHARED); tests that need it skip without it."""

@@ -22,7 +22,7 @@ def compute() -> dict[str, np.ndarray]:
         model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config, walk=walk))
         load_official(GOLD, model)
         model.compile(keras.optimizers.SGD(0.05))
-        outputs = model.predict_on_batch(features)
+        outputs = keras.tree.map_structure(keras.ops.convert_to_numpy, model(features))
         metrics = [model.train_on_batch(features, return_dict=True) for _ in range(2)]
         results |= {f"{walk}/{name}": value for name, value in outputs.items()}
         results |= {f"{walk}/{name}": np.asarray(value) for name, value in metrics[-1].items()}

@@ -70,6 +70,7 @@ def test_the_loss_weighs_steps_by_their_number(make):
     assert model.evaluate(FEATURES, labels, verbose=0) == pytest.approx(values[-1], rel=1e-5)
 
 
+@pytest.mark.parametrize("make", ["regressor", "token classifier"], indirect=True)
 def test_fit_moves_every_head_and_metrics_are_the_last_steps(make):
     model = make(early_exit=True)
     labels = labels_for(model)

@@ -132,7 +132,7 @@ def soak(build, base: Path, seconds: float, swap_every: float, pause: float = 0)
 
 def test_a_minute(build, tmp_path):
     # Pauses leave the cores to the tests that run beside it.
-    soak(build, tmp_path / "m", seconds=60, swap_every=3, pause=0.03)
+    soak(build, tmp_path / "m", seconds=60, swap_every=3, pause=0.1)
 
 
 @pytest.mark.slow

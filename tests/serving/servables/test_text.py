@@ -16,6 +16,15 @@ from albert_tf.tasks.squad.windows import make_rows
 from serving.servables.spans import _with_texts, _without_spaces
 
 FIRST = ["The Café is 2,000 mats (two)", "", "paris", "the cat sat in the river of france and the film is dull " * 4]
+# One servable a head, so that tests share what was traced.
+OPTIONS = {
+    "classifier": {"max_seq_length": 20},
+    "pretrainer": {"max_seq_length": 20},
+    "token classifier": {"max_seq_length": 12},
+    "multiple choice": {"max_seq_length": 24, "num_choices": 3},
+    "spans": {"max_seq_length": 24, "doc_stride": 5, "max_query_length": 8},
+    "joint spans": {"max_seq_length": 24, "doc_stride": 5, "max_query_length": 8},
+}
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
 
 
@@ -36,7 +45,7 @@ def padded(rows, segments=None):
 
 @pytest.mark.parametrize("head", ["classifier", "pretrainer"])
 def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
-    _, served = serve(head, text=True, max_seq_length=20)
+    _, served = serve(head, text=True, **OPTIONS[head])
     rows = [frame(tokenizer, ids_of(tokenizer, text), None, 20)[0] for text in FIRST]
     by_ids = served("ids", **padded(rows))
     for name, values in served("serving_default", text=FIRST).items():
@@ -73,7 +82,7 @@ def test_examples_carry_the_texts_by_the_names_of_the_default_signature(serve):
             example.features.feature[name].bytes_list.value.append(value.encode())
         return example.SerializeToString()
 
-    _, single = serve("classifier", text=True)
+    _, single = serve("classifier", text=True, **OPTIONS["classifier"])
     scores = single("classify", inputs=[example(text=text) for text in FIRST])["scores"]
     np.testing.assert_allclose(scores, single("serving_default", text=FIRST)["probabilities"], atol=1e-6)
     _, pair = serve("regressor", text=True, task={"inputs": ["sentence1", "sentence2"]})
@@ -84,7 +93,7 @@ def test_examples_carry_the_texts_by_the_names_of_the_default_signature(serve):
 
 
 def test_words_are_tagged_by_their_first_piece(serve, tokenizer):
-    _, served = serve("token classifier", text=True, max_seq_length=12)
+    _, served = serve("token classifier", text=True, **OPTIONS["token classifier"])
     texts = ["  the  Café\tsat", "", "paris abcdef xyz in the mat of who", "cat \u200d sat"]
     answers = served("serving_default", text=texts)
     for row, text in enumerate(texts):
@@ -108,7 +117,7 @@ def test_words_are_tagged_by_their_first_piece(serve, tokenizer):
 
 
 def test_choices_are_read_as_in_fine_tuning(serve, tokenizer):
-    _, served = serve("multiple choice", text=True, max_seq_length=24, num_choices=3)
+    _, served = serve("multiple choice", text=True, **OPTIONS["multiple choice"])
     contexts = ["the cat sat in the river", "paris is the capital of france " * 6]
     questions = ["who sat?", "the _ of _ is paris"]
     choices = [["cat", "mat", ""], ["capital", "a river", "the film is dull and the cat sat " * 5]]
@@ -142,7 +151,7 @@ QUESTIONS = ["What is the capital of France?", "who sat?", "what?", "the", "what
 @pytest.mark.parametrize("head", ["spans", "joint spans"])
 def test_answers_are_those_of_the_squad_task(serve, tokenizer, head):
     """Windows, search, n-best and no-answer score in the graph, against the Keras model and the Python code."""
-    model, served = serve(head, text=True, max_seq_length=24, doc_stride=5, max_query_length=8)
+    model, served = serve(head, text=True, **OPTIONS[head])
     answers = served("serving_default", question=QUESTIONS, context=CONTEXTS)
     examples = [
         SquadExample(str(number), question, context, answers=())
@@ -188,8 +197,7 @@ def test_an_answer_of_white_space_alone_is_none():
 
 @pytest.mark.parametrize("head", ["classifier", "pretrainer", "token classifier", "multiple choice", "spans"])
 def test_no_rows_give_answers_of_no_rows(serve, head):
-    options = {"max_seq_length": 24, "doc_stride": 5} if head == "spans" else {}
-    _, served = serve(head, text=True, **options)
+    _, served = serve(head, text=True, **OPTIONS[head])
     for name, signature in served.signatures.items():
         if name not in ("serving_default", "fill_mask", "sentence_order"):
             continue
@@ -200,11 +208,11 @@ def test_no_rows_give_answers_of_no_rows(serve, head):
 
 
 def test_no_answer_above_the_threshold(serve):
-    model, served = serve("joint spans", text=True, max_seq_length=24)
+    model, served = serve("joint spans", text=True, **OPTIONS["joint spans"])
     texts = {"question": QUESTIONS, "context": CONTEXTS}
     scores = served("serving_default", **texts)["no_answer_score"]
     threshold = float(np.sort(scores[:2]).mean())
-    _, limited = serve(model, text=True, max_seq_length=24, task={"null_threshold": threshold})
+    _, limited = serve(model, text=True, **OPTIONS["joint spans"], task={"null_threshold": threshold})
     answers = limited("serving_default", **texts)
     assert [bool(answer) for answer in answers["answer"][:2]] == [score <= threshold for score in scores[:2]]
     unanswered = int(np.argmax(scores[:2]))
@@ -212,7 +220,7 @@ def test_no_answer_above_the_threshold(serve):
 
 
 def test_a_question_alone_and_in_a_batch_has_one_answer(serve):
-    _, served = serve("spans", text=True, max_seq_length=24, doc_stride=5)
+    _, served = serve("spans", text=True, **OPTIONS["spans"])
     together = served("serving_default", question=QUESTIONS, context=CONTEXTS)
     for row, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS)):
         alone = served("serving_default", question=[question], context=[context])
