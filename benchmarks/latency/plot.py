@@ -1,4 +1,4 @@
-"""Latency against length, a colour for each model, its plain export dashed."""
+"""Latency against length, a colour for each model, its plain export dashed, its int8 one dotted."""
 
 from io import BytesIO
 
@@ -18,9 +18,9 @@ def latency_plot(figures: list[dict]) -> bytes:
         colour = colours.setdefault(entry["model"], f"C{len(colours)}")
         lengths = [int(length) for length in entry["lengths"]]
         times = [point["in_process_ms"] for point in entry["lengths"].values()]
-        plain = entry["variant"].startswith("plain")
+        style = "--" if entry["variant"].startswith("plain") else ":" if entry["variant"].endswith("int8") else "-"
         label = f"{entry['model']}, {entry['variant']}"
-        axes.plot(lengths, times, "--" if plain else "-", marker="o", markersize=4, color=colour, label=label)
+        axes.plot(lengths, times, style, marker="o", markersize=4, color=colour, label=label)
     axes.set(xscale="log", yscale="log", xlabel="length, tokens", ylabel="median latency in process, ms")
     axes.set_xticks([int(length) for length in figures[0]["lengths"]])
     for axis in (axes.xaxis, axes.yaxis):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.latency.page import FAST, PLAIN, write_page
+from benchmarks.latency.page import FAST, INT8, PLAIN, write_page
 
 MACHINE = {
     "cpu": "a processor",
@@ -29,11 +29,15 @@ def figures(model: str, variant: str, milliseconds: float) -> dict:
 
 @pytest.fixture
 def measured() -> list[dict]:
-    times = {"bert_base_uncased": (120.0, 70.0), "albert_tiny": (8.0, 5.0), "albert_base_v2": (118.0, 59.0)}
+    times = {
+        "bert_base_uncased": (120.0, 70.0, 40.0),
+        "albert_tiny": (8.0, 5.0, 4.0),
+        "albert_base_v2": (118.0, 59.0, 29.5),
+    }
     return [
         figures(model, variant, time)
-        for model, pair in times.items()
-        for variant, time in zip((PLAIN, FAST), pair, strict=True)
+        for model, three in times.items()
+        for variant, time in zip((PLAIN, FAST, INT8), three, strict=True)
     ]
 
 
@@ -44,6 +48,7 @@ def test_every_export_has_its_rows_and_the_words_their_ratios(measured, tmp_path
     assert text.count(f"| albert_base_v2 | {FAST} |") == 4
     assert "| albert_tiny | fast | 5.0 | 5.0 |" in text and "| albert_tiny | fast | +1.0 | +1.0 |" in text
     assert "59 ms: 2 times as fast as its plain export" in " ".join(text.split())
+    assert "takes 30 ms and batches run 4 times as fast" in " ".join(text.split())
     assert "a processor, 2 cores" in text and "{" not in text
     assert json.loads((tmp_path / "latency/figures.json").read_text())["figures"] == measured
     assert (tmp_path / "latency/latency.png").read_bytes().startswith(b"\x89PNG")
