@@ -1,6 +1,10 @@
 """Everything between tensors and trained weights."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import os
+
+# Models alone have no need of TensorFlow under another Keras backend.
+if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+    import tfrecords.quiet_tensorflow  # noqa: F401
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder

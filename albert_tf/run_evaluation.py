@@ -1,5 +1,7 @@
 """Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
 
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
 import dataclasses
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Pre-trains ALBERT on TFRecords: `python -m albert_tf.run_pretraining --help`."""
 
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
 from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags

@@ -1,7 +1,7 @@
 """Import this first: it starts TensorFlow without the dozen lines it prints about CPU flags and absent GPUs.
 
 Those lines come from C++ before any logging level is read, some of them as errors. They are shown after all when the
-start fails. Under another Keras backend TensorFlow is not started here.
+start fails. Commands import this under every Keras backend, since TensorFlow reads their data.
 """
 
 import os
@@ -32,5 +32,5 @@ def _start_quietly() -> None:
             os.close(terminal)
 
 
-if "tensorflow" not in sys.modules and os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+if "tensorflow" not in sys.modules:
     _start_quietly()

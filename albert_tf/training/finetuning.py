@@ -12,6 +12,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training import callbacks, finetuning_callbacks, model_folder
 from albert_tf.training.batches import training_batches
+from albert_tf.training.devices import make_devices
 from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Run, Split, digest, prepare
@@ -35,6 +36,7 @@ def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
     Raises:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
+    make_devices("none")
     if settings.dryrun:
         _check_claims(dataclasses.replace(settings, dryrun=False), task)
         with files.trial_folder(settings.output_dir, f".dryrun-{secrets.token_hex(4)}") as folder:

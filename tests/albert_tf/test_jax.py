@@ -23,3 +23,12 @@ def test_jax_agrees_with_tensorflow(tmp_path):
     assert set(jax.files) == set(ours)
     for name, value in ours.items():
         np.testing.assert_allclose(jax[name], value, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("command", ["run_finetuning", "run_pretraining"])
+def test_commands_under_jax_print_no_start_up_lines(run_module, tmp_path, command):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    done = run_module(f"albert_tf.{command}", f"--output_dir={tmp_path}", "--config=nowhere.json", env=environment)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
