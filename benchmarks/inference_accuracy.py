@@ -70,10 +70,10 @@ def _calibration(data: Path, tokenizer, count: int = 128) -> tuple[np.ndarray, n
 
 def _export(model, compute: str, calibration, folder: Path):
     module = make_encoder(model, InferenceOptions(compute, "skipped"), calibration)
-    module.head = dense(model.head, tf.float32, constant=False)
+    module.head = dense(model.head, tf.float32)
 
     def plain(input_ids, lengths):
-        return {"logits": module.head(module(input_ids, lengths)["pooled_output"])}
+        return {"logits": module.head(module.pooled(input_ids, lengths))}
 
     def exits(input_ids, lengths, threshold):
         return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule())
