@@ -17,7 +17,7 @@ class JaxSteps:
         self._state = None
 
     def batches(self, make_dataset: Callable[[int, int, int], Any]):
-        return make_dataset(1, 1, 0).as_numpy_iterator()
+        return make_dataset(1, 1, 0).as_numpy_iterator
 
     def train(self, batch: dict[str, Any]) -> None:
         if self._state is None:

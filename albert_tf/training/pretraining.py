@@ -184,7 +184,8 @@ class _Run:
     def train(self, phase: Phase, held_out) -> None:
         """Goes on to the end of the phase, or until the run has to stop."""
         self.best = self._best_of(phase)
-        batches = self.steps.batches(phase.training(self.settings, self.step))
+        batches = self.steps.batches(phase.training(self.settings, self.step))()
+        held_out = held_out and self.steps.batches(held_out)
         while self.step < phase.last_step and not self.stopped:
             waited = 0.0
             for _ in range(self.settings.gradient_accumulation_steps):
@@ -227,7 +228,7 @@ class _Run:
     def _evaluate(self, held_out) -> dict[str, float]:
         if held_out is None:
             return {}
-        for batch in self.steps.batches(held_out):
+        for batch in held_out():
             self.steps.evaluate(batch)
         found = self.steps.results()
         if not np.isfinite(found["loss"]):

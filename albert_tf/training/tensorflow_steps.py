@@ -26,15 +26,18 @@ class TensorFlowSteps:
         self._evaluate = self._compiled(self._evaluate_replica, jit_compile)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset]):
-        """Iterates over what `make_dataset(parts, workers, worker)` reads: a worker's parts of batches, in turn."""
+        """A function that begins to iterate over what `make_dataset(parts, workers, worker)` reads: a worker's parts of
+        batches, in turn. It may be called again: building a dataset costs half a second, iterating over it does not."""
         if self.strategy is None:
-            return iter(make_dataset(1, 1, 0))
+            dataset = make_dataset(1, 1, 0)
+            return lambda: iter(dataset)
 
         def of_worker(context: tf.distribute.InputContext):
             workers = context.num_input_pipelines
             return make_dataset(context.num_replicas_in_sync // workers, workers, context.input_pipeline_id)
 
-        return iter(self.strategy.distribute_datasets_from_function(of_worker))
+        distributed = self.strategy.distribute_datasets_from_function(of_worker)
+        return lambda: iter(distributed)
 
     def train(self, batch: dict[str, Any]) -> None:
         self._train(batch)
