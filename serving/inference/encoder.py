@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
+from serving.cpu import AVX512, has_avx512
 from serving.inference import onednn
 from serving.inference.batch import Batch
 from serving.inference.block import Attention, FeedForward
@@ -26,6 +27,8 @@ _CALIBRATION_SHAPE = (16, 64)
 
 def make_encoder(model, options: InferenceOptions | None = None, calibration=None) -> "InferenceEncoder":
     """The inference twin of a Keras model's encoder (or of an AlbertEncoder itself), holding its own weights.
+
+    To be called in a tf.function: oneDNN's ops do not run eagerly.
 
     Args:
         model: a Keras model with an `encoder`, or an AlbertEncoder.
@@ -46,11 +49,12 @@ class InferenceEncoder(tf.Module):
         super().__init__()
         self.config, self.options = encoder.config, options
         dtype = options.dtype
-        if dtype == tf.bfloat16:
+        if options.compute == "bfloat16":
             check_bfloat16()
-        # Of the vectors that go from step to step.
+        # Of the vectors that go from step to step, and of the embeddings' projection: an int8 export has no bfloat16
+        # product that aborts on a CPU without AVX-512.
         self.dtype = tf.bfloat16 if options.compute == "bfloat16" else tf.float32
-        self.embeddings = Embeddings(encoder.embeddings, dtype)
+        self.embeddings = Embeddings(encoder.embeddings, self.dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         if options.compute == "int8":
             self._quantize(encoder, calibration, dtype)
@@ -74,10 +78,9 @@ class InferenceEncoder(tf.Module):
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, and what a server needs for them, for a manifest."""
-        needs = "TensorFlow"
-        if self.options.compute != "float32":
-            needs += " for x86 with oneDNN" + (", AVX-512" if self.options.dtype == tf.bfloat16 else "")
-        return dataclasses.asdict(self.options) | {"requires": needs}
+        one_dnn = "TensorFlow for x86 with oneDNN"
+        needs = {"float32": "TensorFlow", "bfloat16": f"{one_dnn}, {AVX512}", "int8": one_dnn}
+        return dataclasses.asdict(self.options) | {"requires": needs[self.options.compute]}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
         """Encodes a batch.
@@ -179,7 +182,10 @@ def _without_last_step(runs: list[Segment]) -> list[Segment]:
 
 
 def check_bfloat16() -> None:
-    """Raises UserError where bfloat16 cannot run."""
+    """Raises UserError where bfloat16 cannot run. The CPU is asked first: without AVX-512 the product does not fail, it
+    ends the process."""
+    if not has_avx512():
+        raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
     onednn.require("bfloat16", lambda: onednn.layer_norm(onednn.matmul(weights, weights, bias), bias, bias, 1e-12))
 

@@ -89,8 +89,6 @@ def require(compute: str, probe) -> None:
     try:
         tf.function(probe, autograph=False)()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        reason = "this TensorFlow or CPU has not the kernels; it needs TensorFlow for x86 with oneDNN"
-        more = " and a CPU with AVX-512" if compute == "bfloat16" else ""
-        raise UserError(
-            f"{compute} cannot run here: {reason}{more} (and TF_ENABLE_ONEDNN_OPTS not 0); choose float32"
-        ) from error
+        reason = "this TensorFlow has not the kernels; it needs a build for x86 with oneDNN"
+        more = " and TF_ENABLE_ONEDNN_OPTS not 0" if compute == "int8" else ""
+        raise UserError(f"{compute} cannot run here: {reason}{more}; choose float32") from error

@@ -1,11 +1,11 @@
 """How an exported encoder computes."""
 
 import dataclasses
-from pathlib import Path
 from typing import Self
 
 import tensorflow as tf
 
+from serving.cpu import has_bfloat16
 from tfrecords.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8")
@@ -49,11 +49,3 @@ class InferenceOptions:
         if self.compute == "int8":
             return tf.bfloat16 if has_bfloat16() else tf.float32
         return tf.dtypes.as_dtype(self.compute)
-
-
-def has_bfloat16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
-    if not cpu_info.exists():
-        return False
-    flags = next((line.split() for line in cpu_info.read_text().splitlines() if line.startswith("flags")), [])
-    return "avx512_bf16" in flags or "amx_bf16" in flags

@@ -35,8 +35,8 @@ def nodes_of(graph):
 
 @pytest.fixture(scope="module")
 def version(export_model):
-    """A pair classifier over text, checked, its weights large beside its graph."""
-    return export_model("classifier", TASK, inputs="text", check=True, compute="bfloat16")
+    """A pair classifier over text, checked, not exact."""
+    return export_model("classifier", TASK, inputs="text", check=True, compute="int8")
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def test_every_weight_is_stored_once_and_the_graph_does_not_grow_with_depth(make
 def test_manifest(version, manifest):
     assert manifest["model"] == "AlbertClassifier" and manifest["config"]["hidden_size"] == 16
     assert manifest["task"] == TASK and manifest["metrics"] == {"accuracy": 0.5}
-    assert manifest["compute"]["compute"] == "bfloat16" and manifest["max_seq_length"] == 24
+    assert manifest["compute"]["compute"] == "int8" and manifest["max_seq_length"] == 24
     assert manifest["signatures"]["serving_default"] == {"first": "string [any]", "second": "string [any]"}
-    # bfloat16 is not exact, and the check has seen it.
-    assert 1e-5 < manifest["check"]["logits"] < 0.1
+    # int8 is not exact, and the check has seen it.
+    assert 1e-5 < manifest["check"]["logits"] < 0.3
     for name, digest in manifest["files_sha256"].items():
         assert hashlib.sha256((version / name).read_bytes()).hexdigest() == digest
     assert {"saved_model.pb", "variables/variables.index"} <= manifest["files_sha256"].keys()

@@ -2,10 +2,14 @@
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
+from serving.cpu import has_avx512
 from serving.inference import make_encoder
+
+needs_avx512 = pytest.mark.skipif(not has_avx512(), reason="bfloat16 products need a CPU with AVX-512")
 
 CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,
@@ -17,8 +21,8 @@ def make_keras(seed=0, **changes):
     keras.utils.set_random_seed(seed)
     encoder = AlbertEncoder(CONFIG.replace(**changes))
     for variable in encoder.trainable_variables:
-        if variable.name in ("bias", "beta"):
-            variable.assign(keras.random.normal(variable.shape, stddev=0.1))
+        if variable.name in ("bias", "beta", "gamma"):
+            variable.assign(variable + keras.random.normal(variable.shape, stddev=0.1))
     return encoder
 
 
@@ -34,11 +38,11 @@ def compiled(encoder):
     return tf.function(encoder.__call__, autograph=False)
 
 
-def difference(encoder, options, batch, calibration=None):
+def difference(encoder, how, batch, calibration=None):
     """Largest differences from the Keras encoder at real tokens: of sequence_output, and of pooled_output both ways."""
     ids, lengths, segments, mask = batch
     expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
-    twin = make_encoder(encoder, options, calibration)
+    twin = make_encoder(encoder, how, calibration)
     both = tf.function(lambda *batch: twin(*batch) | {"pooled_alone": twin.pooled(*batch)}, autograph=False)
     found = both(ids, lengths, segments)
     assert found["sequence_output"].shape == expected["sequence_output"].shape

@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, options
 from serving.inference.int8 import check_int8
-from tests.serving.inference.encoders import compiled, difference, make_batch, make_keras
+from serving.inference.weights import FUSED_LAYER_NORM_TOKENS
+from tests.serving.inference.encoders import compiled, difference, make_batch, make_keras, needs_avx512
 from tfrecords.errors import UserError
 
 
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
-@pytest.mark.parametrize(("compute", "tolerance"), [("bfloat16", 0.15), ("int8", 0.3)])
-def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, padding):
-    encoder, batch = make_keras(), make_batch()
+@pytest.mark.parametrize("rows", [1, 4])  # of these many times four, oneDNN's layer norm has the second
+@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.15, marks=needs_avx512), ("int8", 0.3)])
+def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, rows, padding):
+    encoder, batch = make_keras(), make_batch((9, 1, 4, 12) * rows)
+    assert (batch[1].sum() >= FUSED_LAYER_NORM_TOKENS) == (rows == 4)
     sequence, pooled = difference(encoder, InferenceOptions(compute, padding), batch, calibration=batch[:2])
     assert 1e-5 < sequence < tolerance
     assert 1e-5 < pooled < tolerance
@@ -26,9 +30,10 @@ def test_int8_fuses_every_activation_it_takes(activation):
 
 
 @pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
-def test_int8_takes_every_plan(changes):
+@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.15, marks=needs_avx512), ("int8", 0.5)])
+def test_lower_precision_takes_every_plan(changes, compute, tolerance):
     encoder, batch = make_keras(num_hidden_layers=2, **changes), make_batch()
-    assert difference(encoder, InferenceOptions("int8", "skipped"), batch, calibration=batch[:2])[0] < 0.5
+    assert max(difference(encoder, InferenceOptions(compute, "skipped"), batch, calibration=batch[:2])) < tolerance
 
 
 def test_int8_answer_does_not_depend_on_the_batch():
@@ -70,18 +75,28 @@ def test_int8_refuses_a_tensorflow_without_the_kernel(monkeypatch):
 def test_auto_goes_by_the_cpu(tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text("processor : 0\nflags : fpu avx512f avx512_bf16\n")
-    assert options.has_bfloat16(info)
+    assert cpu.has_bfloat16(info)
+    assert not cpu.has_avx512(info)
+    info.write_text("processor : 0\nflags : fpu avx512f avx512bw avx512vl avx512dq\n")
+    assert cpu.has_avx512(info) and not cpu.has_bfloat16(info)
     info.write_text("processor : 0\nflags : fpu avx2\n")
-    assert not options.has_bfloat16(info)
-    assert not options.has_bfloat16(tmp_path / "none")
+    assert not cpu.has_bfloat16(info)
+    assert not cpu.has_bfloat16(tmp_path / "none")
 
 
+@needs_avx512
 def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
         needs = {"bfloat16": "TensorFlow for x86 with oneDNN, AVX-512", "float32": "TensorFlow"}[expected]
         assert encoder.describe() == {"compute": expected, "padding": "computed", "requires": needs}
+
+
+def test_bfloat16_is_refused_where_it_would_end_the_process(monkeypatch):
+    monkeypatch.setattr("serving.inference.encoder.has_avx512", lambda: False)
+    with pytest.raises(UserError, match="no AVX-512; choose float32 or int8"):
+        make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("bfloat16"))
 
 
 @pytest.mark.parametrize("name", ["compute", "padding"])
