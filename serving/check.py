@@ -62,20 +62,22 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[servable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    differences = _differences(_expected(model, calls[by_ids]), answers[by_ids], tolerance)
+    differences = compare(expected_answers(model, calls[by_ids]), answers[by_ids], tolerance)
     if texts:
         framed = _framed(servable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
         _require_ids(texts, framed, answers["tokenize"])
         if _texts_are_rows(servable):
-            differences |= _differences(
-                *_of_words(servable, texts, _expected(model, framed), answers["serving_default"]), tolerance, "text "
+            differences |= compare(
+                *_of_words(servable, texts, expected_answers(model, framed), answers["serving_default"]),
+                tolerance,
+                "text ",
             )
     if "fill_mask" in calls:
         words = _words(model, servable, calls["fill_mask"], answers["fill_mask"])
-        differences |= _differences(*words, tolerance, "fill_mask ")
+        differences |= compare(*words, tolerance, "fill_mask ")
     if "early_exit" in calls:
         plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
-        differences |= _differences(plain, answers["early_exit"], tolerance, "early_exit ")
+        differences |= compare(plain, answers["early_exit"], tolerance, "early_exit ")
     return differences
 
 
@@ -97,8 +99,11 @@ def _rows_of_different_lengths(servable: Servable) -> dict[str, np.ndarray]:
     return inputs
 
 
-def _expected(model: keras.Model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs of the Keras model by the names that the servables give them."""
+def expected_answers(model: keras.Model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Outputs of the Keras model by the names that the servables give them, NumPy arrays.
+
+    inputs: as a servable's by ids: input_ids and lengths, and segment_ids where there are any.
+    """
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
@@ -124,8 +129,12 @@ def _array(tensor) -> np.ndarray:
     return keras.ops.convert_to_numpy(tensor).astype(np.float32)
 
 
-def _differences(expected: dict, found: dict, tolerance: float, where: str = "") -> dict[str, float]:
-    """Of each expected output, by its name with `where` in front."""
+def compare(expected: dict, found: dict, tolerance: float, where: str = "") -> dict[str, float]:
+    """The largest absolute difference of each expected output, by its name with `where` in front.
+
+    Raises:
+        UserError: one is above `tolerance`, relative to the largest expected value or to 1.
+    """
     differences = {}
     for name, values in expected.items():
         # Positions where no answer may be stand at -1e30.

@@ -80,7 +80,7 @@ def test_an_export_that_answers_otherwise_is_no_version(export_model, monkeypatc
     def wrong(model, inputs):
         return {"logits": np.full((4, 3), 0.3, np.float32)}
 
-    monkeypatch.setattr(check_module, "_expected", wrong)
+    monkeypatch.setattr(check_module, "expected_answers", wrong)
     with pytest.raises(UserError, match=r"failed its check: logits differs by .* from the Keras model"):
         export_model("classifier", check=True, inputs="ids")
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.check import _expected, _rows_of_different_lengths
+from serving.check import _rows_of_different_lengths, expected_answers
 from serving.samples import sample_inputs
 from serving.servables.rows import Rows
 from tfrecords.errors import UserError
@@ -20,7 +20,7 @@ def test_equals_the_keras_model_on_rows_of_different_lengths(serve, head):
     model, served = serve(head)
     inputs = _rows_of_different_lengths(served.servable)
     answers = served("serving_default", **inputs)
-    expected = _expected(model, inputs)
+    expected = expected_answers(model, inputs)
     assert expected and expected.keys() <= answers.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(np.maximum(answers[name], -1e9), np.maximum(values, -1e9), atol=2e-5)
