@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 
 def latency_plot(figures: list[dict]) -> bytes:
     """A PNG: median milliseconds in process, both axes logarithmic, so that equal ratios are equal distances."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9.2, 4.8), layout="constrained")
     colours = {}
     for entry in figures:
         colour = colours.setdefault(entry["model"], f"C{len(colours)}")
@@ -28,7 +28,7 @@ def latency_plot(figures: list[dict]) -> bytes:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     plt.close(figure)
