@@ -1,0 +1,208 @@
+"""Writes a trained model as one LiteRT (TensorFlow Lite) file: `python -m serving.litert --help`."""
+
+import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from serving.check import TOLERANCES, compare, expected_answers
+from serving.inference import InferenceEncoder, InferenceOptions
+from serving.inference.rows import MASKED_SCORE
+from serving.inference.weights import dense
+from serving.source import load_source
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.script import run_main
+from tfrecords.settings import define_flags, read_flags, setting
+
+_KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
+_COMPUTE = ("float32", "int8")
+_CHECKED_LENGTH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRtSettings:
+    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
+    output: str = setting(help="file to write, such as model.tflite")
+    compute: str = setting("float32", help="float32, or int8: 8-bit weights, activations quantized as they come")
+    max_seq_length: int = setting(0, help="length of every row in tokens; 0 means that each call chooses its own")
+
+
+class Rectangle:
+    """A padded batch, and attention over all of it: what Batch and Rows are to the encoder, in LiteRT's own ops.
+
+    Args:
+        mask: bool [batch, length], the real tokens.
+        config: of the encoder.
+    """
+
+    def __init__(self, mask: tf.Tensor, config: AlbertConfig):
+        self.config, self.rows = config, self
+        self.batch, self.length = tf.unstack(tf.shape(mask))
+        self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+
+    def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
+        """As Rows.attend."""
+        heads, size = self.config.num_attention_heads, self.config.head_size
+        by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
+        query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
+        if only_first:
+            query = query[:, :, :1]
+        probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self.bias)
+        contexts = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
+        return tf.reshape(contexts, [-1, self.config.hidden_size])
+
+    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+        return self.rectangle(hidden)[:, 0]
+
+    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+        return of_rows
+
+    def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(hidden, [self.batch, self.length, self.config.hidden_size])
+
+
+class LiteRtEncoder(InferenceEncoder):
+    """The encoder in float32, one rectangle a batch."""
+
+    def _begin(self, input_ids, lengths, segment_ids, input_mask):
+        rectangle = Rectangle(real_tokens(input_ids, lengths), self.config)
+        cells = tf.range(rectangle.batch * rectangle.length)
+        return rectangle, self.embeddings(input_ids, segment_ids, cells)
+
+
+class LiteRtModel(tf.Module):
+    """Answers to int32 input_ids [batch, length] and lengths [batch], named as `serving.export` names them.
+
+    Raises:
+        UserError: the model has a head that is not written for LiteRT.
+    """
+
+    def __init__(self, model: keras.Model):
+        super().__init__()
+        if type(model) not in _KINDS:
+            known = ", ".join(kind.__name__ for kind in _KINDS)
+            raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
+        self.encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
+        self.head = dense(model.head, tf.float32) if hasattr(model, "head") else None
+        self.is_regressor = isinstance(model, AlbertRegressor)
+        is_embedder = isinstance(model, AlbertSentenceEmbedder)
+        self.pooling = model.pooling if is_embedder else "mean"
+        self.normalize = is_embedder and model.normalize
+        self.has_pooled_output = not is_embedder and self.encoder.pooler is not None
+
+    def __call__(self, input_ids, lengths, segment_ids=None) -> dict[str, tf.Tensor]:
+        if self.head is None:
+            return self._embed(input_ids, lengths, segment_ids)
+        logits = self.head(self.encoder.pooled(input_ids, lengths, segment_ids))
+        if self.is_regressor:
+            return {"value": logits[:, 0]}
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    def _embed(self, input_ids, lengths, segment_ids):
+        encoded = self.encoder(input_ids, lengths, segment_ids)
+        sequence = encoded["sequence_output"]
+        if self.pooling == "cls":
+            vectors = sequence[:, 0]
+        else:
+            weights = tf.cast(real_tokens(input_ids, lengths), tf.float32)[:, :, tf.newaxis]
+            vectors = tf.reduce_sum(sequence * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+        if self.normalize:
+            vectors /= tf.maximum(tf.sqrt(tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)), 1e-12)
+        return {"embedding": vectors} | ({"pooled_output": encoded["pooled_output"]} if self.has_pooled_output else {})
+
+
+def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """bool [batch, length]; a row's first position is always one."""
+    positions = tf.range(tf.shape(input_ids)[1])
+    return (positions < lengths[:, tf.newaxis]) | (positions == 0)
+
+
+def convert(model: keras.Model, compute: str = "float32", length: int | None = None, pairs: bool = False) -> bytes:
+    """The file's content.
+
+    Args:
+        compute: "float32" or "int8".
+        length: of every row; None: each call chooses its own.
+        pairs: whether segment_ids is an input too.
+
+    Raises:
+        UserError: the model has a head that is not written for LiteRT.
+    """
+    module = LiteRtModel(model)
+    shapes = {"input_ids": [1, length], "lengths": [1]} | ({"segment_ids": [1, length]} if pairs else {})
+    inputs = {name: tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()}
+    function = tf.function(module.__call__, autograph=False).get_concrete_function(**inputs)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    if compute == "int8":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    return converter.convert()
+
+
+def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The file's answers to int32 arrays with an axis of rows in front, computed a row at a time."""
+    with warnings.catch_warnings():
+        # tf.lite announces at every use that it will move to a package of its own.
+        warnings.simplefilter("ignore")
+        runner = tf.lite.Interpreter(str(path)).get_signature_runner()
+    rows = range(len(inputs["lengths"]))
+    answers = [runner(**{name: values[row : row + 1] for name, values in inputs.items()}) for row in rows]
+    return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
+
+
+def write(settings: LiteRtSettings) -> dict[str, float]:
+    """Writes the file after it has answered as the Keras model does; returns the largest difference of each output.
+
+    Raises:
+        UserError: an impossible setting, a model that is not written for LiteRT, or a failed comparison.
+    """
+    if settings.compute not in _COMPUTE:
+        raise UserError(f"--compute={settings.compute} is none of {', '.join(_COMPUTE)}")
+    output, length = Path(settings.output), settings.max_seq_length
+    if output.is_dir():
+        raise UserError(f"--output={output} is a folder; name a file, such as {output / 'model.tflite'}")
+    files.make_output_dir(output.parent)
+    source = load_source(settings.model)
+    config = getattr(source.model, "encoder", source.model).config
+    limit = config.max_position_embeddings
+    if not 0 <= length <= limit:
+        raise UserError(f"--max_seq_length={length} must be from 1 to max_position_embeddings={limit}, or 0")
+    pairs = len(source.task.get("inputs", [])) == 2
+    inputs = _check_inputs(config, length or min(limit, _CHECKED_LENGTH), pairs)
+    with files.replacing(output) as temporary:
+        temporary.write_bytes(convert(source.model, settings.compute, length or None, pairs))
+        tolerance = max(TOLERANCES[settings.compute], TOLERANCES[source.model.compute_dtype])
+        return compare(expected_answers(source.model, inputs), run_file(temporary, inputs), tolerance)
+
+
+def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
+    """Random rows, the second half of one being padding that is no zeros."""
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length), np.int32)
+    inputs = {"input_ids": ids, "lengths": np.array([length, (length + 1) // 2], np.int32)}
+    return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})
+
+
+def main() -> None:
+    settings = read_flags(LiteRtSettings)
+    for name, difference in write(settings).items():
+        print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
+    print(f"wrote {settings.output} ({Path(settings.output).stat().st_size / 1e6:.1f} MB)")
+
+
+def run() -> None:
+    define_flags(LiteRtSettings)
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()
