@@ -174,9 +174,10 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
                 print(f"  {compute:9} {'  '.join(times)}, {found['steps']:.1f} steps on average")
         inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
         results["loading"] = {name: inference_loading.measure(folder / name) for name in (*OURS, "keras-hub")}
-    print("\nloading and a first 1x128 request:")
+    print("\nloading; with a first 1x128 request; with freed memory given back:")
     for name, found in results["loading"].items():
-        print(f"  {name:12} {found['seconds']:6.2f} s  {found['MiB']:7.1f} MiB")
+        parts = [f"{found[key]:7.2f} {key.split('_')[-1]}" for key in found]
+        print(f"  {name:12} {'  '.join(parts)}")
     if settings.early_exit_model:
         with tempfile.TemporaryDirectory() as temporary:
             results["fine_tuned"] = inference_accuracy.measure(

@@ -53,8 +53,8 @@ def test_text_models_use_ops_that_old_servers_have(export_model, head):
 
 
 def test_every_weight_is_stored_once_and_the_graph_does_not_grow_with_depth(make_model, export_model):
-    shallow = make_model("pretrainer", hidden_size=128, intermediate_size=512, num_hidden_layers=3)
-    deep = make_model("pretrainer", hidden_size=128, intermediate_size=512, num_hidden_layers=9)
+    shallow = make_model("pretrainer", hidden_size=256, intermediate_size=1024, num_hidden_layers=3)
+    deep = make_model("pretrainer", hidden_size=256, intermediate_size=1024, num_hidden_layers=9)
     versions = [export_model(model, warm_up_lengths="") for model in (shallow, deep)]
     counts = [len(nodes_of(read_graph(one))) for one in versions]
     assert counts[0] == counts[1]

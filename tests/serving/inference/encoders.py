@@ -38,8 +38,9 @@ def compiled(encoder):
     return tf.function(encoder.__call__, autograph=False)
 
 
-def difference(encoder, how, batch, calibration=None):
-    """Largest differences from the Keras encoder at real tokens: of sequence_output, and of pooled_output both ways."""
+def difference(encoder, how, batch, calibration=None, reduce=np.max):
+    """Differences from the Keras encoder at real tokens, the largest or what `reduce` makes of them: of
+    sequence_output, and of pooled_output both ways."""
     ids, lengths, segments, mask = batch
     expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
     twin = make_encoder(encoder, how, calibration)
@@ -48,4 +49,6 @@ def difference(encoder, how, batch, calibration=None):
     assert found["sequence_output"].shape == expected["sequence_output"].shape
     sequence = np.abs(found["sequence_output"].numpy() - expected["sequence_output"].numpy())[mask]
     pooled = expected["pooled_output"].numpy()
-    return sequence.max(), max(np.abs(found[name].numpy() - pooled).max() for name in ("pooled_output", "pooled_alone"))
+    return reduce(sequence), max(
+        reduce(np.abs(found[name].numpy() - pooled)) for name in ("pooled_output", "pooled_alone")
+    )

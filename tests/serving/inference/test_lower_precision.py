@@ -14,11 +14,13 @@ from tfrecords.errors import UserError
 
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("rows", [1, 4])  # of these many times four, oneDNN's layer norm has the second
-@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.15, marks=needs_avx512), ("int8", 0.3)])
+@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
 def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, rows, padding):
     encoder, batch = make_keras(), make_batch((9, 1, 4, 12) * rows)
     assert (batch[1].sum() >= FUSED_LAYER_NORM_TOKENS) == (rows == 4)
-    sequence, pooled = difference(encoder, InferenceOptions(compute, padding), batch, calibration=batch[:2])
+    sequence, pooled = difference(
+        encoder, InferenceOptions(compute, padding), batch, calibration=batch[:2], reduce=np.mean
+    )
     assert 1e-5 < sequence < tolerance
     assert 1e-5 < pooled < tolerance
 
@@ -30,10 +32,11 @@ def test_int8_fuses_every_activation_it_takes(activation):
 
 
 @pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
-@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.15, marks=needs_avx512), ("int8", 0.5)])
+@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
 def test_lower_precision_takes_every_plan(changes, compute, tolerance):
     encoder, batch = make_keras(num_hidden_layers=2, **changes), make_batch()
-    assert max(difference(encoder, InferenceOptions(compute, "skipped"), batch, calibration=batch[:2])) < tolerance
+    found = difference(encoder, InferenceOptions(compute, "skipped"), batch, calibration=batch[:2], reduce=np.mean)
+    assert max(found) < tolerance
 
 
 def test_int8_answer_does_not_depend_on_the_batch():
