@@ -19,6 +19,7 @@ from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import MASKED_SCORE
 from serving.inference.weights import dense
+from serving.servables.embedder import mean_of_tokens
 from serving.source import load_source
 from tfrecords import files
 from tfrecords.errors import UserError
@@ -115,8 +116,7 @@ class LiteRtModel(tf.Module):
         if self.pooling == "cls":
             vectors = sequence[:, 0]
         else:
-            weights = tf.cast(real_tokens(input_ids, lengths), tf.float32)[:, :, tf.newaxis]
-            vectors = tf.reduce_sum(sequence * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+            vectors = mean_of_tokens(sequence, real_tokens(input_ids, lengths))
         if self.normalize:
             vectors /= tf.maximum(tf.sqrt(tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)), 1e-12)
         return {"embedding": vectors} | ({"pooled_output": encoded["pooled_output"]} if self.has_pooled_output else {})

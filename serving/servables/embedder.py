@@ -24,7 +24,7 @@ class EmbedderServable(Servable):
     def answer(self, rows: Rows):
         encoded = self.encode(rows)
         sequence = encoded["sequence_output"]
-        vectors = sequence[:, 0] if self.pooling == "cls" else mean_of_tokens(sequence, rows)
+        vectors = sequence[:, 0] if self.pooling == "cls" else mean_of_tokens(sequence, rows.mask)
         if self.normalize:
             vectors /= tf.maximum(tf.norm(vectors, axis=-1, keepdims=True), 1e-12)
         pooled = (
@@ -53,7 +53,7 @@ class EmbedderServable(Servable):
         return {"sequence_output": sequence * tf.cast(rows.mask, tf.float32)[:, :, tf.newaxis]}
 
 
-def mean_of_tokens(sequence: tf.Tensor, rows: Rows) -> tf.Tensor:
-    """[batch, length, hidden_size] to [batch, hidden_size], padding left out."""
-    mask = tf.cast(rows.mask, tf.float32)[:, :, tf.newaxis]
-    return tf.reduce_sum(sequence * mask, axis=1) / tf.reduce_sum(mask, axis=1)
+def mean_of_tokens(sequence: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """[batch, length, hidden_size] to [batch, hidden_size], padding left out; mask [batch, length] of any type."""
+    weights = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
+    return tf.reduce_sum(sequence * weights, axis=1) / tf.reduce_sum(weights, axis=1)

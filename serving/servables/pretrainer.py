@@ -24,7 +24,7 @@ class PretrainerServable(Servable):
 
     def answer(self, rows: Rows):
         encoded = self.encode(rows)
-        answers = {"embedding": mean_of_tokens(encoded["sequence_output"], rows)}
+        answers = {"embedding": mean_of_tokens(encoded["sequence_output"], rows.mask)}
         return answers | {name: encoded[name] for name in ("pooled_output",) if name in encoded}
 
     def ids_signatures(self):
