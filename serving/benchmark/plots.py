@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
 from serving.benchmark.statistics import decode_histogram
+from serving.benchmark.table import protocols, versions
 
 _SIZE = (7.2, 4.4)
 _STYLE = {
@@ -54,7 +55,7 @@ def latency_plot(report: dict) -> bytes | None:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     # A search ends at another rate for every length: they are one line all the same.
-    loads = ("batch", "arrival") if report["found_rates"] else ("batch", "arrival", "clients", "rate")
+    loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
@@ -177,11 +178,12 @@ def _groups(points: list[dict], key: Callable[[dict], tuple]) -> list[list[dict]
 
 def _load_label(point: dict) -> str:
     batch = f"batch {point['batch']}, " if point["batch"] > 1 else ""
-    return batch + point["name"].split(", ", 1)[1]
+    rest = "REST, " if point["protocol"] == "rest" else ""
+    return batch + rest + point["name"].split(", ", 1)[1]
 
 
 def _title(report: dict, what: str) -> str:
-    return f"{what}: {report['model']['name']} version {report['model']['version']} over gRPC"
+    return f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}"
 
 
 def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:
