@@ -58,17 +58,17 @@ class Seen:
 @dataclass(frozen=True)
 class Probe:
     """First contact with a workload: an answer to each request, milliseconds of the first and second call, and what
-    it costs the client to make a request and to read an answer.
+    it costs the client to make a request and to read an answer. `version`: the one that served all this, where known.
     """
 
     replies: list[bytes]
     first_ms: float
     second_ms: float
     costs: dict[str, float]
-    seen: Seen
+    version: int | None
 
     def references(self, workload: Workload) -> list[answers.Answer | None]:
-        read = reader(workload, self.seen.version)
+        read = reader(workload, self.version)
         return [read(reply) for reply in self.replies]
 
 
@@ -77,8 +77,9 @@ def reader(workload: Workload, version: int | None) -> answers.Reader:
     return answers.rest_reader(version) if workload.url else answers.read_grpc
 
 
-def probe(client: Client, workload: Workload, check: bool, seen: Seen) -> Probe:
+def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
     """Sends each request once (two in all when answers are not checked). Raises ServingError when the first fails."""
+    before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
     replies, times = [], []
@@ -91,7 +92,8 @@ def probe(client: Client, workload: Workload, check: bool, seen: Seen) -> Probe:
         times.append((time.perf_counter() - begin) * 1000)
     if workload.url:
         stub.close()
-    return Probe(replies, times[0], times[1], client_costs(client, workload, replies[0]), seen)
+    version = before.version if look().version == before.version else None
+    return Probe(replies, times[0], times[1], client_costs(client, workload, replies[0]), version)
 
 
 def _refused(error: grpc.RpcError, client: Client, workload: Workload) -> ServingError:
@@ -171,9 +173,12 @@ def check_answers(
     if not settings.check or (workload.url and len(around) > 1):
         return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
     answered = np.bincount(samples.item[samples.code == 0], minlength=len(workload.requests))
-    read = reader(workload, next(iter(around), first.seen.version))
+    read = reader(workload, next(iter(around), first.version))
     checked = answers.check(samples.differing, first.references(workload), answered, read)
-    return {"versions": checked.pop("versions"), "answers": checked}
+    versions = checked.pop("versions")
+    if workload.url:
+        versions = {str(version): int(answered.sum()) for version in around}
+    return {"answers": checked, "versions": versions}
 
 
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
@@ -195,7 +200,7 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
     lag = generator_lag(samples) if share.due is not None else None
     generator = generator_effort(samples.effort)
     behind = ["the generator fell behind"] * (lag is not None and not lag["valid"])
-    behind += ["the generator ran out of CPU"] * (generator["cpu_share"] >= BUSY_SHARE)
+    behind += ["the generator ran out of CPU"] * bool(len(good) and generator["cpu_share"] >= BUSY_SHARE)
     reasons = _failures(len(good), answered) + behind
     return {
         "latency_ms": statistics.summarise(latencies[good]),
@@ -229,8 +234,8 @@ def _failures(requests: int, answered: int) -> list[str]:
         return ["no request was due"]
     if not answered:
         return ["no request was answered"]
-    failed = 1 - answered / requests
-    return [f"{failed:.1%} of the requests failed"] * (failed > FAILED_SHARE)
+    failed = requests - answered
+    return [f"{failed / requests:.1%} of the requests failed"] * (failed > FAILED_SHARE * requests)
 
 
 def offered(samples: Samples, share: Share) -> float:

@@ -127,11 +127,11 @@ class Benchmark:
         try:
             workload = self._make(length, batch, protocol)
             self._bar.set_description(f"{workload.name}, first answers", refresh=False)
-            first = probe(self.client, workload, self.settings.check, self._look())
+            first = probe(self.client, workload, self.settings.check, self._look)
         except UserError as error:
             if length is None or (isinstance(error, ServingError) and error.code not in _REFUSALS):
                 raise
-            self._skip(f"{length} {self._maker.unit} x {batch}", length, error)
+            self._skip(f"{length} {self._maker.unit} x {batch}" + " (REST)" * (protocol == "rest"), length, error)
             return
         kept = len(self.points)
         if self.settings.find_rate:
@@ -169,8 +169,7 @@ class Benchmark:
 
     def _search(self, workload: Workload, first: Probe) -> None:
         """Keeps the point at the highest rate that meets the bound, or at the lowest tried when none does."""
-        # p99 is judged: a trial goes on until it has arrivals for one.
-        settings = replace(self.settings, least_requests=self.settings.least_requests or samples_needed(99.0))
+        settings = trial_settings(self.settings)
         measured: dict[float, dict] = {}
         trials: list[find_rate.Trial] = []
 
@@ -248,6 +247,11 @@ class Benchmark:
     def _planned_seconds(self) -> float:
         workloads = len(self.settings.numbers("batches")) * len(self._lengths()) * len(self.settings.protocol_list())
         return workloads * self._workload_seconds()
+
+
+def trial_settings(settings: Settings) -> Settings:
+    """A trial is judged by its p99, so it goes on until it has arrivals for one, unless fewer are asked for."""
+    return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 
 def require_alive(point: dict) -> None:

@@ -174,7 +174,7 @@ def point_remarks(point: dict) -> list[str]:
     if not point["valid"]:
         mend = "" if point["generator"]["kept_up"] else "; free the machine, or send from another"
         lines.append(f"{', '.join(point['invalid_because'])}{mend}")
-    if not point["stable"]:
+    if not point["stable"] and point["answered"]:
         lines.append(point["stability"])
     for status, error in point["errors"].items():
         when = "" if error["first_s"] is None else f", the first at {error['first_s']:.1f} s"
