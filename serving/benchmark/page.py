@@ -24,6 +24,7 @@ _CAPTIONS = {
     "latency.png": "Latency against length. Shaded: 95 % bootstrap intervals.",
     "throughput.png": "Latency against throughput.",
     "distribution.png": "Latency at every percentile; the tail is drawn out.",
+    "timeline.png": "Points in which something happened: answers and failures a second. Gaps: nothing came.",
     "breakdown.png": "Mean latency by part, by the server's own metrics.",
 }
 

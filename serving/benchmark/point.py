@@ -29,6 +29,8 @@ LAG_OF_MEDIAN = 0.10
 FAILED_SHARE = 0.01
 # So many that a steady server hardly ever leaves a window with half of them, nor with too few for its median.
 _SAMPLES_A_WINDOW = 40
+# Steps of a point's timeline.
+_TIMELINE_STEPS = 60
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -219,6 +221,7 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
         "valid": not reasons,
         "invalid_because": reasons,
         "silence": {"seconds": silence.seconds, "began": silence.began, "stalled": stalled},
+        "timeline": timeline(samples, elapsed),
         "stable": verdict.stable,
         "stability": verdict.reason,
         "windows": [
@@ -258,6 +261,14 @@ def goodput(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None, sec
 def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None) -> float | None:
     """Their share of all requests sent; an error is not within any bound."""
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
+
+
+def timeline(samples: Samples, elapsed: float) -> dict:
+    """How many requests were answered, and failed, in each equal step of the run, by when they ended."""
+    end = max(float(samples.done.max(initial=0.0)), elapsed)
+    good = samples.code == 0
+    answered, failed = (np.histogram(samples.done[which], _TIMELINE_STEPS, (0.0, end))[0] for which in (good, ~good))
+    return {"step_s": end / _TIMELINE_STEPS, "answered": answered.tolist(), "failed": failed.tolist()}
 
 
 def generator_lag(samples: Samples) -> dict:

@@ -55,6 +55,12 @@ def verdict(point: dict) -> str:
     return ", ".join(words)
 
 
+def eventful(point: dict) -> bool:
+    """Whether something happened to the server while the point was measured."""
+    failed = point["requests"] - point["answered"]
+    return bool(failed or point["silence"]["stalled"] or point["stable"] is False or len(point["versions"]) > 1)
+
+
 def protocols(report: dict) -> str:
     """What the report's points went over, in words."""
     names = {"grpc": "gRPC", "rest": "REST"}

@@ -261,6 +261,14 @@ def test_slow_answers_and_pauses_of_the_load_are_no_stall(due, latency, stalled)
     assert judged(due, due + latency, seconds=60.0)["silence"]["stalled"] is stalled
 
 
+def test_the_timeline_counts_every_request_where_it_ended():
+    due = np.arange(0, 6, 0.01)
+    summary = judged(due, due + 0.001, code=np.where(due > 3, 14, 0), seconds=6.0)
+    answered, failed = (np.array(summary["timeline"][name]) for name in ("answered", "failed"))
+    assert summary["timeline"]["step_s"] == pytest.approx(0.1) and answered.sum() + failed.sum() == 600
+    assert (answered[:29] >= 9).all() and not answered[31:].any() and (failed[31:] >= 9).all()
+
+
 def test_failures_do_not_end_a_silence():
     due = np.arange(0, 10, 0.01)
     code = np.where((due > 2) & (due < 6), 14, 0)

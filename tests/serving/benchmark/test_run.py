@@ -13,7 +13,7 @@ import pytest
 
 from serving import protos
 from serving.benchmark import table
-from serving.benchmark.point import Load, seconds_of
+from serving.benchmark.point import Load, measure, seconds_of
 from serving.benchmark.report import write_report
 from serving.benchmark.run import run_benchmark, trial_settings
 from serving.benchmark.settings import Settings
@@ -162,7 +162,7 @@ def test_a_swap_of_versions_is_told_and_no_wrong_answer(tmp_path):
     assert report["model"]["version"] == 1 and report["model"]["versions"] == [1, 2]
     printed = table.console_text(report)
     assert "VERSIONS 1 and 2" in printed and "version 1 answered 84, version 2 answered" in printed
-    write_report(report, tmp_path)
+    assert "timeline.png" in write_report(report, tmp_path)
     assert "versions 1 and 2: latency over gRPC" in (tmp_path / "report.html").read_text()
 
 
@@ -213,6 +213,21 @@ def test_a_server_that_is_gone_ends_the_run_with_its_point_kept(tmp_path):
     assert "answers no more: connection refused" in report["ended_early"]
     write_report(report, tmp_path)
     assert "no request was answered" in (tmp_path / "report.html").read_text()
+
+
+def test_interrupted_between_two_loads_the_first_is_kept(monkeypatch):
+    taken = []
+
+    def interrupted(*arguments):
+        if taken:
+            raise KeyboardInterrupt
+        taken.append(measure(*arguments))
+        return taken[0]
+
+    monkeypatch.setattr("serving.benchmark.run.measure", interrupted)
+    with StandIn() as server:
+        report = run_benchmark(settings(server, lengths="8", clients="1,2"))
+    assert [point["clients"] for point in report["points"]] == [1] and report["ended_early"] == "interrupted"
 
 
 def test_a_search_whose_server_dies_keeps_its_trials():
