@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
 from serving.benchmark.statistics import decode_histogram
-from serving.benchmark.table import eventful, protocols, verdict, versions
+from serving.benchmark.table import eventful, protocols, versions
 
 _SIZE = (7.2, 4.4)
 _STYLE = {
@@ -168,8 +168,11 @@ def timeline_plot(report: dict) -> bytes | None:
                 np.where(rates > 0, rates, np.nan), edges, baseline=None, color=colour, label=name, linewidth=1.6
             )
         axes.set(yscale="log", xlim=(0, step * len(rates)), ylabel="a second")
-        axes.set_title(f"{point['name']}: {verdict(point)}", fontsize=9)
+        axes.set_title(point["name"], fontsize=9)
         axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.margins(y=0.15)
+    figure.suptitle(_title(report, "Answers over time"), fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
     rows[0, 0].legend(fontsize=8)
     rows[-1, 0].set_xlabel("seconds from the point's start")
     return _png(figure)

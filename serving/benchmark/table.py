@@ -50,7 +50,7 @@ def verdict(point: dict) -> str:
         words.append(f"VERSIONS {' and '.join(point['versions'])}")
     if point["silence"]["stalled"]:
         words.append(f"STALLED {point['silence']['seconds']:.1f} s")
-    else:
+    elif point["answered"]:
         words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
     return ", ".join(words)
 
@@ -58,7 +58,7 @@ def verdict(point: dict) -> str:
 def eventful(point: dict) -> bool:
     """Whether something happened to the server while the point was measured."""
     failed = point["requests"] - point["answered"]
-    return bool(failed or point["silence"]["stalled"] or point["stable"] is False or len(point["versions"]) > 1)
+    return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
 
 
 def protocols(report: dict) -> str:
