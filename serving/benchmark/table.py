@@ -49,7 +49,9 @@ def verdict(point: dict) -> str:
     if len(point["versions"]) > 1:
         words.append(f"VERSIONS {' and '.join(point['versions'])}")
     if point["silence"]["stalled"]:
-        words.append(f"STALLED {point['silence']['seconds']:.1f} s")
+        # A server that refuses meanwhile does not stand still.
+        refused = set(point["errors"]) - {grpc.StatusCode.DEADLINE_EXCEEDED.name}
+        words.append(f"{'NO ANSWERS FOR' if refused else 'STALLED'} {point['silence']['seconds']:.1f} s")
     elif point["answered"]:
         words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
     return ", ".join(words)

@@ -215,6 +215,20 @@ def test_a_server_that_is_gone_ends_the_run_with_its_point_kept(tmp_path):
     assert "no request was answered" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [({}, "STALLED 5.0 s"), ({"DEADLINE_EXCEEDED": 3}, "STALLED 5.0 s"), ({"UNAVAILABLE": 9}, "NO ANSWERS FOR 5.0 s")],
+)
+def test_the_verdict_tells_a_server_that_stands_still_from_one_that_is_gone(report, errors, words):
+    counted = {status: {"count": count, "first_s": 1.0, "message": ""} for status, count in errors.items()}
+    point = report["points"][0] | {
+        "silence": {"seconds": 5.0, "began": 1.0, "stalled": True}, "errors": counted,
+        "stable": False, "stability": "nobody was answered for 5.0 s, from 1.0 s on",
+    }  # fmt: skip
+    printed = table.console_text(report | {"points": [point]})
+    assert words in printed and "from 1.0 s on" in printed and "UNSTABLE" not in printed
+
+
 def test_interrupted_between_two_loads_the_first_is_kept(monkeypatch):
     taken = []
 
