@@ -9,7 +9,7 @@ import grpc
 from tqdm import tqdm
 
 from serving.benchmark import answers, environment, find_rate, server_metrics, table
-from serving.benchmark.in_process import InProcess
+from serving.benchmark.in_process import InProcess, describe_saved_model
 from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
 from serving.benchmark.settings import Settings
 from serving.benchmark.statistics import samples_needed
@@ -18,7 +18,6 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.errors import UserError
-from tfrecords.files import read_json, sha256
 from tfrecords.progress import progress_bar
 
 SCHEMA = 1
@@ -267,19 +266,6 @@ def loads(settings: Settings) -> list[Load]:
     # A search brings its own loads.
     clients = [] if settings.find_rate else settings.numbers("clients")
     return [Load("closed", clients=number) for number in clients]
-
-
-def describe_saved_model(path: str, load_seconds: float) -> dict:
-    files = [file for file in Path(path).rglob("*") if file.is_file()]
-    manifest = Path(path) / "assets.extra" / "manifest.json"
-    return {
-        "path": path,
-        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
-        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
-        "load_seconds": load_seconds,
-        # Of a model that serving.export wrote: what it was made from, and how.
-        "manifest": read_json(manifest) if manifest.is_file() else None,
-    }
 
 
 def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, dict]) -> dict:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from serving.benchmark import table
-from serving.benchmark.run import describe_saved_model, run_benchmark
+from serving.benchmark.in_process import describe_saved_model
+from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from serving.client import Client, ServingError
 from tfrecords.errors import UserError
