@@ -9,7 +9,7 @@ from pathlib import Path
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import configuration
+from serving.model_server import configuration, metrics
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, Options
@@ -116,6 +116,7 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
+        metrics.add_model(name)
         try:
             servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path))
         except BaseException:

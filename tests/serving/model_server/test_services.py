@@ -300,5 +300,12 @@ def test_health(start_server, half_plus_two, server, error_of):
     for name in ("", "ModelService", "PredictionService"):
         assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
     assert error_of(check, health_pb2.HealthCheckRequest(service="other"))[0] == "NOT_FOUND"
+    watch = health_pb2_grpc.HealthStub(running.channel).Watch
+    assert next(iter(watch(health_pb2.HealthCheckRequest(service="")))).status == health_pb2.HealthCheckResponse.SERVING
+    for index in range(10):
+        stream = watch(health_pb2.HealthCheckRequest(service=f"invented {index}"))
+        assert next(iter(stream)).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        stream.cancel()
+    assert not any("invented" in name for name in running.server._grpc._health._send_response_callbacks)
     plain = health_pb2_grpc.HealthStub(server.channel).Check
     assert error_of(plain, health_pb2.HealthCheckRequest())[0] == "UNIMPLEMENTED"

@@ -114,6 +114,19 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
 
 
+def test_invented_model_names_make_no_series(server, error_of):
+    """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
+    before = metrics.REQUEST_COUNT.value("", "NOT_FOUND")
+    for index in range(20):
+        assert error_of(server.predict, 1.0, model=f"invented {index}")[0] == "NOT_FOUND"
+        assert server.http("POST", f"/v1/models/invented{index}:predict", {"inputs": 1.0})[0] == 404
+    assert "invented" not in metrics.exposition()
+    assert metrics.REQUEST_COUNT.value("", "NOT_FOUND") - before == 40
+    known = metrics.REQUEST_COUNT.value("default", "OK")
+    server.predict(1.0)
+    assert metrics.REQUEST_COUNT.value("default", "OK") - known == 1
+
+
 def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
     (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
     running = start_server(model_base_path=str(half_plus_two), monitoring_config_file=str(tmp_path / "monitoring"))
