@@ -181,7 +181,7 @@ class BatchingRunner:
         """What two requests must share to run together: otherwise one client's wrong dtype, rank, empty tensor or size
         of an axis that the signature fixes would fail the requests of others."""
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
-        return name, value.dtype.str, value.ndim, fixed, value.size > 0
+        return name, value.dtype, value.ndim, fixed, value.size > 0
 
     def _new_queue(self, fetches: list[str]) -> Queue:
         options = self._options

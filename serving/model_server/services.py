@@ -53,6 +53,10 @@ def _checked_spec(request: Message) -> model_pb2.ModelSpec:
     return request.model_spec
 
 
+def _check_method(core: ServerCore) -> bool:
+    return core.options.enable_signature_method_name_check
+
+
 def _fill_spec(answer: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, version: int, signature: str) -> None:
     answer.name = asked.name
     answer.version.value = version
@@ -62,10 +66,9 @@ def _fill_spec(answer: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, version:
 def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: float | None) -> bytes:
     spec = _checked_spec(request)
     response = predict_pb2.PredictResponse()
-    check = core.options.enable_signature_method_name_check
     with core.use(spec) as servable:
         signature, outputs = predict(
-            servable, spec.signature_name, request.inputs, request.output_filter, timeout, check
+            servable, spec.signature_name, request.inputs, request.output_filter, timeout, _check_method(core)
         )
         _fill_spec(response.model_spec, spec, servable.version, signature)
     as_content = core.options.enable_serialization_as_tensor_content
@@ -76,7 +79,7 @@ def _classify(core: ServerCore, request: classification_pb2.ClassificationReques
     spec = _checked_spec(request)
     response = classification_pb2.ClassificationResponse()
     with core.use(spec) as servable:
-        response.result.CopyFrom(classify(servable, spec.signature_name, request.input, timeout))
+        response.result.CopyFrom(classify(servable, spec.signature_name, request.input, timeout, _check_method(core)))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
     return response.SerializeToString()
 
@@ -85,14 +88,14 @@ def _regress(core: ServerCore, request: regression_pb2.RegressionRequest, timeou
     spec = _checked_spec(request)
     response = regression_pb2.RegressionResponse()
     with core.use(spec) as servable:
-        response.result.CopyFrom(regress(servable, spec.signature_name, request.input, timeout))
+        response.result.CopyFrom(regress(servable, spec.signature_name, request.input, timeout, _check_method(core)))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
     return response.SerializeToString()
 
 
 def _multi_inference(core: ServerCore, request: inference_pb2.MultiInferenceRequest, timeout: float | None) -> bytes:
     with core.use(model_spec(request)) as servable:
-        return multi_inference(servable, request, timeout).SerializeToString()
+        return multi_inference(servable, request, timeout, _check_method(core)).SerializeToString()
 
 
 def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest, timeout: float | None) -> bytes:
@@ -103,7 +106,7 @@ def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest,
         )
     before = {name: metrics.total(name) for name in request.metric_names}
     response = model_management_pb2.ReloadConfigResponse()
-    core.reload(request.config)
+    core.reload(request.config, timeout)
     response.status.SetInParent()
     for name, value in before.items():
         response.metric.add(name=name, int64_value_increase=metrics.total(name) - value)

@@ -90,6 +90,24 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
         start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"server.key": "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----"}, "server_key and server_cert"),
+        ({"server.crt": "client.crt"}, "server_key and server_cert"),
+        ({"ca.crt": "-----BEGIN CERTIFICATE-----"}, "custom_ca"),
+    ],
+    ids=["no key", "another key's certificate", "no authority"],
+)
+def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
+    changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
+    with pytest.raises(ServingError) as caught:
+        build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
+    assert caught.value.code.name == "INVALID_ARGUMENT"
+    assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
+    assert "BEGIN" not in caught.value.message
+
+
 def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     (tmp_path / "monitoring").write_text('prometheus_config { enable: true path: "/metrics/here" }')
     running = start_server(
