@@ -21,54 +21,33 @@ Outputs = Mapping[str, np.ndarray]
 
 
 def classify(
-    servable: Servable,
-    signature_name: str,
-    examples: input_pb2.Input,
-    timeout: float | None = None,
-    check_method: bool = False,
+    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> classification_pb2.ClassificationResult:
-    """Labels and scores of each example.
-
-    Args:
-      servable: the model version.
-      signature_name: empty means serving_default.
-      examples: at least one.
-      timeout: seconds.
-      check_method: refuse signatures whose method is another one. tf.saved_model.save calls every method predict.
-    Raises ServingError or tf.errors.OpError.
-    """
+    """Labels and scores of each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
-    tensor, fetches = _classify_plan(signature, check_method)
+    tensor, fetches = _classify_plan(signature, servable.check_method)
     values, count = _run(servable, "Classify", examples, [tensor], fetches, timeout)
     return _classification(signature, count, values)
 
 
 def regress(
-    servable: Servable,
-    signature_name: str,
-    examples: input_pb2.Input,
-    timeout: float | None = None,
-    check_method: bool = False,
+    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> regression_pb2.RegressionResult:
-    """One value for each example; arguments and errors are those of `classify`."""
+    """One value for each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
-    tensor, fetches = _regress_plan(signature, check_method)
+    tensor, fetches = _regress_plan(signature, servable.check_method)
     values, count = _run(servable, "Regress", examples, [tensor], fetches, timeout)
     return _regression(signature, count, values)
 
 
 def multi_inference(
-    servable: Servable,
-    request: inference_pb2.MultiInferenceRequest,
-    timeout: float | None = None,
-    check_method: bool = False,
+    servable: Servable, request: inference_pb2.MultiInferenceRequest, timeout: float | None = None
 ) -> inference_pb2.MultiInferenceResponse:
     """Several classify and regress signatures of one model on the same examples, in one run of the graph.
 
-    Each signature may have an input tensor of its own, as those of tf.saved_model.save do. Arguments and errors are
-    those of `classify`.
+    Each signature may have an input tensor of its own, as those of tf.saved_model.save do.
     """
-    plans = _task_plans(servable, request, check_method)
+    plans = _task_plans(servable, request)
     tensors = {tensor for _, tensor, _ in plans}
     fetches = sorted({name for _, _, names in plans for name in names})
     values, count = _run(servable, "MultiInference", request.input, tensors, fetches, timeout)
@@ -85,7 +64,7 @@ def multi_inference(
     return response
 
 
-def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest, check_method: bool) -> list:
+def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest) -> list:
     seen: set[str] = set()
     plans: list[tuple[meta_graph_pb2.SignatureDef, str, list[str]]] = []
     for task in request.tasks:
@@ -99,9 +78,9 @@ def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest
         seen.add(name)
         signature = _signature(servable, name, "Requested signature not found in model graph")
         if task.method_name == CLASSIFY:
-            tensor, fetches = _classify_plan(signature, check_method)
+            tensor, fetches = _classify_plan(signature, servable.check_method)
         elif task.method_name == REGRESS:
-            tensor, fetches = _regress_plan(signature, check_method)
+            tensor, fetches = _regress_plan(signature, servable.check_method)
         else:
             raise ServingError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
         plans.append((signature, tensor, fetches))

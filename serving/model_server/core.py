@@ -26,6 +26,7 @@ from serving.model_server.status import (
     UNAVAILABLE,
     UNKNOWN,
     ServingError,
+    as_serving_error,
     invalid_argument,
 )
 from serving.model_server.tflite_model import FILE as TFLITE_FILE
@@ -62,14 +63,15 @@ class ServerCore:
     def start(self) -> None:
         """Loads the configured models and waits until each is available, those of a model config file as it stands by
         then. Raises ServingError."""
-        with self._reloading:
-            models = configuration.checked_models(configuration.server_config(self.options), {})
-            # Before anything is loaded: the real server, too, refuses labels at start without the flag.
-            self._labels = self._checked_labels(models)
-            self._configure(models)
-        failed: list[Version] | None = None
-        while failed is None:
-            failed = self._wait_for_all()
+        models = configuration.checked_models(configuration.server_config(self.options), {})
+        # Before anything is loaded: the real server, too, refuses labels at start without the flag.
+        self._labels = self._checked_labels(models)
+        self._configure(models)
+        while (failed := self._wait_for_all()) is None:
+            try:
+                self.reread()
+            except Exception as error:
+                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
         _raise_failed(failed, "servable(s)")
         self._manager.end_initial_load()
 
@@ -138,13 +140,14 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """The versions that failed of models that have no other; None when a later configuration came meanwhile."""
-        with self._reloading:
-            generation, models = self._generation, self._models
+        """The versions that failed of models that have no other; None when the config file is to be read again first:
+        a wrong base path in it can be put right."""
+        pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
+        end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(
-            models, lambda: self.interrupted.is_set() or self._generation != generation
+            self._models, lambda: self.interrupted.is_set() or time.monotonic() >= end
         )
-        return failed if self.interrupted.is_set() or self._generation == generation else None
+        return failed if self.interrupted.is_set() or time.monotonic() < end else None
 
     def _check_wait(self, generation: int, deadline: float) -> bool:
         """Raises ServingError when a reload's wait must end; returns False."""
@@ -192,7 +195,8 @@ class ServerCore:
         model = self._read(path)
         metrics.add_model(name)
         try:
-            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path))
+            check = self.options.enable_signature_method_name_check
+            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path), check)
         except BaseException:
             model.close()
             raise

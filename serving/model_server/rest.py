@@ -140,11 +140,10 @@ class RestApi:
         document = json_values.parse_object(body)
         name = json_values.signature_name(document)
         examples = json_examples.examples_input(document)
-        check = self._core.options.enable_signature_method_name_check
         with self._core.use(spec) as servable:
             if method == "classify":
-                return json_response.classification(classify(servable, name, examples, timeout, check))
-            return json_response.regression(regress(servable, name, examples, timeout, check))
+                return json_response.classification(classify(servable, name, examples, timeout))
+            return json_response.regression(regress(servable, name, examples, timeout))
 
 
 def _is_int64(digits: str) -> bool:

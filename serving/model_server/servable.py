@@ -29,9 +29,18 @@ class Model(Runner, Protocol):
 
 
 class Servable:
-    """Attributes: name, version, signatures (name -> SignatureDef)."""
+    """Attributes: name, version, signatures (name -> SignatureDef), check_method."""
 
-    def __init__(self, name: str, version: int, signatures: Mapping[str, meta_graph_pb2.SignatureDef], runner: Runner):
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        signatures: Mapping[str, meta_graph_pb2.SignatureDef],
+        runner: Runner,
+        check_method: bool = False,
+    ):
+        """check_method: refuse signatures whose method is not the API's; tf.saved_model.save calls all predict."""
+        self.check_method = check_method
         self.name = name
         self.version = version
         self.signatures = signatures

@@ -35,9 +35,6 @@ class ModelServer:
     def start(self) -> None:
         """Raises ServingError when a model does not load or a port does not open."""
         options = self.core.options
-        if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
-            # Before the wait for its models: a wrong base path in it can be put right.
-            self._config_poll.start()
         self.core.start()
         if self.core.interrupted.is_set():
             return
@@ -50,6 +47,8 @@ class ModelServer:
             api = RestApi(self.core, self._access_log, self._metrics_path)
             self._rest = RestServer(api, options.bind_address, options.rest_api_port, options.rest_api_num_threads)
             _LOG.info("Exporting HTTP/REST API at:%s:%d ...", options.bind_address, options.rest_api_port)
+        if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
+            self._config_poll.start()
 
     def interrupt(self) -> None:
         """Ends a start that waits for models, and the polling. Safe in a signal handler."""

@@ -53,10 +53,6 @@ def _checked_spec(request: Message) -> model_pb2.ModelSpec:
     return request.model_spec
 
 
-def _check_method(core: ServerCore) -> bool:
-    return core.options.enable_signature_method_name_check
-
-
 def _fill_spec(answer: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, version: int, signature: str) -> None:
     answer.name = asked.name
     answer.version.value = version
@@ -68,7 +64,7 @@ def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: flo
     response = predict_pb2.PredictResponse()
     with core.use(spec) as servable:
         signature, outputs = predict(
-            servable, spec.signature_name, request.inputs, request.output_filter, timeout, _check_method(core)
+            servable, spec.signature_name, request.inputs, request.output_filter, timeout, servable.check_method
         )
         _fill_spec(response.model_spec, spec, servable.version, signature)
     as_content = core.options.enable_serialization_as_tensor_content
@@ -79,7 +75,7 @@ def _classify(core: ServerCore, request: classification_pb2.ClassificationReques
     spec = _checked_spec(request)
     response = classification_pb2.ClassificationResponse()
     with core.use(spec) as servable:
-        response.result.CopyFrom(classify(servable, spec.signature_name, request.input, timeout, _check_method(core)))
+        response.result.CopyFrom(classify(servable, spec.signature_name, request.input, timeout))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
     return response.SerializeToString()
 
@@ -88,14 +84,14 @@ def _regress(core: ServerCore, request: regression_pb2.RegressionRequest, timeou
     spec = _checked_spec(request)
     response = regression_pb2.RegressionResponse()
     with core.use(spec) as servable:
-        response.result.CopyFrom(regress(servable, spec.signature_name, request.input, timeout, _check_method(core)))
+        response.result.CopyFrom(regress(servable, spec.signature_name, request.input, timeout))
         _fill_spec(response.model_spec, spec, servable.version, spec.signature_name)
     return response.SerializeToString()
 
 
 def _multi_inference(core: ServerCore, request: inference_pb2.MultiInferenceRequest, timeout: float | None) -> bytes:
     with core.use(model_spec(request)) as servable:
-        return multi_inference(servable, request, timeout, _check_method(core)).SerializeToString()
+        return multi_inference(servable, request, timeout).SerializeToString()
 
 
 def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest, timeout: float | None) -> bytes:

@@ -16,9 +16,9 @@ from tensorflow.lite.python import schema_py_generated
 from serving.model_server.predict import DEFAULT_SIGNATURE
 from serving.model_server.status import invalid_argument
 
-FILE = "model.tflite"
 _METADATA = b"signature_defs_metadata"
 _PREDICT = "tensorflow/serving/predict"
+FILE = "model.tflite"
 
 
 class TfLiteModel:
