@@ -13,6 +13,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bfloat16": (("avx512f", "avx512bw", "avx512vl", "avx512dq"),),
     "int8_vnni": (("avx512_vnni",), ("avx_vnni",)),
 }
+_BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def describe_needs(compute: str) -> str:
@@ -26,9 +27,17 @@ def can_run(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> bool:
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
 
 
+def advise(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> str | None:
+    """Says what another `compute` would add on this CPU; None where that was not measured (docs/inference.md)."""
+    if compute != "float32" or not has_bfloat16(cpu_info):
+        return None
+    (flag, *_) = sorted(_BFLOAT16 & cpu_flags(cpu_info))
+    return f"this CPU has {flag}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+
+
 def has_bfloat16(cpu_info: Path = _OWN_CPU_INFO) -> bool:
     """Whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
-    return bool({"avx512_bf16", "amx_bf16"} & cpu_flags(cpu_info))
+    return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
 def has_avx512(cpu_info: Path = _OWN_CPU_INFO) -> bool:

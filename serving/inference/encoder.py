@@ -32,7 +32,7 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
 
     Args:
         model: a Keras model with an `encoder`, or an AlbertEncoder.
-        options: how to compute; float32 with padding where None.
+        options: how to compute; float32 without padding where None.
         calibration: for int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
 
