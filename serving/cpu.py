@@ -45,6 +45,11 @@ def has_avx512(cpu_info: Path = _OWN_CPU_INFO) -> bool:
     return can_run("bfloat16", cpu_info)
 
 
+def has_vnni(cpu_info: Path = _OWN_CPU_INFO) -> bool:
+    """Whether the CPU adds 8-bit products up in 32 bits. Others add pairs of them in 16 bits, which can overflow."""
+    return can_run("int8_vnni", cpu_info)
+
+
 def cpu_flags(cpu_info: Path = _OWN_CPU_INFO) -> set[str]:
     """As Linux names them for x86; none where there is no such file, or no such line in it."""
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
