@@ -110,7 +110,9 @@ def test_open_loop_reports_its_lag_and_offered_rate():
         report = run_benchmark(settings(server, arrival="poisson", rate="50,100", lengths="8", seconds=1.0))
     assert [point["rate"] for point in report["points"]] == [50, 100]
     for point in report["points"]:
-        assert point["requests"] == point["rate"] and point["offered_per_second"] == pytest.approx(point["rate"], rel=0.1)
+        assert point["requests"] == point["rate"] and point["offered_per_second"] == pytest.approx(
+            point["rate"], rel=0.1
+        )
         assert point["send_lag_ms"]["max"] >= point["send_lag_ms"]["p50"] >= 0
 
 
