@@ -1,5 +1,6 @@
 """TensorProto to NumPy and back, without a Python object per element wherever the wire format allows."""
 
+import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -32,8 +33,12 @@ _LIST_FIELDS = {
 }
 _HALF_TYPES = {types_pb2.DT_HALF: np.dtype(np.float16), types_pb2.DT_BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 _COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX128: "dcomplex_val"}
-# A message cannot exceed this, so only a shape that lies about a repeated value can ask for more.
-_MAX_TENSOR_BYTES = 2**31
+# A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more (issue 14.4).
+# For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
+MAX_RANK = 32
+# What a few bytes may grow to, where one value is repeated over a whole shape or the shape is that of an empty tensor.
+_MAX_CLAIMED_BYTES = 2**26
+_STRING_BYTES = 32  # NumPy's pointer and TensorFlow's tstring
 _CONTENT_FIELD = 4
 _LENGTH_DELIMITED = 2
 
@@ -42,24 +47,38 @@ def to_numpy(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
 
     Returns an array of the proto's shape; strings are an object array of bytes. Raises ValueError when the proto is no
-    tensor (unknown dtype, negative dimension, content of the wrong size).
+    tensor that may be handed to TensorFlow (unknown dtype, negative or too many dimensions, content of the wrong size,
+    a shape far larger than its values).
     """
-    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
-    if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > 254:
-        raise ValueError("shape is not fully defined")
-    count = 1
-    for size in shape:
-        count *= size
+    shape = _checked_shape(proto)
+    count = math.prod(shape)
     if proto.dtype == types_pb2.DT_STRING:
-        return _filled(_strings(proto.string_val), count, np.dtype(object)).reshape(shape)
+        return _filled(_strings(proto), count, np.dtype(object)).reshape(shape)
     dtype = np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype)
-    if dtype.hasobject or count * dtype.itemsize > _MAX_TENSOR_BYTES:
-        raise ValueError(f"cannot hold a tensor of dtype {proto.dtype} and shape {shape}")
+    if dtype.hasobject:
+        raise ValueError(f"tensors of dtype {proto.dtype} cannot be sent")
     if proto.tensor_content:
         if len(proto.tensor_content) != count * dtype.itemsize:
             raise ValueError("tensor_content has the wrong size")
+        if proto.dtype == types_pb2.DT_BOOL:
+            # To C++ a bool of any byte but 0 and 1 is undefined behaviour.
+            return (np.frombuffer(proto.tensor_content, np.uint8) != 0).reshape(shape)
         return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
     return _filled(_listed_values(proto, dtype), count, dtype).reshape(shape)
+
+
+def _checked_shape(proto: tensor_pb2.TensorProto) -> tuple[int, ...]:
+    """Raises ValueError for a shape that is none, or that claims far more memory than the message itself takes."""
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
+        raise ValueError("shape is not fully defined, or has too many dimensions")
+    # Dimensions of size 0 count as 1: operations allocate from the others.
+    claimed = math.prod(max(size, 1) for size in shape)
+    itemsize = _STRING_BYTES if proto.dtype == types_pb2.DT_STRING else tf.as_dtype(proto.dtype).size
+    # No value takes less than a byte on the wire. ByteSize is slow on large messages, so it comes last.
+    if claimed * itemsize > _MAX_CLAIMED_BYTES and claimed > proto.ByteSize():
+        raise ValueError(f"the shape {shape} is far larger than the values sent")
+    return shape
 
 
 def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray:
@@ -75,9 +94,12 @@ def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray
     return np.array(values, wide).astype(dtype, copy=False)
 
 
-def _strings(values) -> np.ndarray:
-    result = np.empty(len(values), object)
-    result[:] = list(values)
+def _strings(proto: tensor_pb2.TensorProto) -> np.ndarray:
+    if proto.tensor_content:
+        # Sizes, then bytes: what a C++ client's AsProtoTensorContent writes. TensorFlow checks it.
+        return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy().reshape(-1)
+    result = np.empty(len(proto.string_val), object)
+    result[:] = list(proto.string_val)
     return result
 
 
@@ -86,8 +108,6 @@ def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
         return values
     if len(values) > count:
         return values[:count]
-    if dtype.hasobject and count > _MAX_TENSOR_BYTES // 8:
-        raise ValueError("more strings than memory can hold")
     result = np.full(count, values[-1] if len(values) else (b"" if dtype.hasobject else 0), dtype)
     result[: len(values)] = values
     return result
@@ -97,7 +117,7 @@ def parse_tensor(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
     """`to_numpy` with the error a client of Predict sees."""
     try:
         return to_numpy(proto)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, tf.errors.InvalidArgumentError) as error:
         # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
         raise invalid_argument(f"tensor parsing error: {name}") from error
 

@@ -156,7 +156,7 @@ def test_numbers_beyond_a_float(typed_server):
         ('{"instances": []}', "JSON Value: {\n    \"instances\": []\n} No values in 'instances' array"),
         (
             '{"instances": 1}',
-            "JSON Value: {\n    \"instances\": 1\n} Excepting 'instances' to be an list/array",
+            "JSON Value: {\n    \"instances\": 1\n} Expecting 'instances' to be an list/array",
         ),
         ('{"instances": [1, {"x": 1}]}', "Expecting value/list but got object at item 1 of input list"),
         ('{"instances": [{"x": 1}, 1]}', "Expecting object but got list at item 1 of input list"),
@@ -263,7 +263,7 @@ def test_urls_outside_the_api(server):
 def test_url_spelling(server):
     assert server.http("GET", "/V1/Models/default")[0] == 200
     assert server.http("GET", "/v1/models/%64efault")[0] == 200
-    assert server.http("POST", "/V1/models/default/versions/123:predict?x=1", {"inputs": 2.0})[1] == {"outputs": 3.0}
+    assert server.http("POST", "/V1/models/default/versions/123:predict", {"inputs": 2.0})[1] == {"outputs": 3.0}
     unknown = server.http("POST", "/v1/models/default/versions/9:predict", {"inputs": 2.0})
     assert unknown[:2] == (404, {"error": "Servable not found for request: Specific(default, 9)"})
     label = server.http("POST", "/v1/models/default/labels/L:predict", {"inputs": 2.0})
