@@ -1,6 +1,7 @@
 """The REST API's URLs: each is turned into the same calls that gRPC makes."""
 
 import contextlib
+import gc
 import gzip
 import io
 import logging
@@ -192,9 +193,15 @@ class RestApi:
             return
         if not self._large_body.acquire(timeout=max(0, deadline - time.monotonic())):
             raise _too_late()
+        # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
+        # it with Python's lock held.
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             yield
         finally:
+            if collecting:
+                gc.enable()
             self._large_body.release()
 
 

@@ -110,7 +110,9 @@ def test_answers_of_too_many_dimensions_end_no_process(victim, rank):
     assert rank <= MAX_RANK or "more than the 32 dimensions" in answer
 
 
-@pytest.mark.parametrize("shape", [[2**62], [2**31, 2**31], [0, 2**40], [2**40, 0], [2**20, 2**20], [-1], [2**63 - 1, 2]])
+@pytest.mark.parametrize(
+    "shape", [[2**62], [2**31, 2**31], [0, 2**40], [2**40, 0], [2**20, 2**20], [-1], [2**63 - 1, 2]]
+)
 @pytest.mark.parametrize("dtype", ["string", "float32", "int8"])
 def test_a_few_bytes_cannot_claim_much_memory(shape, dtype):
     with pytest.raises(ValueError):
@@ -163,9 +165,11 @@ tensors = st.builds(
 leaves = st.none() | st.booleans() | st.floats() | st.integers() | st.integers(2**63, 2**70) | st.text(max_size=3)
 values = st.recursive(
     leaves,
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["x", "b64", "shape"]), inner, max_size=2)
-    | st.tuples(st.integers(1, 70), inner).map(lambda pair: nested(*pair)),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["x", "b64", "shape"]), inner, max_size=2)
+        | st.tuples(st.integers(1, 70), inner).map(lambda pair: nested(*pair))
+    ),
     max_leaves=8,
 )
 
