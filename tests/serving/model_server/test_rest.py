@@ -362,6 +362,12 @@ def test_examples_refused(server, examples, message):
     assert server.http("POST", "/v1/models/default:regress", body)[:2] == (400, {"error": message})
 
 
+def test_feature_names_that_are_no_utf8(server):
+    body = b'{"signature_name": "regress_x_to_y", "examples": [{"\xff": 1}]}'
+    status, answer, _ = server.http("POST", "/v1/models/default:regress", body)
+    assert (status, answer) == (400, {"error": r"Feature name '\udcff' is not UTF-8"})
+
+
 def test_gzip_request(server):
     body = gzip.compress(b'{"inputs": 2.0}')
     assert server.http("POST", PREDICT, body, {"Content-Encoding": "gzip"})[1] == {"outputs": 3.0}
