@@ -180,34 +180,37 @@ def nested(rank, value):
     return value
 
 
-def send_tensors(victim, signature, x, shape):
-    inputs = {"x": x, "shape": shape} if signature == "reshape" else {"x": x}
-    code, message = victim.predict(signature, **inputs)
-    assert code == "OK" or code in BLAMES_CLIENT, message
-
-
-def send_json(victim, signature, key, value):
-    status, content = victim.post(json.dumps({"signature_name": signature, key: value}))
-    assert status in (200, 400, 501), content
-
-
-def fuzzed(examples, send, *strategies):
-    return settings(max_examples=examples, deadline=None)(given(*strategies)(send))
-
-
 signatures = st.sampled_from([*DTYPES, "reshape", "number"])
 keys = st.sampled_from(["inputs", "instances"])
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_any_tensor_is_answered_and_ends_no_process(victim, examples):
-    fuzzed(examples, lambda *args: send_tensors(victim, *args), signatures, tensors, tensors)()
+def examples(few):
+    """Few each time, many on request."""
+    many = pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+    return pytest.mark.parametrize("count", [few, many])
+
+
+@examples(200)
+def test_any_tensor_is_answered_and_ends_no_process(victim, count):
+    @settings(max_examples=count, deadline=None)
+    @given(signatures, tensors, tensors)
+    def send(signature, x, shape):
+        code, message = victim.predict(signature, x=x, **({"shape": shape} if signature == "reshape" else {}))
+        assert code == "OK" or code in BLAMES_CLIENT, message
+
+    send()
     assert victim.process.poll() is None
 
 
-@pytest.mark.parametrize("examples", [150, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_any_json_is_answered_and_ends_no_process(victim, examples):
-    fuzzed(examples, lambda *args: send_json(victim, *args), signatures, keys, values)()
+@examples(150)
+def test_any_json_is_answered_and_ends_no_process(victim, count):
+    @settings(max_examples=count, deadline=None)
+    @given(signatures, keys, values)
+    def send(signature, key, value):
+        status, content = victim.post(json.dumps({"signature_name": signature, key: value}))
+        assert status in (200, 400, 501), content
+
+    send()
     assert victim.process.poll() is None
 
 

@@ -270,7 +270,6 @@ def test_what_follows_the_object_is_ignored(server):
 def test_deep_nesting_parses(server):
     deep = "[" * 500_000 + "]" * 500_000
     assert server.http("POST", PREDICT, '{"ignored": ' + deep + ', "inputs": 2.0}')[1] == {"outputs": 3.0}
-    assert server.http("POST", PREDICT, '{"inputs": ' + deep + "}")[:2] == (400, {"error": "tensor parsing error: x"})
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
