@@ -168,7 +168,8 @@ class RestApi:
             resolved = name or DEFAULT_SIGNATURE
             if resolved not in servable.signatures:
                 raise invalid_argument(f'Serving signature name: "{resolved}" not found in signature def')
-            infos = servable.signatures[resolved].inputs
+            # A protobuf map cannot even be asked for a name that is no UTF-8.
+            infos = dict(servable.signatures[resolved].inputs)
             if not infos:
                 raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
             inputs, row_format = json_request.predict_inputs(document, infos)

@@ -66,6 +66,10 @@ class SavedModel:
         except UnicodeDecodeError as error:
             # TensorFlow quotes the request's bytes in its message, which Python's binding wants to be UTF-8.
             raise invalid_argument(error.object.decode("utf-8", "replace")) from error
+        except tf.errors.InternalError as error:
+            if "Could not allocate ndarray" not in error.message:
+                raise
+            raise invalid_argument("an output has more dimensions, or larger ones, than NumPy takes") from error
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
 

@@ -1,5 +1,6 @@
 """TensorProto to NumPy and back, without a Python object per element wherever the wire format allows."""
 
+import itertools
 import math
 from collections.abc import Mapping
 
@@ -36,9 +37,8 @@ _COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX1
 # A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more (issue 14.4).
 # For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
 MAX_RANK = 32
-# What a few bytes may grow to, where one value is repeated over a whole shape or the shape is that of an empty tensor.
-_MAX_CLAIMED_BYTES = 2**26
-_STRING_BYTES = 32  # NumPy's pointer and TensorFlow's tstring
+# Elements that a few bytes may claim, where one value is repeated over a shape or the tensor is empty.
+_MAX_CLAIMED = 2**23
 _CONTENT_FIELD = 4
 _LENGTH_DELIMITED = 2
 
@@ -53,7 +53,7 @@ def to_numpy(proto: tensor_pb2.TensorProto) -> np.ndarray:
     shape = _checked_shape(proto)
     count = math.prod(shape)
     if proto.dtype == types_pb2.DT_STRING:
-        return _filled(_strings(proto), count, np.dtype(object)).reshape(shape)
+        return _filled(_strings(proto, count), count, np.dtype(object)).reshape(shape)
     dtype = np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype)
     if dtype.hasobject:
         raise ValueError(f"tensors of dtype {proto.dtype} cannot be sent")
@@ -74,9 +74,8 @@ def _checked_shape(proto: tensor_pb2.TensorProto) -> tuple[int, ...]:
         raise ValueError("shape is not fully defined, or has too many dimensions")
     # Dimensions of size 0 count as 1: operations allocate from the others.
     claimed = math.prod(max(size, 1) for size in shape)
-    itemsize = _STRING_BYTES if proto.dtype == types_pb2.DT_STRING else tf.as_dtype(proto.dtype).size
     # No value takes less than a byte on the wire. ByteSize is slow on large messages, so it comes last.
-    if claimed * itemsize > _MAX_CLAIMED_BYTES and claimed > proto.ByteSize():
+    if claimed > _MAX_CLAIMED and claimed > proto.ByteSize():
         raise ValueError(f"the shape {shape} is far larger than the values sent")
     return shape
 
@@ -94,13 +93,36 @@ def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray
     return np.array(values, wide).astype(dtype, copy=False)
 
 
-def _strings(proto: tensor_pb2.TensorProto) -> np.ndarray:
-    if proto.tensor_content:
-        # Sizes, then bytes: what a C++ client's AsProtoTensorContent writes. TensorFlow checks it.
-        return tf.io.parse_tensor(proto.SerializeToString(), tf.string).numpy().reshape(-1)
-    result = np.empty(len(proto.string_val), object)
-    result[:] = list(proto.string_val)
+def _strings(proto: tensor_pb2.TensorProto, count: int) -> np.ndarray:
+    values = _packed_strings(proto.tensor_content, count) if proto.tensor_content else list(proto.string_val)
+    result = np.empty(len(values), object)
+    result[:] = values
     return result
+
+
+def _packed_strings(content: bytes, count: int) -> list[bytes]:
+    """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all. Raises ValueError.
+
+    (tf.io.parse_tensor reads them too, but writes every tensor that it cannot read into the server's log.)
+    """
+    if count > len(content):
+        raise ValueError("tensor_content has the wrong size")
+    sizes, position = [], 0
+    for _ in range(count):
+        size, shift = 0, 0
+        while True:
+            byte = content[position : position + 1]
+            if not byte or shift > 28:
+                raise ValueError("tensor_content holds no sizes of strings")
+            size |= (byte[0] & 0x7F) << shift
+            position, shift = position + 1, shift + 7
+            if byte[0] < 0x80:
+                break
+        sizes.append(size)
+    ends = list(itertools.accumulate(sizes, initial=position))
+    if ends[-1] != len(content):
+        raise ValueError("tensor_content has the wrong size")
+    return [content[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
@@ -117,7 +139,7 @@ def parse_tensor(name: str, proto: tensor_pb2.TensorProto) -> np.ndarray:
     """`to_numpy` with the error a client of Predict sees."""
     try:
         return to_numpy(proto)
-    except (ValueError, TypeError, KeyError, OverflowError, tf.errors.InvalidArgumentError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
         raise invalid_argument(f"tensor parsing error: {name}") from error
 

@@ -110,6 +110,21 @@ def test_answers_of_too_many_dimensions_end_no_process(victim, rank):
     assert rank <= MAX_RANK or "more than the 32 dimensions" in answer
 
 
+def test_answers_that_numpy_cannot_hold(victim):
+    """An empty tensor with a dimension so large that the sizes of the others overflow."""
+    inputs = {"x": proto("string", [0]), "shape": proto("int64", [2], int64_val=[0, 2**62])}
+    assert victim.predict("reshape", **inputs)[0] == "INVALID_ARGUMENT"
+
+
+def test_names_that_are_no_utf8(victim):
+    """Raw bytes, and half a surrogate pair as if it were a character."""
+    for name in (b"\xff", b"\xed\xa0\x80"):
+        status, _ = victim.post(b'{"instances": [{"' + name + b'": "a"}]}')
+        assert status == 400
+        status, _ = victim.post(b'{"signature_name": "' + name + b'", "inputs": "a"}')
+        assert status == 400
+
+
 @pytest.mark.parametrize(
     "shape", [[2**62], [2**31, 2**31], [0, 2**40], [2**40, 0], [2**20, 2**20], [-1], [2**63 - 1, 2]]
 )
@@ -128,6 +143,9 @@ def test_one_value_still_fills_a_shape():
 def test_strings_as_content_are_read():
     """As a C++ client's AsProtoTensorContent writes them: all sizes, then all bytes."""
     assert to_numpy(proto("string", [2, 1], tensor_content=b"\x01\x02abc")).tolist() == [[b"a"], [b"bc"]]
+    for junk in (b"\x01", b"\x01\x02ab", b"\x01\x02abcd", b"\xff\xff\xff\xff\xff\xff\x01"):
+        with pytest.raises(ValueError):
+            to_numpy(proto("string", [2, 1], tensor_content=junk))
 
 
 def test_any_true_byte_of_a_bool_is_true():
