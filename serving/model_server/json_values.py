@@ -19,8 +19,12 @@ _PARSE_ERRORS = {
     "Expecting value": "Invalid value.",
     "Expecting property name enclosed in double quotes": "Missing a name for object member.",
     "Expecting ':' delimiter": "Missing a colon after a name of object member.",
-    "Expecting ',' delimiter": "Missing a comma or } or ] after an object member or array element.",
+    "Expecting ',' or '}'": "Missing a comma or } after an object member.",
+    "Expecting ',' or ']'": "Missing a comma or ] after an array element.",
     "Unterminated string starting at": "Missing a closing quotation mark in string.",
+    "Invalid \\escape": "Invalid escape character in string.",
+    "Invalid \\uXXXX escape": "Incorrect hex digit after \\u escape in string.",
+    "Invalid control character at": "Invalid encoding in string.",
 }
 
 _DECODER = json.JSONDecoder()
@@ -74,7 +78,8 @@ def _parse_error(complaint: str, position: int) -> ServingError:
 
 def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
     if len(text) <= _SOON_PARSED:
-        with contextlib.suppress(RecursionError):
+        # The parser below reads what is nested deeper, and tells a list from an object in what it says of an error.
+        with contextlib.suppress(RecursionError, json.JSONDecodeError):
             return _DECODER.raw_decode(text, start)
     return _iteratively_decoded(text, start, deadline)
 
@@ -113,12 +118,13 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
             else:
                 container[keys.pop()] = value
             position = _blank(text, position).end()
-            if text.startswith(_CLOSING[type(container)], position):
+            closing = _CLOSING[type(container)]
+            if text.startswith(closing, position):
                 value = containers.pop()
                 position += 1
                 continue
             if not text.startswith(",", position):
-                raise json.JSONDecodeError("Expecting ',' delimiter", text, position)
+                raise json.JSONDecodeError(f"Expecting ',' or '{closing}'", text, position)
             position = _blank(text, position + 1).end()
             if type(container) is dict:
                 position = _read_key(text, position, keys)

@@ -156,6 +156,11 @@ def test_numbers_beyond_a_float(typed_server):
         ("  \n", "JSON Parse error: The document is empty"),
         ('{"inputs":', "JSON Parse error: Invalid value. at offset: 10"),
         ("{inputs:1}", "JSON Parse error: Missing a name for object member. at offset: 1"),
+        ('{"inputs" 1}', "JSON Parse error: Missing a colon after a name of object member. at offset: 10"),
+        ('{"inputs":1 2}', "JSON Parse error: Missing a comma or } after an object member. at offset: 12"),
+        ('{"inputs":[1 2]}', "JSON Parse error: Missing a comma or ] after an array element. at offset: 13"),
+        ('{"inputs":"a\nb"}', "JSON Parse error: Invalid encoding in string. at offset: 12"),
+        ('{"inputs":"\\x"}', "JSON Parse error: Invalid escape character in string. at offset: 11"),
         ("[1]", "JSON Value: [\n    1\n] Is not object"),
         ("{}", "Missing 'inputs' or 'instances' key"),
         ('{"instances": []}', "JSON Value: {\n    \"instances\": []\n} No values in 'instances' array"),
@@ -241,7 +246,7 @@ def outcome(parse):
     except ServingError as error:
         return "error", error.message
     except json.JSONDecodeError as error:
-        return "error", str(error)
+        return "error", error.pos
 
 
 def test_both_formats_at_once_are_refused(server):
