@@ -1,5 +1,6 @@
 """A TensorFlow Lite version on disk (--prefer_tflite_model): VERSION/model.tflite instead of a SavedModel."""
 
+import contextlib
 import queue
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from serving.model_server.predict import DEFAULT_SIGNATURE
 from serving.model_server.status import INTERNAL, ServingError, invalid_argument
 
 FILE = "model.tflite"
+# A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
+_MAX_RANK = 6
 
 
 class TfLiteModel:
@@ -38,10 +41,15 @@ class TfLiteModel:
         self._outputs = {detail["name"]: detail["index"] for detail in outputs}
         self.signatures = _signatures(made[0], inputs, outputs)
         for interpreter in made:
+            # Before the first request: one with a bad shape would leave the interpreter unfit for good ones. A model
+            # may have no use for the shapes it declares.
+            with contextlib.suppress(RuntimeError, ValueError):
+                interpreter.allocate_tensors()
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
+        self._check_ranks(feeds)
         interpreter = self._idle.get()
         try:
             for name, value in feeds.items():
@@ -57,6 +65,12 @@ class TfLiteModel:
             raise ServingError(INTERNAL, str(error)) from error
         finally:
             self._idle.put(interpreter)
+
+    def _check_ranks(self, feeds: Mapping[str, np.ndarray]) -> None:
+        for name, value in feeds.items():
+            limit = max(_MAX_RANK, len(self._inputs[name]["shape"]))
+            if np.ndim(value) > limit:
+                raise invalid_argument(f"{name} has {np.ndim(value)} dimensions; this model takes at most {limit}")
 
     def close(self) -> None:
         self._idle = None
