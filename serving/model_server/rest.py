@@ -5,6 +5,7 @@ import gc
 import gzip
 import io
 import logging
+import math
 import re
 import threading
 import time
@@ -108,7 +109,9 @@ class RestApi:
         return answer
 
     def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float) -> Answer:
-        deadline = begin + self._core.options.rest_api_timeout_in_ms / 1000
+        limit = self._core.options.rest_api_timeout_in_ms / 1000
+        # As in the C++ server's RunOptions, 0 is no limit.
+        deadline = begin + limit if limit > 0 else math.inf
         code, spec, method = grpc.StatusCode.OK, model_pb2.ModelSpec(), ""
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
@@ -192,7 +195,8 @@ class RestApi:
         if size < LARGE_BODY_BYTES:
             yield
             return
-        if not self._large_body.acquire(timeout=max(0, deadline - time.monotonic())):
+        wait = min(max(0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        if not self._large_body.acquire(timeout=wait):
             raise _too_late()
         # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
         # it with Python's lock held.
@@ -215,7 +219,10 @@ class BodyTooLarge(ServingError):
         )
 
 
-def _left(deadline: float) -> float:
+def _left(deadline: float) -> float | None:
+    """Seconds until the deadline; None = no end. Raises ServingError when it has passed."""
+    if deadline == math.inf:
+        return None
     left = deadline - time.monotonic()
     if left <= 0:
         raise _too_late()

@@ -418,6 +418,12 @@ def test_parsing_counts_in_the_time_limit(server):
         assert api.answer("POST", PREDICT, {}, body).status == 200
 
 
+def test_no_time_limit(start_server, half_plus_two):
+    running = start_server(model_base_path=str(half_plus_two), rest_api_timeout_in_ms=0)
+    for body in (b'{"inputs": 2.0}', b'{"inputs": ' + b" " * 2**21 + b"2.0}"):
+        assert running.http("POST", PREDICT, body)[1] == {"outputs": 3.0}
+
+
 def test_large_bodies_are_converted_right(typed_server):
     """Above what is converted in one slice, in both formats, with the odd value anywhere."""
     values = np.random.default_rng(0).normal(size=(40_000, 3)).astype(np.float32)
