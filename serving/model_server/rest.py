@@ -91,7 +91,7 @@ class RestApi:
           body: as it came.
           begin: when its time limit began, in time.monotonic()'s seconds; None = now.
         """
-        if path == self._metrics_path:
+        if path.partition("?")[0] == self._metrics_path:
             return Answer(200, metrics.exposition().encode(), {"Content-Type": "text/plain"})
         if not _API_PATH.fullmatch(path) or "?" in path:
             return Answer(404, headers={})

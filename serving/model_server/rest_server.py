@@ -42,7 +42,6 @@ class RestServer:
             http=_PatientProtocol,
             interface="asgi3",
             proxy_headers=False,
-            loop="asyncio",
             ws="none",
             lifespan="off",
             log_config=None,
