@@ -29,7 +29,7 @@ class RestServer:
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
         """Raises ServingError when the port cannot be opened."""
         self._api = api
-        # Large bodies wait for one another (RestApi), where small ones must not wait for them.
+        # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
         self._receiving: set[asyncio.Task] = set()
         try:
@@ -109,7 +109,7 @@ class RestServer:
         finally:
             self._receiving.discard(task)
         path = scope["raw_path"].decode("latin-1") + ("?" if scope["query_string"] else "")
-        pool = self._pools[len(body) >= LARGE_BODY_BYTES]
+        pool = self._pools[len(body) >= LARGE_BODY_BYTES or "content-encoding" in headers]
         call = functools.partial(self._api.answer, scope["method"], path, headers, body, time.monotonic())
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
