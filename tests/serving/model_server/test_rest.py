@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import math
+import socket
 import time
 import urllib.request
 
@@ -406,6 +407,10 @@ def test_bodies_above_the_limit(start_server, half_plus_two):
     ):
         status, answer, _ = running.http("POST", PREDICT, large, headers)
         assert (status, "--rest_api_max_body_bytes" in answer["error"]) == (413, True)
+    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n".encode()
+        connection.sendall(head + b" " * 1001 + b"\r\n0\r\n\r\n")
+        assert b" 413 " in connection.recv(1000)
     assert running.http("POST", PREDICT, body)[1] == {"outputs": 3.0}
 
 
