@@ -122,15 +122,15 @@ async def _body(receive, announced: int, limit: int) -> bytes:
     """The request's body. Raises ConnectionError, BodyTooLarge or TimeoutError."""
     chunks, size, more = [], 0, True
     while more:
-        if max(size, announced) > limit:
-            raise BodyTooLarge(limit)
         message = await asyncio.wait_for(receive(), _RECEIVE_SECONDS)
         if message["type"] == "http.disconnect":
             raise ConnectionError("the client left before the end of its request")
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         more = message.get("more_body", False)
-    if size > limit:
+        if max(size, announced) > limit:
+            chunks.clear()  # Read on: a client that is cut off while it sends sees a broken pipe, not the answer.
+    if max(size, announced) > limit:
         raise BodyTooLarge(limit)
     return b"".join(chunks)
 
