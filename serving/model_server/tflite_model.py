@@ -1,5 +1,6 @@
 """A TensorFlow Lite version on disk (--prefer_tflite_model): VERSION/model.tflite instead of a SavedModel."""
 
+import contextlib
 import queue
 import struct
 import warnings
@@ -19,6 +20,8 @@ from serving.model_server.status import invalid_argument
 _METADATA = b"signature_defs_metadata"
 _PREDICT = "tensorflow/serving/predict"
 FILE = "model.tflite"
+# A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
+_MAX_RANK = 6
 
 
 class TfLiteModel:
@@ -47,10 +50,15 @@ class TfLiteModel:
         stored = _stored_signature(content)
         self.signatures = _renamed(stored, inputs, outputs) if stored else _signatures(made[0], inputs, outputs)
         for interpreter in made:
+            # Before the first request: one with a bad shape would leave the interpreter unfit for good ones. A model
+            # may have no use for the shapes it declares.
+            with contextlib.suppress(RuntimeError, ValueError):
+                interpreter.allocate_tensors()
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
+        self._check_ranks(feeds)
         interpreter = self._idle.get()
         try:
             for name, value in feeds.items():
@@ -65,6 +73,12 @@ class TfLiteModel:
             raise invalid_argument(str(error)) from error
         finally:
             self._idle.put(interpreter)
+
+    def _check_ranks(self, feeds: Mapping[str, np.ndarray]) -> None:
+        for name, value in feeds.items():
+            limit = max(_MAX_RANK, len(self._inputs[name]["shape"]))
+            if np.ndim(value) > limit:
+                raise invalid_argument(f"{name} has {np.ndim(value)} dimensions; this model takes at most {limit}")
 
     def close(self) -> None:
         self._idle = None

@@ -16,7 +16,7 @@ from serving.model_server.protos import BatchingParameters, MonitoringConfig
 
 DEPLOY = Path(flags.__file__).parents[1] / "deploy"
 GRPC, REST = 8500, 8501
-OWN_FLAGS = {"bind_address", "access_log", "help"}
+OWN_FLAGS = {"bind_address", "access_log", "help", "rest_api_max_body_bytes", "drain_seconds"}
 REAL_FLAGS = {field.name: field.type for field in dataclasses.fields(flags.Options) if field.name not in OWN_FLAGS}
 
 

@@ -46,6 +46,10 @@ def test_answers_any_number_of_rows(start_server, tmp_path, error_of):
     code, message = error_of(running.predictions.Predict, request)
     assert code == "INVALID_ARGUMENT"
     assert "INT32" in message
+    # One more would end the process, inside XNNPACK.
+    for rank, status in ((6, 200), (7, 400), (8, 400), (33, 400)):
+        body = '{"inputs": ' + "[" * rank + "2.0" + "]" * rank + "}"
+        assert running.http("POST", "/v1/models/default:predict", body)[0] == status
     assert running.predict(2.0) == [3.0]
 
 
