@@ -20,6 +20,9 @@ class FinetuningSettings:
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
     config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
+    lower_case: bool | None = setting(
+        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+    )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the task's own, or what the encoder takes if less")
     train_batch_size: int = setting(0, help="examples a step; 0: the task's own")
     gradient_accumulation_steps: int = setting(

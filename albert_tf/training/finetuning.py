@@ -107,7 +107,9 @@ def _claim(run: Run) -> dict:
     """What decides the run, as its folder is to say; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(run.settings)
     # Where things lie decides nothing, what is in them does.
-    for name in ("output_dir", "data_dir", "tokenizer", "config", "exclude_ids", "eval_batch_size", "seeds", "dryrun"):
+    for name in ("output_dir", "data_dir", "tokenizer", "lower_case", "config", "exclude_ids"):
+        del wanted[name]
+    for name in ("eval_batch_size", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
     wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}
