@@ -1,6 +1,7 @@
 """Pre-training: masked words and, optionally, a sentence-pair task."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.layers.dense import dense
@@ -113,6 +114,18 @@ class AlbertPretrainer(EncoderModel):
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
         return results | {"loss": sum(results[mean.name] for mean in self._means[::2])}
+
+    # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
+    def save_own_variables(self, store):
+        sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
+        if any(sums):
+            store["running_means"] = np.array(sums, "float32")
+
+    def load_own_variables(self, store):
+        if "running_means" in set(store.keys()):
+            variables = [variable for mean in self._means for variable in mean.variables]
+            for variable, value in zip(variables, np.array(store["running_means"])):
+                variable.assign(value)
 
     def get_config(self):
         return {**super().get_config(), "pair_task": self.pair_task}

@@ -22,6 +22,12 @@ class Devices:
     replicas: int = 1
 
     @property
+    def processes(self) -> int:
+        """How many share the run."""
+        resolver = getattr(self.strategy, "cluster_resolver", None)
+        return len(resolver.cluster_spec().as_dict().get("worker", [0])) if resolver is not None else 1
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process shows progress and writes files."""
         resolver = getattr(self.strategy, "cluster_resolver", None)

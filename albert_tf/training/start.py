@@ -58,13 +58,63 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
     raise UserError("--config starts from scratch and needs --tokenizer=...: a .model, vocab .txt or folder")
 
 
+def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> Start:
+    """Loads what pre-training goes on from, or reads a configuration, for records of a given vocabulary.
+
+    Args:
+        init_from: see `loading.load`; empty: from scratch.
+        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts alone.
+        records: the tokenizer that the records were made with.
+
+    Raises:
+        UserError: the records are of another vocabulary than the weights, or `config` of another model.
+    """
+    start = load_start(init_from, config)
+    if start.model is None:
+        # The records decide: a head over any other vocabulary could not be trained on them.
+        return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
+    own = start.tokenizer
+    if own is not None and (own.lower_case, own.pieces) != (records.lower_case, records.pieces):
+        raise UserError(
+            f"the records were made with another vocabulary than '{init_from}' was trained with; build them anew with "
+            f"--tokenizer={init_from}"
+        )
+    if records.vocab_size > start.config.vocab_size:
+        raise UserError(
+            f"the records have a vocabulary of {records.vocab_size} pieces, '{init_from}' one of "
+            f"{start.config.vocab_size}; they do not belong together"
+        )
+    return start._replace(config=_agreed(start.config, config, init_from) if config else start.config)
+
+
+def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
+    """The weights' configuration with the dropouts of `config`; raises UserError where they differ in anything else."""
+    said = read_config(config)
+    dropouts = {name: value for name, value in said.to_dict().items() if name.endswith("dropout_prob")}
+    free = dropouts.keys() | {"vocab_size", "initializer_range"}
+    own, other = weights.to_dict(), said.to_dict()
+    different = [
+        f"{name}={other[name]!r} (weights: {own[name]!r})" for name in own.keys() - free if own[name] != other[name]
+    ]
+    if different:
+        raise UserError(
+            f"--config={config} and the weights of '{init_from}' disagree: {', '.join(sorted(different))}; "
+            "leave out --config"
+        )
+    return weights.replace(**dropouts)
+
+
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
     """Gives `target` the values of all variables that both have by name and shape.
+
+    A pair head is taken only by a model of the same pair task.
 
     Returns:
         The names of those of `target` that keep their initial values.
     """
     values, variables = named_variables(source), named_variables(target)
+    if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):
+        values = {name: value for name, value in values.items() if not name.startswith("pair/")}
     same = [name for name in variables if name in values and values[name].shape == variables[name].shape]
     for name in same:
         variables[name].assign(keras.ops.convert_to_numpy(values[name]))
