@@ -15,25 +15,27 @@ from tfrecords.errors import UserError
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """Yields a temporary name beside `path`; renames it to `path` on success, removes it on any exception.
 
-    After a power cut `path` is what it was, or whole: its bytes are on the disk before it has its name. The temporary
-    name keeps the suffix of `path`, since some writers choose the format by it.
+    After a power cut `path` is the old file or the new one, whole, unless `durable` is off. The temporary name keeps
+    the suffix of `path`, since some writers choose the format by it.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield temporary
-        _to_disk(temporary)
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
-        with contextlib.suppress(OSError):  # Not every network file system does it for folders.
-            _to_disk(path.parent)
+        if durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _to_disk(path: Path) -> None:
+def sync(path: str | os.PathLike) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

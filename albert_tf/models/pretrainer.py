@@ -6,6 +6,7 @@ from keras import ops
 
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import named
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from tfrecords.errors import UserError
@@ -74,6 +75,7 @@ class AlbertPretrainer(EncoderModel):
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
             [batch, 2], or [batch, n, 2] for packed rows.
         """
+        features = named(features)
         outputs = self.encoder(features, training=training)
         vectors = outputs["sequence_output"]
         if "masked_lm_positions" in features:

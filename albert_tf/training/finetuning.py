@@ -90,7 +90,7 @@ def _run(run: Run) -> None:
         action = "Resuming" if step else "Starting"
         print(
             f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters, "
-            f"{len(run.train.rows):,} rows"
+            f"{len(run.train.rows):,} rows, {run.unknown_share:.1%} of the tokens unknown to the vocabulary"
         )
         run.tokenizer.save(output_dir)
         run.config.to_json(output_dir / "config.json")
@@ -110,7 +110,7 @@ def _claim(run: Run) -> dict:
     """What decides the run, as its folder is to say; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(run.settings)
     # Where things lie decides nothing, what is in them does.
-    for name in ("output_dir", "data_dir", "tokenizer", "lower_case", "config", "exclude_ids"):
+    for name in ("output_dir", "data_dir", "tokenizer", "lower_case", "max_unknown_share", "config", "exclude_ids"):
         del wanted[name]
     for name in ("eval_batch_size", "seeds", "dryrun"):
         del wanted[name]
@@ -119,6 +119,8 @@ def _claim(run: Run) -> dict:
     path = run.output_dir / RUN_FILE
     if path.is_file():
         found = files.read_json(path)
+        # A run of before a setting was there had its default.
+        found = {field.name: field.default for field in dataclasses.fields(run.settings)} | found
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:
             pairs = ", ".join(f"{key}={found.get(key)!r} (now {wanted[key]!r})" for key in different)

@@ -5,6 +5,8 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
@@ -38,6 +40,7 @@ class Run(NamedTuple):
         settings: with no "the task's own" left in it.
         config: of the encoder to train.
         source: the encoder to take weights from; None from scratch.
+        unknown_share: of the training text's tokens, how many the vocabulary has no piece for, 0 to 1.
     """
 
     settings: FinetuningSettings
@@ -48,6 +51,7 @@ class Run(NamedTuple):
     train: Split
     evaluation: list[Split]
     test: list[Split]
+    unknown_share: float
 
     @property
     def output_dir(self) -> Path:
@@ -85,6 +89,13 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         for name, found in examples.items()
         if found is not None
     }
+    share = _unknown_share(splits["train"].rows, tokenizer)
+    if share > settings.max_unknown_share:
+        raise UserError(
+            f"{share:.0%} of the training text's tokens are unknown to the tokenizer "
+            f"({tokenizer.pieces[tokenizer.unk_id]}): it was made for another language or casing; use another model, "
+            "or --max_unknown_share=1 to train all the same"
+        )
     return Run(
         _count_steps(settings, task.defaults, splits["train"].rows),
         task,
@@ -94,7 +105,14 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         splits["train"],
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
+        share,
     )
+
+
+def _unknown_share(rows: Rows, tokenizer: Tokenizer) -> float:
+    ids = np.concatenate([np.ravel(row) for row in rows.tokens["input_ids"]])
+    text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
+    return float(np.mean(ids[text] == tokenizer.unk_id)) if text.any() else 0.0
 
 
 def digest(rows: Rows) -> str:

@@ -333,3 +333,16 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings,
     assert not tokenizer.lower_case
     assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
     assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case
+
+
+def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(class_settings, tmp_path):
+    write_classes(tmp_path)
+    for path in tmp_path.glob("*.tsv"):
+        header, *lines = path.read_text().splitlines()
+        chinese = [line.replace(line.split("\t")[0], "我们喜欢这本书") for line in lines]
+        path.write_text("\n".join([header, *chinese]) + "\n")
+    settings = dataclasses.replace(class_settings, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
+        finetuning.finetune(settings)
+    assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
+    assert prepare(class_settings).unknown_share < 0.05
