@@ -88,6 +88,21 @@ def make_devices(strategy: str) -> Devices:
     return Devices(made, made.num_replicas_in_sync)
 
 
+def whereabouts(strategy: str, devices: Devices) -> str:
+    """A line on what a run with a strategy computes on; empty where one was not asked for."""
+    if strategy == "none":
+        return ""
+    if keras.backend.backend() == "jax":
+        return f"--strategy={strategy}: {devices.replicas} devices ({keras.distribution.list_devices()[0]}, ...)"
+    import tensorflow as tf
+
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    if gpus:
+        return f"--strategy={strategy}: {devices.replicas} devices, {gpus} GPUs here"
+    cores = "the processor" if devices.replicas == 1 else f"{devices.replicas} processes or cuts of processors"
+    return f"--strategy={strategy}: no GPU found here; it runs on {cores}"
+
+
 def _jax_devices(strategy: str) -> Devices:
     import tensorflow as tf
 

@@ -16,7 +16,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training import model_folder, resumable
-from albert_tf.training.devices import Devices, make_devices
+from albert_tf.training.devices import Devices, make_devices, whereabouts
 from albert_tf.training.interrupts import StopSignals
 from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import Phase, read_phases
@@ -68,6 +68,8 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
     if devices.is_chief:
         action = "Resuming" if step else "Starting"
         print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters; {memory}")
+        if where := whereabouts(settings.strategy, devices):
+            print(where)
         start.tokenizer.save(output_dir)
         config.to_json(output_dir / "config.json")
     with StopSignals() as signals:
