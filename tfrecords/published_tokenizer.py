@@ -45,7 +45,7 @@ def read_tokenizer(path: str | os.PathLike, lower_case: bool | None = None) -> T
             raise UserError(f"'{path}' holds no tokenizer; give the .model or vocab .txt itself")
         return found
     if path.name == TOKENIZER_FILE and path.is_file():
-        return _own(path.parent, lower_case) if _is_own(path) else _from_tokenizers(path, lower_case)
+        return _own(path.parent, lower_case) if is_own(path) else _from_tokenizers(path, lower_case)
     return _load(path, path.parent, lower_case)
 
 
@@ -53,7 +53,7 @@ def tokenizer_in(folder: str | os.PathLike, lower_case: bool | None = None) -> T
     """Finds a folder's tokenizer as `read_tokenizer` does; None where it has none."""
     folder = Path(folder)
     description = folder / TOKENIZER_FILE
-    if _is_own(description):
+    if is_own(description):
         return _own(folder, lower_case)
     path = next((folder / name for name in _VOCABULARIES if (folder / name).is_file()), None)
     if path is not None:
@@ -67,16 +67,16 @@ def tokenizer_in(folder: str | os.PathLike, lower_case: bool | None = None) -> T
     return _load(others[0], folder, lower_case) if others else None
 
 
-def own_sha256(folder: str | os.PathLike) -> str | None:
-    """The SHA-256 of the tokenizer that a folder's model was trained with; None where this library did not write it."""
-    path = Path(folder) / TOKENIZER_FILE
-    return files.read_json(path).get("sha256") if _is_own(path) else None
-
-
-def _is_own(path: Path) -> bool:
+def is_own(path: Path) -> bool:
     """Whether it is no tokenizer.json of `tokenizers` ("model" in it) or keras-hub ("class_name") in disguise."""
     values = files.read_json(path) if path.is_file() else None
     return values is not None and not (isinstance(values, dict) and values.keys() & {"model", "class_name"})
+
+
+def own_sha256(folder: str | os.PathLike) -> str | None:
+    """The SHA-256 of the tokenizer that a folder's model was trained with; None where this library did not write it."""
+    path = Path(folder) / TOKENIZER_FILE
+    return files.read_json(path).get("sha256") if is_own(path) else None
 
 
 def _own(folder: Path, lower_case: bool | None) -> Tokenizer:

@@ -118,3 +118,9 @@ def test_none_several_and_unknown_ones(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": []}}')
     with pytest.raises(UserError, match="copy it again"):
         tokenizer_in(tmp_path)
+
+
+def test_records_are_built_with_a_published_folder_as_it_is(tmp_path):
+    """`load_tokenizer`, by which all commands take --tokenizer."""
+    theirs = wordpiece(tmp_path, lower_case=False)
+    assert load_tokenizer(tmp_path).encode("Hello hello") == theirs.encode("Hello hello", add_special_tokens=False).ids
