@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
-from tfrecords.compiled import compiled
 from tfrecords.errors import UserError
 from tfrecords.normalization import with_albert_normalization
 from tfrecords.tokenizer import Tokenizer
+from tfrecords.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 
-_WORD_BOUNDARY = "▁"
 # google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
 # character which is neither one of them nor an English letter.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
@@ -77,9 +77,9 @@ class SentencePieceTokenizer(Tokenizer):
         }
 
     def _encode_inside(self, piece: str) -> list[int]:
-        encoded = self._processor.encode(piece.replace(_WORD_BOUNDARY, ""), out_type=str)
-        if not piece.startswith(_WORD_BOUNDARY) and encoded[0].startswith(_WORD_BOUNDARY):
-            encoded[0] = encoded[0].removeprefix(_WORD_BOUNDARY)
+        encoded = self._processor.encode(piece.replace(WORD_BOUNDARY, ""), out_type=str)
+        if not piece.startswith(WORD_BOUNDARY) and encoded[0].startswith(WORD_BOUNDARY):
+            encoded[0] = encoded[0].removeprefix(WORD_BOUNDARY)
         return [self._processor.piece_to_id(part) for part in encoded if part]
 
     @cached_property
@@ -88,12 +88,21 @@ class SentencePieceTokenizer(Tokenizer):
         rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
         return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
 
+    @cached_property
+    def _segmenter(self) -> UnigramSegmenter | None:
+        proto = model_pb2.ModelProto.FromString(self.vocabulary)
+        return UnigramSegmenter(proto, self._digit_comma_table) if can_segment(proto) else None
+
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer`. Of two segmentations with equal scores, the graph and the offsets may have the other."""
+        return self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
+
+    def _encode_by_library(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
         ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
-        return _expand(ids, splits, *self._digit_comma_table)
+        return expand(ids, splits, *self._digit_comma_table)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
@@ -108,7 +117,7 @@ class SentencePieceTokenizer(Tokenizer):
         offsets[np.repeat(cut, parts), 1] -= 1
         commas = ends[cut] - 1
         offsets[commas] = offsets[commas, 1:] + [0, 1]
-        return *_expand(ids, splits, *self._digit_comma_table), offsets
+        return *expand(ids, splits, *self._digit_comma_table), offsets
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
@@ -119,25 +128,7 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
 
 
-@compiled
-def _expand(ids, row_splits, values, table_splits):
-    """Each id by its row of the table; the rows of the result in `row_splits` again."""
-    size = 0
-    for token_id in ids:
-        size += table_splits[token_id + 1] - table_splits[token_id]
-    out = np.empty(size, np.int32)
-    splits = np.zeros(len(row_splits), np.int64)
-    count = 0
-    for row in range(len(row_splits) - 1):
-        for token_id in ids[row_splits[row] : row_splits[row + 1]]:
-            for at in range(table_splits[token_id], table_splits[token_id + 1]):
-                out[count] = values[at]
-                count += 1
-        splits[row + 1] = count
-    return out, splits
-
-
 def _starts_word(piece: str) -> bool:
-    if piece in _PUNCTUATION or piece.startswith((_WORD_BOUNDARY, "<")):
+    if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
     return any(character.lower() not in _ENGLISH for character in piece)

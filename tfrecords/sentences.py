@@ -11,10 +11,12 @@ _ABBREVIATIONS = frozenset(
     """.split()  # noqa: SIM905
 )
 # End marks with closing quotes or brackets. Latin ones need white space and a fresh start behind; Chinese ones do not.
-# Possessive, and begun only where a run of marks begins: a line of dots must not take quadratic time.
+# Possessive, and begun only where a run of marks begins: a line of dots must not take quadratic time. One set of
+# characters stands first, and all conditions behind it, so that `re` skips to the marks (23 to 197 MB/s).
 _END = re.compile(
-    r"""(?<![.!?])[.!?]++["'”’)\]]*+(?=\s++["'“‘(\[]*+[^\W_a-z])"""  # noqa: RUF001
-    r"""|(?<![。！？…])(?:[…]*+[。！？][。！？…]*+|……+)[”’」』）》]*+"""  # noqa: RUF001
+    r"""[.!?…。！？](?:"""  # noqa: RUF001
+    r"""(?<=[.!?])(?<![.!?]{2})[.!?]*+["'”’)\]]*+(?=\s++["'“‘(\[]*+[^\W_a-z])"""  # noqa: RUF001
+    r"""|(?<=[…。！？])(?<![…。！？]{2})(?:(?<!…)[…。！？]*+|…*+[。！？][…。！？]*+|…++)[”’」』）》]*+)"""  # noqa: RUF001
 )
 _LAST_WORD = re.compile(r"[\w.]+$")
 _LONGEST = 12

@@ -1,4 +1,5 @@
-"""Tokenizers: a fast Python side and an in-graph twin that give the same ids on the same text.
+"""Tokenizers: a fast Python side and an in-graph twin that give the same ids on the same text, but for SentencePiece's
+ties (see `unigram`).
 
 `load_tokenizer` is the door. The two kinds live in `sentencepiece_tokenizer` (ALBERT) and `wordpiece_tokenizer` (BERT
 and the Chinese ALBERTs).
@@ -80,7 +81,8 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def in_graph(self):
-        """A tf.Module, called on a string tensor [batch], giving a RaggedTensor int32 [batch, None] of the same ids.
+        """A tf.Module, called on a string tensor [batch], giving a RaggedTensor int32 [batch, None] of the same ids
+        (of segmentations with equal scores, it may choose another).
 
         It owns its vocabulary: tf.saved_model.save of a module that holds it needs no file beside it.
         """

@@ -17,6 +17,7 @@ import numpy as np
 from tfrecords.compiled import compiled
 from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer
+from tfrecords.trie import build_trie, child
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
@@ -67,8 +68,10 @@ class WordPieceTokenizer(Tokenizer):
         return np.array(special, np.int32)
 
     @cached_property
-    def _trie(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        return _build_trie(self.pieces)
+    def _trie(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """As from `build_trie`, and last the node of "##"."""
+        edges, ids, nodes = build_trie([*zip(self.pieces, range(self.vocab_size)), (_SUFFIX, -1)])
+        return edges, ids, nodes[-1]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         return self.encode_with_offsets(texts)[:2]
@@ -140,56 +143,8 @@ def _is_punctuation(character: str) -> bool:
     return symbol or unicodedata.category(character).startswith("P")
 
 
-def _build_trie(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """The pieces as a trie whose edges lie in a hash table.
-
-    Returns (keys int64: node << 21 | code point, -1 where empty; children int64; ids int32 [nodes], -1 where no piece
-    ends; the node of "##"). Node 0 is the root.
-    """
-    edges: dict[tuple[int, str], int] = {}
-    ends: dict[int, int] = {}
-    for token_id, piece in enumerate([*pieces, _SUFFIX]):
-        node = 0
-        for character in piece:
-            node = edges.setdefault((node, character), len(edges) + 1)
-        if token_id < len(pieces):
-            # As in a Python dict built line by line, the last of equal lines counts.
-            ends[node] = token_id
-    suffix = node
-    size = 1 << (2 * len(edges)).bit_length()
-    keys = np.full(size, -1, np.int64)
-    children = np.zeros(size, np.int64)
-    for (parent, character), child in edges.items():
-        key = parent << 21 | ord(character)
-        slot = _slot(key, size)
-        while keys[slot] >= 0:
-            slot = (slot + 1) & (size - 1)
-        keys[slot], children[slot] = key, child
-    ids = np.full(len(edges) + 1, -1, np.int32)
-    ids[list(ends)] = list(ends.values())
-    return keys, children, ids, suffix
-
-
 @compiled
-def _slot(key, size):
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed >> np.uint64(32)) & np.uint64(size - 1))
-
-
-@compiled
-def _child(node, code, keys, children):
-    """The node that `code` leads to from `node`, or -1."""
-    key = node << 21 | code
-    slot = _slot(key, len(keys))
-    while keys[slot] >= 0:
-        if keys[slot] == key:
-            return children[slot]
-        slot = (slot + 1) & (len(keys) - 1)
-    return -1
-
-
-@compiled
-def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, suffix, unk_id):
+def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk_id):
     width = expansions.shape[1]
     word = np.empty(MAX_WORD_CHARACTERS + 1, np.int64)
     # Where in its text each character of the word begins and ends; dropped ones belong to the one before.
@@ -212,7 +167,7 @@ def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, su
                 if target == 0:
                     break
                 if target == 32:
-                    count = _put_word(word[:length], places, out, offsets, count, keys, children, ids, suffix, unk_id)
+                    count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
                     length = 0
                 elif length <= MAX_WORD_CHARACTERS:
                     word[length] = target
@@ -222,13 +177,13 @@ def _encode(codes, text_splits, pages, rows, expansions, keys, children, ids, su
                     places[MAX_WORD_CHARACTERS, 1] = place + 1
                 if row == 0:
                     break
-        count = _put_word(word[:length], places, out, offsets, count, keys, children, ids, suffix, unk_id)
+        count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
         splits[text + 1] = count
     return out[:count].copy(), splits, offsets[:count].copy()
 
 
 @compiled
-def _put_word(word, places, out, offsets, count, keys, children, ids, suffix, unk_id):
+def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id):
     """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
     first = count
     start = 0
@@ -237,7 +192,7 @@ def _put_word(word, places, out, offsets, count, keys, children, ids, suffix, un
         end, piece = start, np.int32(-1)
         at = start
         while at < len(word):
-            node = _child(node, word[at], keys, children)
+            node = child(node, word[at], edges)
             if node < 0:
                 break
             at += 1
