@@ -87,7 +87,7 @@ def generator_rates(target: str) -> None:
                 share = Share([b""], [None], 10.0, 0.0, SECONDS, due=arrivals.constant(rate, SECONDS))
                 samples = workers.run(share)
                 latencies = (samples.done - samples.due) * 1000
-                lag = generator_lag(samples, latencies)
+                lag = generator_lag(samples)
                 effort = generator_effort(samples.effort)
                 print(
                     f"open loop {rate}/s, {processes} generator processes: "

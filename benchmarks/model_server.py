@@ -4,9 +4,9 @@ python -m benchmarks.model_server --what=WHAT [--model_base_path=FOLDER --length
 """
 
 import dataclasses
+import functools
 import os
 import platform
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,13 +20,15 @@ import tensorflow as tf
 from absl import flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from scripts.server import free_port
+from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.source import list_versions
 from serving.model_server.tensors import fill_proto, named_tensors
 from tfrecords.errors import UserError
 from tfrecords.script import run_main
 
-WHAT = ["overhead", "large_output", "encode", "batches", "throughput"]
+WHAT = ["overhead", "rest", "large_output", "encode", "batches", "throughput"]
 flags.DEFINE_enum("what", "overhead", WHAT, "What to measure.")
 flags.DEFINE_string("model_base_path", "", "Folder of an export with token-id inputs; empty: y = x / 2.")
 flags.DEFINE_integer("length", 128, "Tokens in a request, for an export.")
@@ -75,13 +77,13 @@ class Server:
     """The command in a process of its own."""
 
     def __init__(self, case: Case, *arguments: str):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port, rest_api_port = free_port(), free_port()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "serving.model_server", f"--port={port}", "--grpc_max_threads=64",
-             f"--model_base_path={case.base_path}", *arguments], stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", "serving.model_server", f"--port={port}", f"--rest_api_port={rest_api_port}",
+             "--grpc_max_threads=64", f"--model_base_path={case.base_path}", *arguments], stderr=subprocess.DEVNULL,
         )  # fmt: skip
+        # One connection, kept alive.
+        self._rest = RestStub(predict_url(f"127.0.0.1:{port}", rest_api_port, "default"))
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
         grpc.channel_ready_future(self.channel).result(120)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
@@ -93,7 +95,12 @@ class Server:
             fill_proto(request.inputs[name], value)
         return self._stub.Predict(request, 60)
 
+    def post(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The same over REST."""
+        return read_answer(self._rest(request_body(feeds, "serving_default"), timeout=60))
+
     def close(self) -> None:
+        self._rest.close()
         self.channel.close()
         self._process.terminate()
         self._process.wait()
@@ -111,16 +118,17 @@ def milliseconds_once(function, *arguments) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def overhead(case: Case) -> None:
+def overhead(case: Case, over_rest: bool = False) -> None:
     """One client: the server's latency beside the in-process call's, call by call in turn, so that whatever else the
     machine does falls on both."""
     direct, server = in_process(case), Server(case)
+    call = server.post if over_rest else server.call
     try:
-        milliseconds(server.call, case.feeds, count=FLAGS.requests // 10)
+        milliseconds(call, case.feeds, count=FLAGS.requests // 10)
         milliseconds(direct, case.feeds, count=FLAGS.requests // 10)
         pairs = np.array(
             [
-                [milliseconds_once(direct, case.feeds), milliseconds_once(server.call, case.feeds)]
+                [milliseconds_once(direct, case.feeds), milliseconds_once(call, case.feeds)]
                 for _ in range(FLAGS.requests)
             ]
         )
@@ -205,7 +213,13 @@ def main() -> None:
             return
         base_path = FLAGS.model_base_path
         case = export_case(Path(base_path), FLAGS.length) if base_path else trivial_case(Path(folder))
-        {"overhead": overhead, "batches": batches, "throughput": throughput}[FLAGS.what](case)
+        measures = {
+            "overhead": overhead,
+            "rest": functools.partial(overhead, over_rest=True),
+            "batches": batches,
+            "throughput": throughput,
+        }
+        measures[FLAGS.what](case)
 
 
 def run() -> None:

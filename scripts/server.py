@@ -33,7 +33,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str]:
+def server_command(models: dict[str, Path], folder: Path, port: int, rest_api_port: int = 0) -> list[str]:
     """The command that serves `models` (name to base path); writes its model config file into `folder`."""
     config = folder / "models.config"
     entries = [
@@ -44,11 +44,12 @@ def server_command(models: dict[str, Path], folder: Path, port: int) -> list[str
         temporary.write_text("\n".join(["model_config_list {", *entries, "}", ""]), encoding="utf-8")
     real = shutil.which("tensorflow_model_server")
     program = [real] if real else [sys.executable, "-m", "serving.model_server"]
-    return [*program, f"--port={port}", f"--model_config_file={config}"]
+    rest = [f"--rest_api_port={rest_api_port}"] if rest_api_port else []
+    return [*program, f"--port={port}", *rest, f"--model_config_file={config}"]
 
 
 @contextlib.contextmanager
-def running_server(models: dict[str, Path], folder: Path, port: int) -> Iterator[str]:
+def running_server(models: dict[str, Path], folder: Path, port: int, rest_api_port: int = 0) -> Iterator[str]:
     """Starts the server, waits until every model answers, yields "host:port", and ends the server whatever happens.
 
     Ctrl-C does not reach the server, which would otherwise be gone before its clients know why.
@@ -57,7 +58,8 @@ def running_server(models: dict[str, Path], folder: Path, port: int) -> Iterator
     log = folder / "server.log"
     with contextlib.ExitStack() as stack:
         with interrupts_deferred(), interrupts_held_back(), open(log, "w") as output:
-            process = subprocess.Popen(server_command(models, folder, port), stdout=output, stderr=subprocess.STDOUT)
+            command = server_command(models, folder, port, rest_api_port)
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
             stack.callback(_end, process)
         target = f"127.0.0.1:{port}"
         _wait(process, target, models, log)

@@ -1,4 +1,6 @@
-"""One export's figures: what it costs to have, its latency by length in process and over gRPC, its rows a second."""
+"""One export's figures: what it costs to have, its latency by length in process, over gRPC and over REST, its rows a
+second.
+"""
 
 import json
 import subprocess
@@ -20,10 +22,12 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
     """The figures of the export in `version`, a server started for them and ended."""
     config = AlbertConfig.named(name)
     counted = parameters(config)
-    with running_server({"model": version.parent}, folder, free_port()) as target:
+    rest_api_port = free_port()
+    with running_server({"model": version.parent}, folder, free_port(), rest_api_port) as target:
         common = {"target": target, "model": "model", "in_process": str(version), "check": False, "timeout_s": 120.0}
         common |= {"seconds": seconds, "least_requests": LEAST_REQUESTS}
-        single = run_benchmark(Settings(lengths=lengths, **common))
+        both = {"protocols": "grpc,rest", "rest_api_port": rest_api_port}
+        single = run_benchmark(Settings(lengths=lengths, **common, **both))
         rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
         mixed = run_benchmark(Settings(lengths=str(LENGTH), **common, **rows))
     return {
@@ -32,9 +36,18 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
         "gflop": flops(config, LENGTH).total / 1e9,
         "megabytes": single["model"]["in_process"]["megabytes"],
         **_footprint(version),
-        "lengths": {str(point["length"]): _figures(point) for point in single["points"]},
+        "lengths": _by_length(single["points"]),
         "mixed": _figures(mixed["points"][0]),
         "environment": single["environment"],
+    }
+
+
+def _by_length(points: list[dict]) -> dict[str, dict]:
+    grpc, rest = ([point for point in points if point["protocol"] == one] for one in ("grpc", "rest"))
+    return {
+        str(one["length"]): _figures(one)
+        | {"rest_ms": other["latency_ms"]["p50"], "rest_p90_ms": other["latency_ms"]["p90"]}
+        for one, other in zip(grpc, rest, strict=True)
     }
 
 

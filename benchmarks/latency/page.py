@@ -40,6 +40,7 @@ def render(figures: Figures, folder: str) -> str:
             "Milliseconds, median / p90; the same requests through `serving.client`'s stub to a server on the same "
             "machine, one client.",
             _by_length(figures, lambda point: f"{_number(point['grpc_ms'])} / {_number(point['grpc_p90_ms'])}"),
+            *_over_rest(figures),
             "## The serving layer's share",
             "What gRPC and the server add to the median, in milliseconds. The two were measured one after the other: a "
             "difference of a few per cent either way, for a long request, is the machine's.",
@@ -131,6 +132,17 @@ def _by_length(figures: Figures, cell) -> str:
 def _share(point: dict) -> str:
     times = point["grpc_ms"], point["in_process_ms"]
     return "-" if None in times else f"{times[0] - times[1]:+.1f}"
+
+
+def _over_rest(figures: Figures) -> list[str]:
+    """Nothing for figures from before REST was measured."""
+    if not any("rest_ms" in point for entry in figures for point in entry["lengths"].values()):
+        return []
+    return [
+        "## One request, over REST",
+        "Milliseconds, median / p90; the same requests as JSON on one kept-alive connection to the same server.",
+        _by_length(figures, lambda point: f"{_number(point.get('rest_ms'))} / {_number(point.get('rest_p90_ms'))}"),
+    ]
 
 
 def _mixed(figures: Figures) -> str:

@@ -1,11 +1,13 @@
-"""Whether what came back during the measurement is right: every answer against the reference for its request."""
+"""Whether what came back during the measurement is right: every answer against the expected one for its request."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from serving.benchmark import rest
 from serving.client.messages import Arrays, read_prediction
 from serving.protos import PredictResponse
 
@@ -14,45 +16,99 @@ RELATIVE_TOLERANCE = 1e-2
 ABSOLUTE_TOLERANCE = 1e-3
 
 
-def check(differing: Counter, references: Sequence[bytes | None]) -> dict:
+@dataclass(frozen=True)
+class Answer:
+    """The outputs of an answer, and the model version that gave it (None where that is not known)."""
+
+    arrays: Arrays
+    version: int | None
+
+
+Reader = Callable[[bytes], Answer | None]
+
+
+def read_grpc(answer: bytes) -> Answer | None:
+    """Reads a serialised PredictResponse; None for what is none."""
+    try:
+        response = PredictResponse.FromString(answer)
+        return Answer(read_prediction(response), response.model_spec.version.value or None)
+    except (DecodeError, ValueError, KeyError):
+        return None
+
+
+def rest_reader(version: int | None) -> Reader:
+    """A reader of JSON answers; they do not say their version, so it is given."""
+
+    def read(answer: bytes) -> Answer | None:
+        try:
+            return Answer(rest.read_answer(answer), version)
+        except ValueError:
+            return None
+
+    return read
+
+
+def check(
+    differing: Counter, references: Sequence[Answer | None], answered: Sequence[int] = (), read: Reader = read_grpc
+) -> dict:
     """Counts over answers that were not their reference byte for byte: `wrong` is beyond the tolerance.
 
-    `checked`: whether there were references at all. `worst_difference`: of any output element, absolute; None when an
-    answer had other outputs, shapes or texts than its reference.
+    A server may swap versions meanwhile, and another version may answer otherwise: an answer is held against the
+    reference if that is of its version, and else against the first answer of its version to the same request.
+
+    Args:
+        differing: (request's number, answer) -> how often.
+        references: an answer to each request, by number.
+        answered: how many answers came to each request, by number.
+        read: reads the answers of `differing`.
+
+    Returns:
+        checked: whether there were references at all. wrong: how many answers. worst_difference: of any output
+        element, absolute; None when an answer had other outputs, shapes or texts than expected. versions: how many
+        answers came from each version, its number as text; empty where answers do not say it.
     """
+    expected, versions = {}, Counter()
+    for item, reference in enumerate(references):
+        if reference is not None:
+            expected[item, reference.version] = reference.arrays
+            versions[reference.version] += int(answered[item]) if len(answered) else 0
     wrong, worst = 0, 0.0
     for (item, answer), count in differing.items():
-        difference = largest_difference(references[item], answer)
-        wrong += count * (difference is None or not agrees(references[item], answer))
+        if references[item] is not None:
+            versions[references[item].version] -= count
+        found = read(answer)
+        if found is None:
+            wrong, worst = wrong + count, None
+            continue
+        versions[found.version] += count
+        arrays = expected.setdefault((item, found.version), found.arrays)
+        wrong += count * (not agree(arrays, found.arrays))
+        difference = largest_difference(arrays, found.arrays)
         worst = None if worst is None or difference is None else max(worst, difference)
+    known = sorted(version for version, count in versions.items() if version is not None and count > 0)
     return {
         "checked": any(reference is not None for reference in references),
         "wrong": wrong,
         "worst_difference": worst,
+        "versions": {str(version): versions[version] for version in known},
     }
 
 
-def disagreements(served: Sequence[bytes], expected: Sequence[Arrays]) -> int:
+def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -> int:
     """How many served answers are not what the same model said in process."""
-    found = [_read(answer) for answer in served]
     return sum(
-        answer is None
-        or answer.keys() != arrays.keys()
-        or not all(_close(array, answer[name]) for name, array in arrays.items())
-        for answer, arrays in zip(found, expected, strict=True)
+        answer is None or not agree(arrays, answer.arrays) for answer, arrays in zip(served, expected, strict=True)
     )
 
 
-def agrees(reference: bytes, answer: bytes) -> bool:
-    expected, found = _read(reference), _read(answer)
-    if found is None or expected.keys() != found.keys():
-        return False
-    return all(_close(expected[name], found[name]) for name in expected)
+def agree(expected: Arrays, found: Arrays) -> bool:
+    """Whether an answer has the outputs expected, each within the tolerance."""
+    return expected.keys() == found.keys() and all(_close(expected[name], found[name]) for name in expected)
 
 
-def largest_difference(reference: bytes, answer: bytes) -> float | None:
-    expected, found = _read(reference), _read(answer)
-    if found is None or expected.keys() != found.keys():
+def largest_difference(expected: Arrays, found: Arrays) -> float | None:
+    """The largest absolute difference of any element; None where the two cannot be subtracted."""
+    if expected.keys() != found.keys():
         return None
     worst = 0.0
     for name, array in expected.items():
@@ -64,13 +120,6 @@ def largest_difference(reference: bytes, answer: bytes) -> float | None:
         elif array.size:
             worst = max(worst, float(np.max(np.abs(array.astype(np.float64) - found[name].astype(np.float64)))))
     return worst if np.isfinite(worst) else None
-
-
-def _read(answer: bytes) -> dict[str, np.ndarray] | None:
-    try:
-        return read_prediction(PredictResponse.FromString(answer))
-    except (DecodeError, ValueError, KeyError):
-        return None
 
 
 def _close(expected: np.ndarray, found: np.ndarray) -> bool:

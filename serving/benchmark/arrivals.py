@@ -9,13 +9,12 @@ def constant(rate: float, seconds: float) -> np.ndarray:
 
 
 def poisson(rate: float, seconds: float, seed: int) -> np.ndarray:
-    """Due times of a Poisson process: exponential gaps of mean 1/rate, the same for the same seed."""
-    generator = np.random.default_rng(seed)
-    times = np.empty(0)
-    while not times.size or times[-1] < seconds:
-        gaps = generator.exponential(1 / rate, size=max(int(rate * seconds), 16))
-        times = np.concatenate([times, (times[-1] if times.size else 0.0) + np.cumsum(gaps)])
-    return times[times < seconds]
+    """Due times of a Poisson process that brings `rate * seconds` requests, the same for the same seed.
+
+    Of a Poisson process whose number of arrivals is known, the arrivals are independent and uniform over the time: so
+    the rate offered is the rate asked for, whatever the seed, and the gaps are as random as ever.
+    """
+    return np.sort(np.random.default_rng(seed).uniform(0, seconds, size=round(rate * seconds)))
 
 
 def due_times(arrival: str, rate: float, seconds: float, seed: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from serving.benchmark import rest
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
 from serving.client.messages import read_prediction
@@ -17,8 +18,13 @@ def client_costs(client: Client, workload: Workload, answer: bytes) -> dict[str,
 
     Measured apart: the benchmark sends requests serialised beforehand, and leaves answers unread.
     """
-    encode = _mean_ms(lambda: client.request(workload.inputs[0]).SerializeToString())
-    decode = _mean_ms(lambda: read_prediction(PredictResponse.FromString(answer)))
+    inputs = workload.inputs[0]
+    if workload.url:
+        encode = _mean_ms(lambda: rest.request_body(inputs, client.signature_name))
+        decode = _mean_ms(lambda: rest.read_answer(answer))
+    else:
+        encode = _mean_ms(lambda: client.request(inputs).SerializeToString())
+        decode = _mean_ms(lambda: read_prediction(PredictResponse.FromString(answer)))
     return {"client_encode": encode, "client_decode": decode}
 
 
@@ -34,7 +40,7 @@ def _mean_ms(work: Callable[[], object]) -> float:
 def breakdown(mean_ms: float | None, costs: dict[str, float], server: dict[str, float | None]) -> dict:
     """Parts of the mean latency, ms: client_encode and client_decode lie outside it, the others add up to it.
 
-    wire: network, gRPC on both sides and waiting for a server thread. server_queue: in the batching queue.
+    wire: network, gRPC or HTTP on both sides and waiting for a server thread. server_queue: in the batching queue.
     server_compute: the session's run. server_other: the server's own work. None: the server does not say.
     """
     request, session, queue = server.get("server"), server.get("session"), server.get("queue") or 0.0

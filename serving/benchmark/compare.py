@@ -16,7 +16,7 @@ _COMPARED = (50.0, 90.0, 99.0)
 # Under this a difference may be real and is still not worth a decision.
 NEGLIGIBLE = 0.01
 # What must be the same for two points to be one experiment.
-_KEY = ("length", "unit", "batch", "arrival", "clients", "rate")
+_KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def compare(a: dict, b: dict) -> list[Difference]:
 
 
 def _key(point: dict) -> tuple:
-    return tuple(point[name] for name in _KEY)
+    # Reports from before REST was measured do not name their protocol.
+    return tuple(point.get(name, "grpc") if name == "protocol" else point[name] for name in _KEY)
 
 
 def _compare_points(a: dict, b: dict) -> list[Difference]:
@@ -99,6 +100,8 @@ def warnings(a: dict, b: dict) -> list[str]:
                 found.append(f"{letter}, {point['name']}: invalid, {', '.join(point['invalid_because'])}")
             if point["stable"] is False:
                 found.append(f"{letter}, {point['name']}: unstable; {point['stability']}")
+            if len(point.get("versions", {})) > 1:
+                found.append(f"{letter}, {point['name']}: answered by versions {' and '.join(point['versions'])}")
             if point["errors"] or point["answers"]["wrong"]:
                 found.append(f"{letter}, {point['name']}: errors or wrong answers; the latencies are of the good ones")
     return found

@@ -14,7 +14,7 @@ _MOST_TRIALS = 20
 
 @dataclass(frozen=True)
 class Trial:
-    """`limit`: what failed: '' when it passed, else 'latency' or 'generator'."""
+    """`limit`: what failed: '' when it passed, else 'latency', 'errors' or 'generator'."""
 
     rate: float
     limit: str
@@ -28,11 +28,19 @@ def judge(point: dict) -> Trial:
     """A measured point as a trial.
 
     Latency counts from when requests were due, so a bound that is met is met whatever the generator did; one that is
-    missed is the server's doing only when the generator kept up.
+    missed is the server's doing only when the generator kept up. A request that ran into its deadline was too slow; of
+    other failures the server is found guilty whatever the generator did.
     """
-    if point["within_bound"] >= WITHIN:
+    if (point["within_bound"] or 0.0) >= WITHIN:
         return Trial(point["rate"], "")
-    return Trial(point["rate"], "latency" if point["valid"] else "generator")
+    refused = sum(error["count"] for status, error in point["errors"].items() if status != "DEADLINE_EXCEEDED")
+    if refused > (1 - WITHIN) * point["requests"]:
+        return Trial(point["rate"], "errors")
+    return Trial(point["rate"], "latency" if point["generator"]["kept_up"] else "generator")
+
+
+def best_rate(trials: list[Trial]) -> float | None:
+    return max((trial.rate for trial in trials if trial.passed), default=None)
 
 
 def find_rate(
@@ -58,4 +66,4 @@ def find_rate(
         if rate < max(lowest_rate, first_rate / 1000):
             break
         trials.append(attempt(rate))
-    return max((trial.rate for trial in trials if trial.passed), default=None), trials
+    return best_rate(trials), trials

@@ -11,7 +11,21 @@ from serving.benchmark import statistics
 from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.messages import Arrays
 from tfrecords.errors import UserError
+from tfrecords.files import read_json, sha256
 from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+
+
+def describe_saved_model(path: str, load_seconds: float) -> dict:
+    files = [file for file in Path(path).rglob("*") if file.is_file()]
+    manifest = Path(path) / "assets.extra" / "manifest.json"
+    return {
+        "path": path,
+        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
+        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
+        "load_seconds": load_seconds,
+        # Of a model that serving.export wrote: what it was made from, and how.
+        "manifest": read_json(manifest) if manifest.is_file() else None,
+    }
 
 
 class InProcess:

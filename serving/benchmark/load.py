@@ -1,18 +1,21 @@
 """Sends requests and writes down when: closed loop (N clients) and open loop (requests due at given times).
 
-Requests are bytes, serialised before the clock starts, and answers stay bytes: what is timed is gRPC and the server.
+Requests are bytes, serialised before the clock starts, and answers stay bytes: what is timed is gRPC, or HTTP, and the
+server.
 """
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
 import grpc
 import numpy as np
 
 from serving import protos
+from serving.benchmark.rest import RestStub
 from serving.client.channel import Connection
 
 
@@ -34,6 +37,8 @@ class Share:
     # Which requests of the workload this process sends: every `item_step`-th one.
     first_item: int = 0
     item_step: int = 1
+    # Where the requests are posted, for a workload over REST (closed loop); empty: gRPC's Predict.
+    url: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Samples:
     """One entry a request, in the order they were due. Times are seconds after the start.
 
     item: which request of the workload; code: gRPC status number, 0 is OK; differing: (item, answer) -> how often an
-    OK answer was not, byte for byte, the reference.
+    OK answer was not, byte for byte, the reference; messages: status number -> when it was first met, and its message.
     """
 
     due: np.ndarray
@@ -65,7 +70,7 @@ class Samples:
     code: np.ndarray
     item: np.ndarray
     differing: Counter = field(default_factory=Counter)
-    messages: dict[int, str] = field(default_factory=dict)
+    messages: dict[int, tuple[float, str]] = field(default_factory=dict)
     effort: Effort = Effort()
 
     @property
@@ -85,9 +90,15 @@ def join(parts: Sequence[Samples]) -> Samples:
     joined = Samples(*arrays)
     for part in parts:
         joined.differing.update(part.differing)
-        joined.messages.update(part.messages)
+        _add_messages(joined.messages, part.messages)
         joined.effort += part.effort
     return joined.sorted()
+
+
+def _add_messages(messages: dict[int, tuple[float, str]], more: dict[int, tuple[float, str]]) -> None:
+    """Keeps the earliest message of each status."""
+    for code, message in more.items():
+        messages[code] = min(messages.get(code, message), message)
 
 
 class Driver:
@@ -111,18 +122,19 @@ class Driver:
         records: list[list[tuple]] = [[] for _ in range(share.clients)]
         efforts: list[Effort] = []
         checkers = [_Checker(share.references) for _ in range(share.clients)]
-        threads = [
-            threading.Thread(
-                target=_closed_client,
-                args=(self._stubs[i % len(self._stubs)], share, i, records, checkers[i], efforts),
-                daemon=True,
-            )
-            for i in range(share.clients)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with self._stubs_of(share) as stubs:
+            threads = [
+                threading.Thread(
+                    target=_closed_client,
+                    args=(stubs[i % len(stubs)], share, i, records, checkers[i], efforts),
+                    daemon=True,
+                )
+                for i in range(share.clients)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         rows = [row for record in records for row in record]
         sent, done, code, item = np.array(rows, dtype=np.float64).reshape(-1, 4).T
         samples = Samples(sent, sent, done, code.astype(np.uint8), item.astype(np.int64))
@@ -130,6 +142,21 @@ class Driver:
             checker.add_to(samples)
         samples.effort = sum(efforts, Effort())
         return samples.sorted()
+
+    @contextmanager
+    def _stubs_of(self, share: Share) -> Iterator[Sequence[Callable]]:
+        if not share.url:
+            yield self._stubs
+            return
+        # HTTP/1.1 answers one request of a connection at a time, so each client has its own.
+        stubs = [RestStub(share.url) for _ in range(share.clients)]
+        for stub in stubs:
+            stub.connect()
+        try:
+            yield stubs
+        finally:
+            for stub in stubs:
+                stub.close()
 
     def _open(self, share: Share) -> Samples:
         size, requests, items = len(share.due), share.requests, len(share.requests)
@@ -142,7 +169,7 @@ class Driver:
         def when_done(index: int) -> Callable:
             def note(call) -> None:
                 done[index] = clock() - start
-                code[index] = checker.finished(call, int(item[index]))
+                code[index] = checker.finished(call, int(item[index]), done[index])
                 all_done.release()
 
             return note
@@ -182,7 +209,8 @@ def _closed_client(
             done, code = clock() - start, 0
             checker.answered(answer, item)
         except grpc.RpcError as error:
-            done, code = clock() - start, checker.failed(error)
+            done = clock() - start
+            code = checker.failed(error, done)
         record.append((sent, done, code, item))
         item = (item + share.item_step) % items
     efforts.append(watch.effort())
@@ -212,26 +240,28 @@ class _Checker:
     def __init__(self, references: Sequence[bytes | None]):
         self._references = references
         self._differing: Counter = Counter()
-        self._messages: dict[int, str] = {}
+        self._messages: dict[int, tuple[float, str]] = {}
 
     def answered(self, answer: bytes, item: int) -> None:
         reference = self._references[item]
         if reference is not None and answer != reference:
             self._differing[item, answer] += 1
 
-    def failed(self, call) -> int:
-        """The number of the status `call` ended with."""
+    def failed(self, call, done: float) -> int:
+        """The number of the status that `call` ended with at `done`."""
         code = (call.code() or grpc.StatusCode.UNKNOWN).value[0]
-        self._messages.setdefault(code, call.details() or "")
+        # Looked up first: a dead server fails tens of thousands of times a second.
+        if code not in self._messages:
+            self._messages[code] = float(done), call.details() or ""
         return code
 
-    def finished(self, call, item: int) -> int:
+    def finished(self, call, item: int, done: float) -> int:
         """The status number of a finished future, its answer noted."""
         if call.code() is not grpc.StatusCode.OK:
-            return self.failed(call)
+            return self.failed(call, done)
         self.answered(call.result(), item)
         return 0
 
     def add_to(self, samples: Samples) -> None:
         samples.differing.update(self._differing)
-        samples.messages.update(self._messages)
+        _add_messages(samples.messages, self._messages)

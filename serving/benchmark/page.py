@@ -24,6 +24,7 @@ _CAPTIONS = {
     "latency.png": "Latency against length. Shaded: 95 % bootstrap intervals.",
     "throughput.png": "Latency against throughput.",
     "distribution.png": "Latency at every percentile; the tail is drawn out.",
+    "timeline.png": "Points in which something happened: answers and failures a second. Gaps: nothing came.",
     "breakdown.png": "Mean latency by part, by the server's own metrics.",
 }
 
@@ -31,9 +32,12 @@ _CAPTIONS = {
 def page(report: dict, plots: dict[str, bytes]) -> str:
     model, environment = report["model"], report["environment"]
     under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
-    bad = [bool(point["errors"] or point["answers"]["wrong"] or not point["valid"]) for point in report["points"]]
+    bad = [
+        bool(point["errors"] or point["answers"]["wrong"] or not point["valid"] or point["silence"]["stalled"])
+        for point in report["points"]
+    ]
     sections = [
-        f"<h1>{escape(model['name'])} version {model['version']}: latency over gRPC</h1>",
+        f"<h1>{escape(model['name'])} {table.versions(report)}: latency over {table.protocols(report)}</h1>",
         f"<p class=under>{escape(under)}</p>",
         "<h2>Latency, milliseconds</h2>" + _table(table.latency_rows(report), bad),
         "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in table.remarks(report)) + "</ul>",
@@ -52,7 +56,8 @@ def page(report: dict, plots: dict[str, bytes]) -> str:
 _HOW = """<p>Closed loop: each client sends its next request when it has its answer, so a stalled server is asked less
 and its stall counts once. Open loop: requests are due at times fixed beforehand, and latency is counted from when a
 request was due, not from when it was sent; a run whose generator fell behind is marked invalid. Percentiles are
-nearest-rank over the answers that came (errors are counted apart) and are quoted only with ten samples beyond them.
+nearest-rank over the answers that came (errors are counted apart, and a point with over 1 % of them is invalid) and are
+quoted only with ten samples beyond them. A server that answers nobody for a second while requests wait has stalled.
 Intervals resample windows first, then samples in them.</p>"""
 
 
@@ -81,12 +86,14 @@ def _image(name: str, image: bytes) -> str:
 def _search_tables(report: dict) -> str:
     text = ""
     for found in report["found_rates"]:
-        rows = [["rate", "answered/s", "p50", "p99", "within bound", "verdict"]]
+        rows = [["offered/s", "requests", "answered/s", "p50", "p99", "within bound", "verdict"]]
         for trial in sorted(found["trials"], key=lambda trial: trial["rate"]):
             latency = trial["latency_ms"]
-            figures = (trial["rate"], trial["requests_per_second"], latency["p50"], latency["p99"])
-            outcome = f"{trial['limit']} gave way" if trial["limit"] else "met the bound"
-            rows.append([*map(table.figure, figures), f"{trial['within_bound']:.1%}", outcome])
+            offered, requests = table.figure(trial["offered_per_second"]), f"{trial['requests']:,}"
+            figures = (trial["requests_per_second"], latency["p50"], latency["p99"])
+            outcome = f"limited by {trial['limit']}" if trial["limit"] else "met the bound"
+            within = f"{trial['within_bound'] or 0:.1%}"
+            rows.append([offered, requests, *map(table.figure, figures), within, outcome])
         text += f"<h2>Search: {escape(found['name'])}, p99 within {found['bound_ms']:g} ms</h2>" + _table(rows)
     return text
 

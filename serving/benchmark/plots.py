@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
 from serving.benchmark.statistics import decode_histogram
+from serving.benchmark.table import eventful, protocols, versions
 
 _SIZE = (7.2, 4.4)
 _STYLE = {
@@ -26,6 +27,8 @@ _STYLE = {
     "legend.frameon": False,
 }
 _QUOTED = ("p50", "p90", "p99")
+# So many points' timelines are drawn at most.
+_TIMELINES = 8
 # A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
 _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
@@ -36,6 +39,7 @@ def all_plots(report: dict) -> dict[str, bytes]:
         "latency.png": latency_plot,
         "throughput.png": throughput_plot,
         "distribution.png": distribution_plot,
+        "timeline.png": timeline_plot,
         "breakdown.png": breakdown_plot,
     }
     drawn = {}
@@ -54,7 +58,7 @@ def latency_plot(report: dict) -> bytes | None:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     # A search ends at another rate for every length: they are one line all the same.
-    loads = ("batch", "arrival") if report["found_rates"] else ("batch", "arrival", "clients", "rate")
+    loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
@@ -113,7 +117,9 @@ def throughput_plot(report: dict) -> bytes | None:
 
 def _curves(report: dict) -> dict[str, list[dict]]:
     curves = {f"{found['name']}, search": found["trials"] for found in report["found_rates"]}
-    for members in _groups(report["points"], lambda point: (point["name"].split(",")[0], point["arrival"])):
+    # A point that nobody answered has no place on the curve.
+    points = [point for point in report["points"] if point["answered"]]
+    for members in _groups(points, lambda point: (point["name"].split(",")[0], point["arrival"])):
         if len(members) > 1:
             curves[f"{members[0]['name'].split(',')[0]}, {members[0]['arrival']}"] = members
     return curves
@@ -142,6 +148,33 @@ def distribution_plot(report: dict) -> bytes | None:
     _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))
     axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def timeline_plot(report: dict) -> bytes | None:
+    """Answers and failures a second over time, of the points in which something happened."""
+    points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
+    if not points:
+        return None
+    size = (_SIZE[0], 0.6 + 1.9 * len(points))
+    figure, rows = plt.subplots(len(points), squeeze=False, figsize=size, layout="constrained")
+    for axes, point in zip(rows[:, 0], points, strict=True):
+        step = point["timeline"]["step_s"]
+        for name, colour in (("answered", "tab:blue"), ("failed", "tab:red")):
+            rates = np.array(point["timeline"][name]) / step
+            # Where nothing came the line breaks off: there is no 0 on a log axis.
+            edges = step * np.arange(len(rates) + 1)
+            axes.stairs(
+                np.where(rates > 0, rates, np.nan), edges, baseline=None, color=colour, label=name, linewidth=1.6
+            )
+        axes.set(yscale="log", xlim=(0, step * len(rates)), ylabel="a second")
+        axes.set_title(point["name"], fontsize=9)
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.margins(y=0.15)
+    figure.suptitle(_title(report, "Answers over time"), fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
+    rows[0, 0].legend(fontsize=8)
+    rows[-1, 0].set_xlabel("seconds from the point's start")
     return _png(figure)
 
 
@@ -177,11 +210,12 @@ def _groups(points: list[dict], key: Callable[[dict], tuple]) -> list[list[dict]
 
 def _load_label(point: dict) -> str:
     batch = f"batch {point['batch']}, " if point["batch"] > 1 else ""
-    return batch + point["name"].split(", ", 1)[1]
+    rest = "REST, " if point["protocol"] == "rest" else ""
+    return batch + rest + point["name"].split(", ", 1)[1]
 
 
 def _title(report: dict, what: str) -> str:
-    return f"{what}: {report['model']['name']} version {report['model']['version']} over gRPC"
+    return f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}"
 
 
 def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:

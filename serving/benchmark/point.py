@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
 
 from serving import protos
-from serving.benchmark import answers, arrivals, statistics
+from serving.benchmark import answers, arrivals, server_metrics, statistics
+from serving.benchmark.breakdown import breakdown, client_costs
 from serving.benchmark.load import Effort, Samples, Share
+from serving.benchmark.rest import RestStub
 from serving.benchmark.settings import LONGEST_STRETCH, Settings
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
@@ -23,7 +25,12 @@ BUSY_SHARE = 0.9
 LAGGING_SHARE = 0.01
 LAG_LIMIT_MS = 1.0
 LAG_OF_MEDIAN = 0.10
-_SAMPLES_A_WINDOW = 30
+# Percentiles of the answers that came say nothing of the load when a larger share of the requests failed.
+FAILED_SHARE = 0.01
+# So many that a steady server hardly ever leaves a window with half of them, nor with too few for its median.
+_SAMPLES_A_WINDOW = 40
+# Steps of a point's timeline.
+_TIMELINE_STEPS = 60
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
@@ -43,27 +50,59 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """First contact with a workload. `references`: an answer to each request; times of the first and second call."""
+class Seen:
+    """What the server said of itself at one moment: the version that answers (None: it did not say), its metrics."""
 
-    references: list[bytes]
+    version: int | None = None
+    metrics: server_metrics.Reading = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """First contact with a workload: an answer to each request, milliseconds of the first and second call, and what
+    it costs the client to make a request and to read an answer. `version`: the one that served all this, where known.
+    """
+
+    replies: list[bytes]
     first_ms: float
     second_ms: float
+    costs: dict[str, float]
+    version: int | None
+
+    def references(self, workload: Workload) -> list[answers.Answer | None]:
+        read = reader(workload, self.version)
+        return [read(reply) for reply in self.replies]
 
 
-def probe(client: Client, workload: Workload, check: bool) -> Probe:
+def reader(workload: Workload, version: int | None) -> answers.Reader:
+    """Reads answers to the workload; `version`: of those that do not say it."""
+    return answers.rest_reader(version) if workload.url else answers.read_grpc
+
+
+def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
     """Sends each request once (two in all when answers are not checked). Raises ServingError when the first fails."""
+    before = look()
     wanted = workload.requests if check else workload.requests[:2]
-    stub = client.raw_stub(protos.PREDICT)
+    stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
     replies, times = [], []
     for request in wanted:
         begin = time.perf_counter()
         try:
             replies.append(stub(request, timeout=client.timeout_s))
         except grpc.RpcError as error:
-            raise ServingError.of(error, client.connection.target) from None
+            raise _refused(error, client, workload) from None
         times.append((time.perf_counter() - begin) * 1000)
-    return Probe(replies, times[0], times[1])
+    if workload.url:
+        stub.close()
+    version = before.version if look().version == before.version else None
+    return Probe(replies, times[0], times[1], client_costs(client, workload, replies[0]), version)
+
+
+def _refused(error: grpc.RpcError, client: Client, workload: Workload) -> ServingError:
+    if not workload.url:
+        return ServingError.of(error, client.connection.target)
+    hint = "is this the server's --rest_api_port?" if error.code() is grpc.StatusCode.UNAVAILABLE else ""
+    return ServingError(error.code(), error.details(), hint, workload.url)
 
 
 def measure(
@@ -73,30 +112,44 @@ def measure(
     first: Probe,
     settings: Settings,
     tick: Callable[[float], None] = lambda seconds: None,
-    after_warmup: Callable[[], None] = lambda: None,
+    look: Callable[[], Seen] = Seen,
 ) -> dict:
-    """The point as the report holds it (docs/benchmark.md names every field)."""
-    references = first.references if settings.check else [None] * len(workload.requests)
+    """The point as the report holds it (docs/benchmark.md names every field); `look` is called before and after."""
     if settings.warmup_seconds > 0:
-        workers.run(_share(workload, references, load, settings, settings.warmup_seconds), tick)
-    after_warmup()
-    share = _share(workload, references, load, settings, settings.seconds)
+        workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
+    before = look()
+    share = _share(workload, first, load, settings, seconds_of(load, settings), settings.least_requests)
     samples = workers.run(share, tick)
-    return {
+    after = look()
+    point = {
         "name": f"{workload.name}, {load.name}",
         "length": workload.length,
         "unit": workload.unit,
         "batch": workload.batch,
+        "protocol": workload.protocol,
         "arrival": load.arrival,
         "clients": load.clients,
         "rate": load.rate,
         "first_call_ms": first.first_ms,
         "second_call_ms": first.second_ms,
         **summary(samples, share, workload, settings),
+        **check_answers(samples, workload, first, settings, before, after),
     }
+    server = server_metrics.means(before.metrics, after.metrics, workload.protocol)
+    return point | {"breakdown_ms": breakdown(point["latency_ms"]["mean"], first.costs, server)}
 
 
-def _share(workload: Workload, references: list, load: Load, settings: Settings, seconds: float) -> Share:
+def seconds_of(load: Load, settings: Settings) -> float:
+    """How long a point is to last: an open loop is stretched until its least number of requests is due."""
+    if load.arrival == "closed":
+        return settings.seconds
+    return min(max(settings.seconds, settings.least_requests / load.rate), LONGEST_STRETCH * settings.seconds)
+
+
+def _share(
+    workload: Workload, first: Probe, load: Load, settings: Settings, seconds: float, least_requests: int = 0
+) -> Share:
+    references = first.replies if settings.check else [None] * len(workload.requests)
     common = {"requests": workload.requests, "references": references, "timeout_s": settings.timeout_s, "start": 0.0}
     if load.arrival != "closed":
         due = arrivals.due_times(load.arrival, load.rate, seconds, settings.seed)
@@ -105,41 +158,70 @@ def _share(workload: Workload, references: list, load: Load, settings: Settings,
         **common,
         seconds=seconds,
         clients=load.clients,
-        least_requests=settings.least_requests,
+        least_requests=least_requests,
         longest_seconds=LONGEST_STRETCH * seconds,
         item_step=load.clients,
+        url=workload.url,
     )
+
+
+def check_answers(
+    samples: Samples, workload: Workload, first: Probe, settings: Settings, before: Seen, after: Seen
+) -> dict:
+    """`answers`, and `versions`: how many answers came from each; None where only the versions are known."""
+    around = {seen.version for seen in (before, after)} - {None}
+    unknown = {"checked": False, "wrong": 0, "worst_difference": 0.0}
+    # Of answers that do not say their version, and came while versions were swapped, nothing can be said.
+    if not settings.check or (workload.url and len(around) > 1):
+        return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
+    answered = np.bincount(samples.item[samples.code == 0], minlength=len(workload.requests))
+    read = reader(workload, next(iter(around), first.version))
+    checked = answers.check(samples.differing, first.references(workload), answered, read)
+    versions = checked.pop("versions")
+    if workload.url:
+        versions = {str(version): int(answered.sum()) for version in around}
+    return {"answers": checked, "versions": versions}
 
 
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
     latencies = samples.latencies_ms
     good = samples.code == 0
+    answered = int(good.sum())
     # An open loop lasts as long as its schedule, even when nothing was due at its end.
-    elapsed = max(float(samples.done.max(initial=0.0)), share.seconds)
+    elapsed = max(float(samples.done.max(initial=0.0, where=good)), share.seconds)
     # Fewer windows for a slow model: a window needs samples enough for its median.
-    count = max(min(settings.windows, int(good.sum()) // _SAMPLES_A_WINDOW), 1)
+    count = max(min(settings.windows, answered // _SAMPLES_A_WINDOW), 1)
     windows = split_windows(samples.due, latencies, good, count)
+    silence = statistics.longest_silence(samples.due, samples.done, good)
+    stalled = statistics.is_stall(silence, latencies[good])
     verdict = statistics.stability(windows)
-    lag = generator_lag(samples, latencies) if share.due is not None else None
+    if stalled:
+        verdict = statistics.Stability(
+            False, f"nobody was answered for {silence.seconds:.1f} s, from {silence.began:.1f} s on"
+        )
+    lag = generator_lag(samples) if share.due is not None else None
     generator = generator_effort(samples.effort)
-    reasons = ["the generator fell behind"] * (lag is not None and not lag["valid"])
-    reasons += ["the generator ran out of CPU"] * (generator["cpu_share"] >= BUSY_SHARE)
-    checked = answers.check(samples.differing, share.references)
+    behind = ["the generator fell behind"] * (lag is not None and not lag["valid"])
+    behind += ["the generator ran out of CPU"] * bool(len(good) and generator["cpu_share"] >= BUSY_SHARE)
+    reasons = _failures(len(good), answered) + behind
     return {
         "latency_ms": statistics.summarise(latencies[good]),
         "interval_ms": statistics.intervals(windows),
         "requests": len(latencies),
-        "requests_per_second": float(good.sum()) / elapsed,
-        "examples_per_second": float(good.sum()) * workload.batch / elapsed,
+        "answered": answered,
+        "requests_per_second": answered / elapsed,
+        "examples_per_second": answered * workload.batch / elapsed,
+        "offered_per_second": None if share.due is None else offered(samples, share),
         "goodput_per_second": goodput(latencies, good, settings.bound_ms or None, elapsed),
         "within_bound": within_bound(latencies, good, settings.bound_ms or None),
         "seconds": elapsed,
         "errors": _count_errors(samples),
-        "answers": checked,
         "send_lag_ms": lag and lag["lag_ms"],
-        "generator": generator,
+        "generator": generator | {"kept_up": not behind},
         "valid": not reasons,
         "invalid_because": reasons,
+        "silence": {"seconds": silence.seconds, "began": silence.began, "stalled": stalled},
+        "timeline": timeline(samples, elapsed),
         "stable": verdict.stable,
         "stability": verdict.reason,
         "windows": [
@@ -147,6 +229,21 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
             for window in windows
         ],
     }
+
+
+def _failures(requests: int, answered: int) -> list[str]:
+    """Why figures of the answers that came are not those of the load."""
+    if not requests:
+        return ["no request was due"]
+    if not answered:
+        return ["no request was answered"]
+    failed = requests - answered
+    return [f"{failed / requests:.1%} of the requests failed"] * (failed > FAILED_SHARE * requests)
+
+
+def offered(samples: Samples, share: Share) -> float:
+    """Requests sent a second; less than were due when the generator fell behind."""
+    return len(samples.sent) / max(share.seconds, float(samples.sent.max(initial=0.0)))
 
 
 def split_windows(due: np.ndarray, latencies: np.ndarray, good: np.ndarray, count: int) -> list[np.ndarray]:
@@ -166,10 +263,19 @@ def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 
-def generator_lag(samples: Samples, latencies: np.ndarray) -> dict:
-    """How late the generator sent, and whether that spoils the figures."""
+def timeline(samples: Samples, elapsed: float) -> dict:
+    """How many requests were answered, and failed, in each equal step of the run, by when they ended."""
+    end = max(float(samples.done.max(initial=0.0)), elapsed)
+    good = samples.code == 0
+    answered, failed = (np.histogram(samples.done[which], _TIMELINE_STEPS, (0.0, end))[0] for which in (good, ~good))
+    return {"step_s": end / _TIMELINE_STEPS, "answered": answered.tolist(), "failed": failed.tolist()}
+
+
+def generator_lag(samples: Samples) -> dict:
+    """How late the generator sent, whatever became of the requests, and whether that spoils the answers' figures."""
     lag = (samples.sent - samples.due) * 1000
-    limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies))) if len(lag) else LAG_LIMIT_MS
+    latencies = samples.latencies_ms[samples.code == 0]
+    limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)
     ordered = np.sort(lag)
     quantiles = {f"p{p:g}": statistics.percentile(ordered, p) for p in (50.0, 99.0)} if len(lag) else {}
     late = int((lag > limit).sum())
@@ -186,9 +292,10 @@ def generator_effort(effort: Effort) -> dict[str, float]:
 
 
 def _count_errors(samples: Samples) -> dict[str, dict]:
-    """Status name -> how many, and the first message of it."""
+    """Status name -> how many, when the first came (seconds after the start), and its message."""
     codes, counts = np.unique(samples.code[samples.code != 0], return_counts=True)
-    return {
-        _STATUS_NAMES[code]: {"count": count, "message": samples.messages.get(code, "")}
-        for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
-    }
+    errors = {}
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        first_s, message = samples.messages.get(code, (None, ""))
+        errors[_STATUS_NAMES[code]] = {"count": count, "first_s": first_s, "message": message}
+    return errors

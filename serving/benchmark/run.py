@@ -2,22 +2,22 @@
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 from tqdm import tqdm
 
 from serving.benchmark import answers, environment, find_rate, server_metrics, table
-from serving.benchmark.breakdown import breakdown, client_costs
-from serving.benchmark.in_process import InProcess
-from serving.benchmark.point import Load, Probe, measure, probe
+from serving.benchmark.in_process import InProcess, describe_saved_model
+from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
 from serving.benchmark.settings import Settings
+from serving.benchmark.statistics import samples_needed
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.errors import UserError
-from tfrecords.files import read_json, sha256
 from tfrecords.progress import progress_bar
 
 SCHEMA = 1
@@ -34,8 +34,10 @@ _SEARCH_CLIENTS = 4
 _SEARCH_START = 0.5
 # A generator held up by chance gets another go at a rate before the search takes it for its limit.
 _GENERATOR_TRIES = 2
-# A trial with fewer expected arrivals says nothing.
+# A search goes down to the rate that brings so many arrivals in --seconds, no lower.
 _LEAST_ARRIVALS = 10
+# How long the server may take to say its version beside a point, seconds.
+_LOOK_S = 5.0
 # Trials a search is likely to take, for the progress bar alone.
 _LIKELY_TRIALS = 9
 
@@ -59,6 +61,7 @@ def run_benchmark(settings: Settings) -> dict:
         )
         benchmark = Benchmark(client, settings.resolved(), stack)
         benchmark.measure_all()
+    benchmark.model["versions"] = sorted({int(version) for point in benchmark.points for version in point["versions"]})
     if not benchmark.points:
         refused = benchmark.skipped[0]
         raise UserError(f"nothing could be measured; {refused['name']}: {refused['reason']}")
@@ -94,8 +97,7 @@ class Benchmark:
             "name": settings.model,
             "version": client.served_version(),
             "signature": str(client.signature()),
-            # None: the server does not say whether anyone called before us.
-            "requests_before": server_metrics.requests_so_far(self._read_metrics()) if self._metrics_url else None,
+            "requests_before": self._requests_before(),
         }
         self._maker = WorkloadMaker(client, settings.seed, settings.text_file, settings.tokenizer)
         self._in_process = None
@@ -110,7 +112,8 @@ class Benchmark:
         try:
             for batch in self.settings.numbers("batches"):
                 for length in self._lengths():
-                    self._measure_workload(length, batch)
+                    for protocol in self.settings.protocol_list():
+                        self._measure_workload(length, batch, protocol)
         except (UserError, KeyboardInterrupt) as error:
             if not self.points:
                 raise
@@ -119,26 +122,32 @@ class Benchmark:
     def _lengths(self) -> list[int | None]:
         return [None] if self.settings.mixed else self.settings.numbers("lengths")
 
-    def _measure_workload(self, length: int | None, batch: int) -> None:
+    def _measure_workload(self, length: int | None, batch: int, protocol: str) -> None:
         try:
-            workload = self._make(length, batch)
+            workload = self._make(length, batch, protocol)
             self._bar.set_description(f"{workload.name}, first answers", refresh=False)
-            first = probe(self.client, workload, self.settings.check)
+            first = probe(self.client, workload, self.settings.check, self._look)
         except UserError as error:
             if length is None or (isinstance(error, ServingError) and error.code not in _REFUSALS):
                 raise
-            self._skip(f"{length} {self._maker.unit} x {batch}", length, error)
+            self._skip(f"{length} {self._maker.unit} x {batch}" + " (REST)" * (protocol == "rest"), length, error)
             return
-        costs = client_costs(self.client, workload, first.references[0])
-        points = self._search(workload, first, costs) if self.settings.find_rate else []
-        points += [self._measure(workload, load, first, costs) for load in loads(self.settings)]
-        in_process = self._measure_in_process(workload, first)
-        self.points += [point | {"in_process": in_process} for point in points]
+        kept = len(self.points)
+        if self.settings.find_rate:
+            self._search(workload, first)
+        for load in loads(self.settings):
+            self._keep(self._measure(workload, load, first))
+        if self._in_process is not None and protocol == self.settings.protocol_list()[0]:
+            in_process = self._measure_in_process(workload, first)
+            for point in self.points[kept:]:
+                point["in_process"] = in_process
 
-    def _make(self, length: int | None, batch: int) -> Workload:
+    def _make(self, length: int | None, batch: int, protocol: str) -> Workload:
         if length is None:
-            return self._maker.mixed(batch, max(self.settings.numbers("lengths")))
-        return self._maker.of_length(length, batch)
+            made = self._maker.mixed(batch, max(self.settings.numbers("lengths")))
+        else:
+            made = self._maker.of_length(length, batch)
+        return made.over_rest(self.settings.rest_url(), self.settings.signature) if protocol == "rest" else made
 
     def _skip(self, name: str, length: int, error: UserError) -> None:
         self.skipped.append({"name": name, "length": length, "reason": str(error)})
@@ -146,56 +155,81 @@ class Benchmark:
         self._bar.total = max(self._bar.total - self._workload_seconds(), self._bar.n)
         self._bar.refresh()
 
-    def _measure(self, workload: Workload, load: Load, first: Probe, costs: dict) -> dict:
+    def _keep(self, point: dict) -> None:
+        """Takes a point into the report. Raises UserError after one whose server was gone: the next is as empty."""
+        self.points.append(point | {"in_process": None})
+        require_alive(point)
+
+    def _measure(self, workload: Workload, load: Load, first: Probe, settings: Settings | None = None) -> dict:
+        settings = settings or self.settings
         self._bar.set_description(f"{workload.name}, {load.name}", refresh=False)
-        before: dict = {}
+        self._bar.total += seconds_of(load, settings) - self.settings.seconds
+        return measure(self._workers, workload, load, first, settings, self._tick, self._look)
 
-        def note_before() -> None:
-            before.update(self._read_metrics())
-
-        point = measure(self._workers, workload, load, first, self.settings, self._tick, note_before)
-        server = server_metrics.means(before, self._read_metrics())
-        return point | {"breakdown_ms": breakdown(point["latency_ms"]["mean"], costs, server)}
-
-    def _search(self, workload: Workload, first: Probe, costs: dict) -> list[dict]:
-        """The point at the highest rate that meets the bound, or at the lowest tried when none does."""
-        closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first, costs)
+    def _search(self, workload: Workload, first: Probe) -> None:
+        """Keeps the point at the highest rate that meets the bound, or at the lowest tried when none does."""
+        settings = trial_settings(self.settings)
         measured: dict[float, dict] = {}
+        trials: list[find_rate.Trial] = []
 
         def attempt(rate: float) -> find_rate.Trial:
             for _ in range(_GENERATOR_TRIES):
-                measured[rate] = self._measure(workload, Load("poisson", rate=rate), first, costs)
-                trial = find_rate.judge(measured[rate])
+                point = self._measure(workload, Load("poisson", rate=rate), first, settings)
+                trial = find_rate.judge(point)
                 if trial.limit != "generator":
                     break
+            measured[rate] = point
+            trials.append(trial)
+            require_alive(point)
             return trial
 
+        closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first)
+        require_alive(closed)
         lowest = _LEAST_ARRIVALS / self.settings.seconds
-        start = max(_SEARCH_START * closed["requests_per_second"], lowest)
-        best, trials = find_rate.find_rate(attempt, start, lowest)
-        failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
-        self.found_rates.append(
-            {
-                "name": workload.name,
-                "length": workload.length,
-                "batch": workload.batch,
-                "bound_ms": self.settings.bound_ms,
-                "rate": best,
-                "limited_by": min(failed, key=lambda trial: trial.rate).limit if failed else None,
-                "trials": [_trial_row(trial, measured[trial.rate]) for trial in trials],
-            }
-        )
-        return [measured[best or min(measured)]]
+        try:
+            find_rate.find_rate(attempt, max(_SEARCH_START * closed["requests_per_second"], lowest), lowest)
+        finally:
+            # Also of a search that was cut short.
+            if trials:
+                self.found_rates.append(_found(workload, self.settings.bound_ms, trials, measured))
+                self.points.append(measured[find_rate.best_rate(trials) or min(measured)] | {"in_process": None})
 
-    def _measure_in_process(self, workload: Workload, first: Probe) -> dict | None:
-        if self._in_process is None:
-            return None
+    def _measure_in_process(self, workload: Workload, first: Probe) -> dict:
         self._bar.set_description(f"{workload.name}, in process", refresh=False)
         seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
         result = self._in_process.measure(workload.inputs, seconds, warmup, self.settings.least_requests)
         self._tick(seconds + warmup)
-        expected = self._in_process.answers(workload.inputs[: len(first.references)])
-        return result | {"differing_answers": answers.disagreements(first.references, expected)}
+        served = first.references(workload)
+        versions = {answer.version for answer in served if answer is not None} - {None}
+        folder = Path(self.settings.in_process).resolve().name
+        other = folder.isdigit() and bool(versions) and versions != {int(folder)}
+        # JSON has no types, and another version may answer otherwise.
+        if workload.url or other:
+            return result | {"differing_answers": None, "served_versions": sorted(versions)}
+        expected = self._in_process.answers(workload.inputs[: len(served)])
+        differing = answers.disagreements(served, expected)
+        return result | {"differing_answers": differing, "served_versions": sorted(versions)}
+
+    def _look(self) -> Seen:
+        """What the server says of itself now; one that is gone or stands still says nothing, and is measured so."""
+        version, metrics = None, {}
+        with contextlib.suppress(UserError):
+            version = self.client.served_version(timeout_s=min(self.settings.timeout_s, _LOOK_S))
+            metrics = self._read_metrics()
+        return Seen(version, metrics)
+
+    def _requests_before(self) -> int | None:
+        """None: the server does not say whether anyone called before us."""
+        if not self._metrics_url:
+            return None
+        try:
+            return server_metrics.requests_so_far(self._read_metrics())
+        except UserError:
+            if "rest" not in self.settings.protocol_list():
+                raise
+            # The port was given to measure it; its metrics may be off.
+            self._metrics_url = None
+            return None
 
     def _read_metrics(self) -> server_metrics.Reading:
         return server_metrics.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
@@ -210,7 +244,20 @@ class Benchmark:
         return points * (settings.warmup_seconds + settings.seconds)
 
     def _planned_seconds(self) -> float:
-        return len(self.settings.numbers("batches")) * len(self._lengths()) * self._workload_seconds()
+        workloads = len(self.settings.numbers("batches")) * len(self._lengths()) * len(self.settings.protocol_list())
+        return workloads * self._workload_seconds()
+
+
+def trial_settings(settings: Settings) -> Settings:
+    """A trial is judged by its p99, so it goes on until it has arrivals for one, unless fewer are asked for."""
+    return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
+
+
+def require_alive(point: dict) -> None:
+    """Raises UserError when nobody was there to answer the point: a server that is overloaded answers some."""
+    if not point["answered"] and set(point["errors"]) == {grpc.StatusCode.UNAVAILABLE.name}:
+        message = point["errors"][grpc.StatusCode.UNAVAILABLE.name]["message"]
+        raise UserError(f"{point['name']}: the server answers no more: {message}")
 
 
 def loads(settings: Settings) -> list[Load]:
@@ -221,21 +268,24 @@ def loads(settings: Settings) -> list[Load]:
     return [Load("closed", clients=number) for number in clients]
 
 
-def describe_saved_model(path: str, load_seconds: float) -> dict:
-    files = [file for file in Path(path).rglob("*") if file.is_file()]
-    manifest = Path(path) / "assets.extra" / "manifest.json"
+def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, dict]) -> dict:
+    """What a search found; `rate` and `requests` are what was offered at the best rate."""
+    best = find_rate.best_rate(trials)
+    failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
     return {
-        "path": path,
-        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
-        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
-        "load_seconds": load_seconds,
-        # Of a model that serving.export wrote: what it was made from, and how.
-        "manifest": read_json(manifest) if manifest.is_file() else None,
+        "name": workload.name,
+        "length": workload.length,
+        "batch": workload.batch,
+        "bound_ms": bound_ms,
+        "rate": measured[best]["offered_per_second"] if best else None,
+        "requests": measured[best]["requests"] if best else None,
+        "limited_by": min(failed, key=lambda trial: trial.rate).limit if failed else None,
+        "trials": [_trial_row(trial, measured[trial.rate]) for trial in trials],
     }
 
 
 def _trial_row(trial: find_rate.Trial, point: dict) -> dict:
-    kept = ("requests", "requests_per_second", "within_bound", "latency_ms", "valid")
+    kept = ("requests", "offered_per_second", "requests_per_second", "within_bound", "latency_ms", "valid")
     return {"rate": trial.rate, "limit": trial.limit, **{name: point[name] for name in kept}}
 
 

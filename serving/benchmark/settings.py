@@ -2,11 +2,13 @@
 
 from dataclasses import asdict, dataclass, replace
 
+from serving.benchmark import rest
 from serving.client.channel import Connection
 from tfrecords.errors import UserError
 from tfrecords.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
+PROTOCOLS = ("grpc", "rest")
 # --least_requests stretches a point to this many times --seconds at most.
 LONGEST_STRETCH = 10
 # The arrival models of MLPerf Inference's scenarios. Durations stay ours: MLPerf's are for submissions.
@@ -31,6 +33,7 @@ class Settings:
     arrival: str = setting("closed", help="closed (each client waits for its answer), constant or poisson (open loop)")
     clients: str = setting("1", help="closed loop: numbers of clients")
     rate: str = setting("", help="open loop: requests per second")
+    protocols: str = setting("grpc", help="grpc, rest (JSON to --rest_api_port, closed loop) or both: grpc,rest")
     find_rate: bool = setting(False, help="search the highest Poisson rate whose p99 meets --bound_ms")
     bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none")
     lengths: str = setting("12,32,64,128,256,384,512", help="tokens a row; for text models words a text")
@@ -41,11 +44,15 @@ class Settings:
     seconds: float = setting(10.0, help="seconds measured a point")
     warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts")
     windows: int = setting(10, help="parts, at most, that a point is cut into for the stability verdict and intervals")
-    least_requests: int = setting(0, help="closed loop: go on until there are as many, for ten times --seconds at most")
+    least_requests: int = setting(
+        0, help="go on until there are as many, for ten times --seconds at most; 0: 1,000 for --find_rate, else none"
+    )
     timeout_s: float = setting(30.0, help="seconds to wait for an answer")
     check: bool = setting(True, help="compare every answer with the first one to the same request")
     in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in process beside the server")
-    rest_api_port: int = setting(0, help="the server's REST port, for its Prometheus metrics; 0 means none")
+    rest_api_port: int = setting(
+        0, help="the server's REST port, for --protocols=rest and the server's Prometheus metrics; 0 means none"
+    )
     processes: int = setting(1, help="load generator processes; more than one wants more cores than the server leaves")
     connections: int = setting(1, help="connections of each generator process")
     seed: int = setting(0, help="of request contents and Poisson arrivals")
@@ -79,6 +86,24 @@ class Settings:
             raise UserError("--rate belongs to an open loop: choose --arrival=poisson or --arrival=constant")
         if self.mixed and not self.text_file:
             raise UserError("--mixed takes its lengths from a text: give --text_file")
+        self._check_protocols(arrival)
+
+    def _check_protocols(self, arrival: str) -> None:
+        chosen = self.protocol_list()
+        if not chosen or set(chosen) - set(PROTOCOLS):
+            raise UserError(f"--protocols={self.protocols} is unknown; choose {', '.join(PROTOCOLS)} or both")
+        if "rest" not in chosen:
+            return
+        if not self.rest_api_port:
+            raise UserError("--protocols=rest needs the server's REST port: give --rest_api_port")
+        if arrival != "closed" or self.find_rate:
+            raise UserError("REST is measured in a closed loop alone: leave out --arrival and --find_rate")
+
+    def protocol_list(self) -> list[str]:
+        return [item.strip() for item in self.protocols.split(",") if item.strip()]
+
+    def rest_url(self) -> str:
+        return rest.predict_url(self.target, self.rest_api_port, self.model, self.version, self.label)
 
     def resolved(self) -> "Settings":
         """With the scenario's preset filled in."""

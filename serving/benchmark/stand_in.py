@@ -30,11 +30,11 @@ TEXT = {"text": (7, 1)}
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
-def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75)) -> bytes:
+def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75), version: int = 1) -> bytes:
     """A serialised PredictResponse of one row."""
     response = protos.PredictResponse()
     response.model_spec.name = "default"
-    response.model_spec.version.value = 1
+    response.model_spec.version.value = version
     fill_tensor(response.outputs["probabilities"], np.array([probabilities], dtype=np.float32))
     return response.SerializeToString()
 

@@ -19,6 +19,9 @@ _SIGNIFICANT_DIGITS = 3
 _REPLICATES = 1000
 # Windows of a steady server differ by less than this from their median (p50 of each).
 STABLE_WITHIN = 0.10
+# A server that answered nobody for this many seconds, and for this many times what its quicker answers take, stalled.
+STALL_S = 1.0
+STALL_OF_USUAL = 5.0
 
 
 def percentile_name(percent: float) -> str:
@@ -103,6 +106,46 @@ def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """A stretch of time in which requests waited and none was answered: its length and its beginning, seconds."""
+
+    seconds: float
+    began: float
+
+
+def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
+    """The longest silence of a run: where the next request was not due yet, nobody waited, so none is counted.
+
+    Args:
+        due, done: seconds, of every request, failed ones too.
+        good: whether it was answered; a failure does not end a silence.
+    """
+    if not len(done):
+        return Silence(0.0, 0.0)
+    order = np.argsort(done, kind="stable")
+    due, done, answered = due[order], done[order], np.flatnonzero(good[order])
+    # Of the requests that end at or after each place: since when the first of them waits.
+    waiting_since = np.minimum.accumulate(due[::-1])[::-1]
+    first = np.concatenate([[0], answered + 1])
+    last = np.concatenate([answered, [len(done) - 1]])
+    previous = np.concatenate([[0.0], done[answered]])
+    # After the last answer there may be failures still, or nothing.
+    there = first < len(done)
+    began = np.maximum(previous[there], waiting_since[first[there]])
+    lengths = done[last[there]] - began
+    longest = int(np.argmax(lengths))
+    return Silence(float(lengths[longest]), float(began[longest]))
+
+
+def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
+    """Whether a server stood still: much longer than its quicker answers (`latencies`, ms) take is no slow request."""
+    if not len(latencies):
+        return False
+    usual = float(np.percentile(latencies, 25)) / 1000
+    return silence.seconds >= max(STALL_S, STALL_OF_USUAL * usual)
+
+
+@dataclass(frozen=True)
 class Stability:
     """`stable`: None when there are too few samples to tell."""
 
@@ -111,9 +154,13 @@ class Stability:
 
 
 def stability(windows: Sequence[np.ndarray]) -> Stability:
-    """Whether the p50 of every window lies within STABLE_WITHIN of their median."""
-    if len(windows) < 3 or min(map(len, windows)) < samples_needed(50.0):
+    """Whether each window has its part of the answers, and a p50 within STABLE_WITHIN of the windows' median."""
+    counts = np.array([len(window) for window in windows])
+    middle_count = float(np.median(counts))
+    if len(windows) < 3 or middle_count < samples_needed(50.0):
         return Stability(None, f"not 3 windows with {samples_needed(50.0)} answers each: too few to tell")
+    if counts.min() < middle_count / 2:
+        return Stability(False, f"answers came unevenly: {counts.min()} to {counts.max()} a window")
     medians = np.array([np.median(window) for window in windows])
     middle = float(np.median(medians))
     worst = float(np.max(np.abs(medians - middle)) / middle)

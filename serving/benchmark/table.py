@@ -3,13 +3,16 @@
 import csv
 import io
 
+import grpc
+
 from serving.benchmark.find_rate import WITHIN
 from serving.benchmark.statistics import PERCENTILES, percentile_name, samples_needed
+from serving.client.errors import hint_for
 
 COLUMNS = [percentile_name(percent) for percent in PERCENTILES]
 _BREAKDOWN = {
     "client_encode": "client encode",
-    "wire": "wire and gRPC",
+    "wire": "wire",
     "server_other": "server, other",
     "server_queue": "server queue",
     "server_compute": "server compute",
@@ -40,11 +43,36 @@ def verdict(point: dict) -> str:
     if not point["valid"]:
         words.append(f"INVALID: {', '.join(point['invalid_because'])}")
     if point["errors"]:
-        words.append(", ".join(f"{error['count']} {status}" for status, error in point["errors"].items()))
+        words.append(", ".join(f"{error['count']:,} {status}" for status, error in point["errors"].items()))
     if point["answers"]["wrong"]:
-        words.append(f"{point['answers']['wrong']} WRONG ANSWERS")
-    words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
+        words.append(f"{point['answers']['wrong']:,} WRONG ANSWERS")
+    if len(point["versions"]) > 1:
+        words.append(f"VERSIONS {' and '.join(point['versions'])}")
+    if point["silence"]["stalled"]:
+        # A server that refuses meanwhile does not stand still.
+        refused = set(point["errors"]) - {grpc.StatusCode.DEADLINE_EXCEEDED.name}
+        words.append(f"{'NO ANSWERS FOR' if refused else 'STALLED'} {point['silence']['seconds']:.1f} s")
+    elif point["answered"]:
+        words.append({True: "stable", False: "UNSTABLE", None: "too few samples"}[point["stable"]])
     return ", ".join(words)
+
+
+def eventful(point: dict) -> bool:
+    """Whether something happened to the server while the point was measured."""
+    failed = point["requests"] - point["answered"]
+    return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
+
+
+def protocols(report: dict) -> str:
+    """What the report's points went over, in words."""
+    names = {"grpc": "gRPC", "rest": "REST"}
+    return " and ".join(names[one] for one in dict.fromkeys(point["protocol"] for point in report["points"]))
+
+
+def versions(report: dict) -> str:
+    """The versions of the model that answered, in words."""
+    numbers = report["model"]["versions"] or [report["model"]["version"]]
+    return f"version{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
 
 
 def latency_rows(report: dict) -> list[list[str]]:
@@ -65,7 +93,7 @@ def latency_rows(report: dict) -> list[list[str]]:
         if bounded:
             row.append("-" if point["within_bound"] is None else f"{point['within_bound']:.1%}")
         if in_process:
-            row.append(figure(point["in_process"]["latency_ms"]["p50"]))
+            row.append(figure(point["in_process"] and point["in_process"]["latency_ms"]["p50"]))
         rows.append([*row, verdict(point)])
     return rows
 
@@ -100,8 +128,15 @@ def scenario_result(point: dict, scenario: str) -> str:
         return f"{point['name']}: single stream, p90 {figure(latency['p90'])} ms"
     if scenario == "offline":
         return f"{point['name']}: offline, {figure(point['examples_per_second'])} rows/s"
-    met = "met" if point["within_bound"] >= WITHIN and point["valid"] else "NOT met"
-    return f"{point['name']}: server, p99 bound {met} ({point['within_bound']:.2%} within it)"
+    within = point["within_bound"] or 0.0
+    met = "met" if within >= WITHIN and point["valid"] else "NOT met"
+    return f"{point['name']}: server, p99 bound {met} ({within:.2%} within it{few_arrivals(point['requests'])})"
+
+
+def few_arrivals(requests: int) -> str:
+    """What to add to a p99 that was judged from too few requests."""
+    needed = samples_needed(99.0)
+    return f", from {requests} requests where a p99 takes {needed:,}" if requests < needed else ""
 
 
 def remarks(report: dict) -> list[str]:
@@ -111,35 +146,67 @@ def remarks(report: dict) -> list[str]:
         lines.append(f"ENDED EARLY, points are missing: {shortened(report['ended_early'])}")
     if report["scenario"]:
         lines += [scenario_result(point, report["scenario"]) for point in report["points"]]
-    for found in report["found_rates"]:
-        best = "no rate tried" if found["rate"] is None else f"{figure(found['rate'])} requests/s"
-        because = f"; above it the {found['limited_by']} gave way" if found["limited_by"] else ""
-        lines.append(f"{found['name']}: p99 within {found['bound_ms']:g} ms up to {best}{because}")
-    short = min((point["requests"] for point in report["points"]), default=0)
+    lines += [search_result(found) for found in report["found_rates"]]
+    short = min((point["answered"] for point in report["points"]), default=0)
     missing = [percentile_name(percent) for percent in PERCENTILES if short < samples_needed(percent)]
     if missing:
         needs = samples_needed(PERCENTILES[-len(missing)])
-        lines.append(f"'-': too few samples to quote ({missing[0]} needs {needs:,}); raise --seconds")
+        lines.append(f"'-': too few answers to quote ({missing[0]} needs {needs:,}); raise --seconds")
     for point in report["points"]:
-        if point["in_process"] and point["in_process"]["differing_answers"]:
-            differing = point["in_process"]["differing_answers"]
-            lines.append(f"{point['name']}: {differing} served answers are not what the model says in process")
-        waiting = point["generator"]["waiting_share"]
-        if waiting > _BUSY_MACHINE:
-            lines.append(f"{point['name']}: the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
-        if not point["valid"]:
-            lines.append(
-                f"{point['name']}: {', '.join(point['invalid_because'])}; free the machine, or send from another"
-            )
-        if not point["stable"]:
-            lines.append(f"{point['name']}: {point['stability']}")
-        lines += [
-            f"{point['name']}: {status}: {shortened(error['message'])}" for status, error in point["errors"].items()
-        ]
-    before = report["model"]["requests_before"]
-    if before == 0:
+        lines += [f"{point['name']}: {remark}" for remark in point_remarks(point)]
+    if report["model"]["requests_before"] == 0:
         lines.append("the very first call above was the model's first since it was loaded")
     return lines
+
+
+def search_result(found: dict) -> str:
+    because = {None: "", "errors": "; above it requests failed", "generator": "; above it the generator fell behind",
+               "latency": "; above it the latency gave way"}[found["limited_by"]]  # fmt: skip
+    if found["rate"] is None:
+        best = "at no rate tried"
+    else:
+        best = f"up to {figure(found['rate'])} requests/s offered{few_arrivals(found['requests'])}"
+    return f"{found['name']}: p99 within {found['bound_ms']:g} ms {best}{because}"
+
+
+def point_remarks(point: dict) -> list[str]:
+    """What the verdict says in a word, with its figures and what to do."""
+    lines = []
+    if point["in_process"]:
+        lines += in_process_remarks(point["in_process"])
+    if len(point["versions"]) > 1:
+        lines.append(version_remark(point))
+    waiting = point["generator"]["waiting_share"]
+    if waiting > _BUSY_MACHINE:
+        lines.append(f"the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
+    if not point["valid"]:
+        mend = "" if point["generator"]["kept_up"] else "; free the machine, or send from another"
+        lines.append(f"{', '.join(point['invalid_because'])}{mend}")
+    if not point["stable"] and point["answered"]:
+        lines.append(point["stability"])
+    for status, error in point["errors"].items():
+        when = "" if error["first_s"] is None else f", the first at {error['first_s']:.1f} s"
+        hint = hint_for(grpc.StatusCode[status], error["message"]) if point["protocol"] == "grpc" else ""
+        message = shortened(error["message"]) + (f" -- {hint}" if hint else "")
+        lines.append(f"{error['count']:,} of {point['requests']:,} requests: {status}{when}: {message}")
+    return lines
+
+
+def in_process_remarks(in_process: dict) -> list[str]:
+    if in_process["differing_answers"]:
+        return [f"{in_process['differing_answers']} served answers are not what the model says in process"]
+    if in_process["differing_answers"] is None and in_process["served_versions"]:
+        served = " and ".join(map(str, in_process["served_versions"]))
+        return [f"answers of version {served} were not compared with the model in process"]
+    return []
+
+
+def version_remark(point: dict) -> str:
+    counts = point["versions"]
+    if None in counts.values():
+        return f"versions {' and '.join(counts)} answered: a swap in the middle; answers were not compared"
+    answered = ", ".join(f"version {version} answered {count:,}" for version, count in counts.items())
+    return f"{answered} requests: a swap in the middle; answers were compared within their version"
 
 
 def console_text(report: dict) -> str:
@@ -174,7 +241,8 @@ def to_csv(report: dict) -> str:
     """One row a point, units in the column names, empty where there is no figure."""
     rows = []
     for point in report["points"]:
-        row = {name: point[name] for name in ("length", "unit", "batch", "arrival", "clients", "rate", "requests")}
+        names = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second", "requests")
+        row = {name: point[name] for name in (*names, "answered")}
         row |= {f"{name}_ms": value for name, value in point["latency_ms"].items()}
         names = ("requests_per_second", "examples_per_second", "goodput_per_second", "within_bound", "first_call_ms")
         row |= {name: point[name] for name in names}
@@ -182,6 +250,8 @@ def to_csv(report: dict) -> str:
         row["in_process_p50_ms"] = point["in_process"] and point["in_process"]["latency_ms"]["p50"]
         row["errors"] = sum(error["count"] for error in point["errors"].values())
         row["wrong_answers"] = point["answers"]["wrong"]
+        row["versions"] = " ".join(point["versions"])
+        row["longest_silence_s"] = point["silence"]["seconds"]
         rows.append(row | {name: point[name] for name in ("valid", "stable")})
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serving.benchmark import rest
 from serving.client import messages
 from serving.client.client import Client
 from tfrecords.corpus import read_documents
@@ -29,6 +30,7 @@ class Workload:
     """`requests`: serialised PredictRequests, sent in turn; `inputs`: the same as arrays, for in-process calls.
 
     length: tokens a row, or words a text (`unit` says which); None when lengths are mixed. batch: rows a request.
+    url: where to post `requests`, which are JSON then; empty for gRPC.
     """
 
     length: int | None
@@ -36,10 +38,20 @@ class Workload:
     unit: str
     requests: list[bytes]
     inputs: list[messages.Arrays]
+    url: str = ""
 
     @property
     def name(self) -> str:
-        return f"{'mixed' if self.length is None else self.length} {self.unit} x {self.batch}"
+        name = f"{'mixed' if self.length is None else self.length} {self.unit} x {self.batch}"
+        return f"{name} (REST)" if self.url else name
+
+    @property
+    def protocol(self) -> str:
+        return "rest" if self.url else "grpc"
+
+    def over_rest(self, url: str, signature: str) -> "Workload":
+        """The same requests as JSON for `url`."""
+        return replace(self, requests=[rest.request_body(one, signature) for one in self.inputs], url=url)
 
 
 class WorkloadMaker:

@@ -50,8 +50,8 @@ class AsyncClient(ClientBase):
     async def metadata(self) -> dict[str, Signature]:
         return read_metadata(await self._call(self._metadata, self._metadata_request()))[1]
 
-    async def served_version(self) -> int:
-        return read_metadata(await self._call(self._metadata, self._metadata_request()))[0]
+    async def served_version(self, *, timeout_s: float | None = None) -> int:
+        return read_metadata(await self._call(self._metadata, self._metadata_request(), timeout_s))[0]
 
     async def status(self) -> list[VersionStatus]:
         return read_status(await self._call(self._status, self._status_request()))

@@ -139,9 +139,9 @@ class Client(ClientBase):
         """Every signature of the model, by name."""
         return read_metadata(self._call(self._metadata, self._metadata_request(), None))[1]
 
-    def served_version(self) -> int:
+    def served_version(self, *, timeout_s: float | None = None) -> int:
         """The version that answers this client now."""
-        return read_metadata(self._call(self._metadata, self._metadata_request(), None))[0]
+        return read_metadata(self._call(self._metadata, self._metadata_request(), timeout_s))[0]
 
     def status(self) -> list[VersionStatus]:
         """The model's versions, newest first; those that ended or failed stay listed."""

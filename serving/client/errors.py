@@ -9,7 +9,9 @@ from tfrecords.errors import UserError
 # (status, pattern in the server's message, what to change); the first that fits speaks.
 _HINTS = [
     ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
-     "more requests in flight than server threads: send fewer at once, or raise --grpc_max_threads on the server"),
+     "the server answers one request fewer at once than its --grpc_max_threads (4 x CPU cores where it is not set): "
+     "start it with --grpc_max_threads above the most requests that all clients together have in flight, or send fewer "
+     "at once"),
     ("RESOURCE_EXHAUSTED", "message larger than max",
      "a message is over the limit of the side that refused it: send smaller batches or raise its max message length"),
     ("RESOURCE_EXHAUSTED", "timeout exceeded while waiting in batching queue",

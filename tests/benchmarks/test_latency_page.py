@@ -54,6 +54,15 @@ def test_every_export_has_its_rows_and_the_words_their_ratios(measured, tmp_path
     assert (tmp_path / "latency/latency.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_rest_stands_beside_grpc_where_it_was_measured(measured, tmp_path):
+    write_page(measured, tmp_path / "latency.md")
+    assert "over REST" not in (tmp_path / "latency.md").read_text()
+    measured[0]["lengths"]["12"] |= {"rest_ms": 123.0, "rest_p90_ms": None}
+    write_page(measured, tmp_path / "latency.md")
+    text = (tmp_path / "latency.md").read_text()
+    assert "## One request, over REST" in text and "| plain fp32 | 123.0 / - | - / - |" in text
+
+
 def test_a_median_without_samples_enough_is_a_dash(measured, tmp_path):
     measured[0]["lengths"]["12"] |= {"in_process_ms": None, "grpc_ms": None}
     write_page(measured, tmp_path / "latency.md")

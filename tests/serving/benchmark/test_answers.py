@@ -10,15 +10,16 @@ from serving.benchmark import answers
 from serving.client.tensors import fill_tensor
 
 
-def answer(**outputs) -> bytes:
+def answer(version: int = 1, **outputs) -> bytes:
     response = protos.PredictResponse()
+    response.model_spec.version.value = version
     for name, value in outputs.items():
         fill_tensor(response.outputs[name], np.asarray(value))
     return response.SerializeToString()
 
 
 def wrong(reference, given, times=3):
-    return answers.check(Counter({(0, given): times}), [reference])["wrong"]
+    return answers.check(Counter({(0, given): times}), [answers.read_grpc(reference)])["wrong"]
 
 
 Y = np.array([[0.25, 0.75]], np.float32)
@@ -51,8 +52,35 @@ def test_integers_and_strings_must_be_equal():
 def test_served_answers_against_the_models_own():
     expected = [{"y": Y}, {"y": Y}, {"y": Y}, {"y": Y}]
     served = [answer(y=Y), answer(y=Y + np.float32(0.1)), answer(z=Y), b"\xff\xff"]
-    assert answers.disagreements(served, expected) == 3
+    assert answers.disagreements([answers.read_grpc(one) for one in served], expected) == 3
 
 
 def test_no_reference_is_not_a_pass():
-    assert answers.check(Counter(), [None]) == {"checked": False, "wrong": 0, "worst_difference": 0.0}
+    assert answers.check(Counter(), [None]) == {"checked": False, "wrong": 0, "worst_difference": 0.0, "versions": {}}
+
+
+def test_another_version_is_held_against_its_own_answers():
+    reference, other = answers.read_grpc(answer(y=Y)), np.flip(Y)
+    differing = Counter({(0, answer(2, y=other)): 5, (0, answer(2, y=other + np.float32(1e-5))): 4})
+    checked = answers.check(differing, [reference], answered=[12])
+    assert checked["wrong"] == 0 and checked["versions"] == {"1": 3, "2": 9}
+    # Neither version may give the other's answer, nor a third.
+    differing |= Counter({(0, answer(1, y=other)): 2, (0, answer(2, y=Y)): 1})
+    checked = answers.check(differing, [reference], answered=[15])
+    assert checked["wrong"] == 3 and checked["versions"] == {"1": 5, "2": 10}
+
+
+@pytest.mark.parametrize(
+    ("given", "is_wrong"),
+    [
+        (b'{"outputs": [[0.25, 0.750001]]}', False),
+        (b'{"outputs": [[0.3, 0.7]]}', True),
+        (b'{"outputs": {"y": [[0.25, 0.75]]}}', True),
+        (b'{"error": "no"}', True),
+        (b"<html>", True),
+    ],
+)
+def test_json_answers_are_compared_as_numbers(given, is_wrong):
+    read = answers.rest_reader(version=3)
+    checked = answers.check(Counter({(0, given): 1}), [read(b'{"outputs": [[0.25, 0.75]]}')], [1], read)
+    assert checked["wrong"] == is_wrong

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from serving.benchmark import table
-from serving.benchmark.run import describe_saved_model, run_benchmark
+from serving.benchmark.in_process import describe_saved_model
+from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from serving.client import Client, ServingError
 from tfrecords.errors import UserError
@@ -109,22 +110,29 @@ def test_client_errors_carry_the_servers_word(server):
 def test_a_full_benchmark(server, saved_model):
     settings = Settings(
         target=server[0], model="tiny", lengths="8,32,64", batches="1,2", seconds=0.6, warmup_seconds=0.1, windows=3,
-        in_process=str(saved_model), rest_api_port=server[1],
+        in_process=str(saved_model), rest_api_port=server[1], protocols="grpc,rest",
     )  # fmt: skip
     report = run_benchmark(settings)
-    assert [(point["length"], point["batch"]) for point in report["points"]] == [(8, 1), (32, 1), (8, 2), (32, 2)]
-    assert [skip["length"] for skip in report["skipped"]] == [64, 64]
+    assert [(point["length"], point["batch"], point["protocol"]) for point in report["points"]] == [
+        (length, batch, protocol) for batch in (1, 2) for length in (8, 32) for protocol in ("grpc", "rest")
+    ]
+    assert [skip["length"] for skip in report["skipped"]] == [64] * 4
+    assert all("longer than this model takes" in skip["reason"] for skip in report["skipped"])
     for point in report["points"]:
         assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0} and not point["errors"]
+        assert set(point["versions"]) == {"1"} and point["answered"] == point["requests"]
         parts = point["breakdown_ms"]
         inside = [parts[name] for name in ("wire", "server_queue", "server_compute", "server_other")]
         assert parts["server_compute"] > 0 and parts["wire"] > 0
         assert sum(inside) == pytest.approx(point["latency_ms"]["mean"], rel=1e-6)
+        if point["protocol"] == "rest":
+            assert point["in_process"] is None
+            continue
         assert point["in_process"]["differing_answers"] == 0
         assert point["in_process"]["requests"] > 10 and point["in_process"]["latency_ms"]["p50"] > 0
     assert report["model"]["in_process"]["load_seconds"] > 0
     printed = table.console_text(report)
-    assert "server compute" in printed and "in-process p50" in printed
+    assert "server compute" in printed and "in-process p50" in printed and "8 tokens x 1 (REST)" in printed
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):

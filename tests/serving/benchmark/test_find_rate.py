@@ -38,13 +38,27 @@ def test_a_server_without_limit_ends_the_search():
     assert best == max(tried) and len(tried) == 20
 
 
+def point(within_bound, kept_up=True, **errors):
+    counted = {status: {"count": count} for status, count in errors.items()}
+    return {
+        "rate": 5.0, "requests": 1000, "within_bound": within_bound, "generator": {"kept_up": kept_up},
+        "errors": counted,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("point", "limit"),
     [
-        ({"rate": 5.0, "within_bound": 0.995, "valid": True}, ""),
-        ({"rate": 5.0, "within_bound": 0.989, "valid": True}, "latency"),
-        ({"rate": 5.0, "within_bound": 0.995, "valid": False}, ""),
-        ({"rate": 5.0, "within_bound": 0.5, "valid": False}, "generator"),
+        (point(0.995), ""),
+        (point(0.989), "latency"),
+        (point(0.995, kept_up=False), ""),
+        (point(0.5, kept_up=False), "generator"),
+        (point(0.5, UNAVAILABLE=500), "errors"),
+        (point(0.5, kept_up=False, UNAVAILABLE=500), "errors"),
+        (point(0.5, UNAVAILABLE=10), "latency"),
+        # Too slow for the deadline is too slow.
+        (point(0.5, DEADLINE_EXCEEDED=500), "latency"),
+        (point(None), "latency"),
     ],
 )
 def test_judgement(point, limit):

@@ -113,11 +113,14 @@ def test_latency_counts_from_when_a_request_was_due():
     assert summary["goodput_per_second"] == 0.5
 
 
-def lagging(late_ms, of=200, late=10, latency_ms=5.0):
+def lagging(late_ms, of=200, late=10, latency_ms=5.0, timed_out=0):
     due = np.arange(of) / 100
     sent = due.copy()
     sent[:late] += late_ms / 1000
-    return Samples(due, sent, sent + latency_ms / 1000, np.zeros(of, np.uint8), np.zeros(of, int))
+    done = sent + latency_ms / 1000
+    code = np.zeros(of, np.uint8)
+    code[of - timed_out :], done[of - timed_out :] = 4, due[of - timed_out :] + 30
+    return Samples(due, sent, done, code, np.zeros(of, int))
 
 
 @pytest.mark.parametrize(
@@ -128,10 +131,13 @@ def lagging(late_ms, of=200, late=10, latency_ms=5.0):
         (lagging(3.0, late=1), True),
         # Three milliseconds late do not matter beside a hundred.
         (lagging(3.0, latency_ms=100.0), True),
+        # Requests that ran into their deadline excuse no lateness; those that were sent late count, answered or not.
+        (lagging(3.0, timed_out=150), False),
+        (lagging(3.0, late=200, timed_out=199), False),
     ],
 )
 def test_a_run_is_invalid_when_the_generator_fell_behind(samples, valid):
-    lag = generator_lag(samples, (samples.done - samples.due) * 1000)
+    lag = generator_lag(samples)
     assert lag["valid"] is valid
     assert lag["lag_ms"]["max"] == pytest.approx(((samples.sent - samples.due) * 1000).max())
 
@@ -141,7 +147,7 @@ def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
     monkeypatch.setattr("serving.benchmark.load.time.sleep", lambda seconds: real_sleep(seconds + 0.02))
     with StandIn() as server:
         samples = drive(server, due=arrivals.constant(100, 0.5))
-    assert not generator_lag(samples, (samples.done - samples.due) * 1000)["valid"]
+    assert not generator_lag(samples)["valid"]
 
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
@@ -160,7 +166,8 @@ def test_errors_are_counted_by_status(loop):
     assert len(samples.code) == len(calls)
     assert (samples.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).sum() == len(calls) // 4
     assert (samples.code == 0).sum() == len(calls) - len(calls) // 4
-    assert samples.messages == {8: "Server Threadpool Exhausted"}
+    ((first_s, message),) = samples.messages.values()
+    assert message == "Server Threadpool Exhausted" and first_s == samples.done[samples.code == 8].min()
 
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
@@ -192,7 +199,7 @@ def test_wrong_answers_are_found_while_measuring(loop):
     with StandIn(liar, threads=1) as server:
         loops = {"open": {"due": arrivals.constant(100, 0.4)}, "closed": {"clients": 1}}
         samples = drive(server, references=[ANSWER], **loops[loop])
-    checked = answers.check(samples.differing, [ANSWER])
+    checked = answers.check(samples.differing, [answers.read_grpc(ANSWER)])
     assert checked["wrong"] == len(calls) // 5 > 0
     assert checked["worst_difference"] == pytest.approx(0.65)
 
@@ -218,3 +225,87 @@ def test_a_generator_out_of_cpu_is_invalid():
     samples.effort = Effort(cpu=0.95, wall=1.0)
     summary = point.summary(samples, share, made, Settings())
     assert summary["invalid_because"] == ["the generator ran out of CPU"] and not summary["valid"]
+
+
+def judged(due, done, code=0, seconds=10.0, clients=1, **changes):
+    """The summary of a run whose requests were due, and done, at these times (seconds)."""
+    due, done = np.asarray(due, float), np.asarray(done, float)
+    samples = Samples(due, due, done, np.broadcast_to(code, due.shape).astype(np.uint8), np.zeros(due.shape, int))
+    share = Share([b""], [None], 1.0, 0.0, seconds, clients=clients)
+    return point.summary(samples, share, workload.Workload(8, 1, "tokens", [b""], [{}]), Settings(**changes))
+
+
+def test_a_server_that_stands_still_is_reported_as_a_stall():
+    """10 ms a request in a closed loop, and nothing between 3 s and 8 s: few answers, but no want of them."""
+    due = np.concatenate([np.arange(0, 3, 0.01), np.arange(8, 10, 0.01)])
+    done = due + 0.01
+    done[299] = 8.0
+    summary = judged(due, done)
+    assert summary["silence"] == {"seconds": pytest.approx(5.01), "began": pytest.approx(2.99), "stalled": True}
+    assert summary["stable"] is False and "nobody was answered for 5.0 s, from 3.0 s on" in summary["stability"]
+
+
+@pytest.mark.parametrize(
+    ("due", "latency", "stalled"),
+    [
+        (np.arange(0, 10, 0.01), 0.01, False),
+        # Nobody asked for four seconds.
+        (np.concatenate([np.arange(0, 3, 0.01), np.arange(7, 10, 0.01)]), 0.01, False),
+        # A slow model, not a stalled server.
+        (np.arange(0, 60, 2.0), 2.0, False),
+        # Four clients whose requests are one batch of 2 s.
+        (np.repeat(np.arange(0, 60, 2.0), 4), 2.0, False),
+    ],
+)
+def test_slow_answers_and_pauses_of_the_load_are_no_stall(due, latency, stalled):
+    assert judged(due, due + latency, seconds=60.0)["silence"]["stalled"] is stalled
+
+
+def test_the_timeline_counts_every_request_where_it_ended():
+    due = np.arange(0, 6, 0.01)
+    summary = judged(due, due + 0.001, code=np.where(due > 3, 14, 0), seconds=6.0)
+    answered, failed = (np.array(summary["timeline"][name]) for name in ("answered", "failed"))
+    assert summary["timeline"]["step_s"] == pytest.approx(0.1) and answered.sum() + failed.sum() == 600
+    assert (answered[:29] >= 9).all() and not answered[31:].any() and (failed[31:] >= 9).all()
+
+
+def test_failures_do_not_end_a_silence():
+    due = np.arange(0, 10, 0.01)
+    code = np.where((due > 2) & (due < 6), 14, 0)
+    summary = judged(due, due + 0.005, code)
+    assert summary["silence"]["seconds"] == pytest.approx(4.0, abs=0.05) and summary["silence"]["stalled"]
+    assert summary["invalid_because"] == ["39.9% of the requests failed"] and not summary["valid"]
+
+
+def test_a_dead_server_is_no_valid_point():
+    due = np.arange(0, 10, 0.001)
+    summary = judged(due, due + 0.0005, code=14)
+    assert not summary["valid"] and summary["invalid_because"] == ["no request was answered"]
+    assert summary["answered"] == 0 and summary["latency_ms"]["p50"] is None
+    # One in a hundred may fail.
+    some = judged(due, due + 0.0005, code=np.where(np.arange(len(due)) % 100 == 0, 8, 0))
+    assert some["valid"] and some["errors"]["RESOURCE_EXHAUSTED"]["count"] == 100
+
+
+def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
+    due = np.arange(0, 10, 0.1)
+    code = np.where(due >= 9, 4, 0)
+    summary = judged(due, np.where(due >= 9, due + 30, due + 0.01), code)
+    assert summary["requests_per_second"] == pytest.approx(9.0)
+
+
+def test_an_open_loop_is_stretched_until_a_least_number_is_due():
+    quick = Settings(arrival="poisson", rate="5", seconds=10.0, least_requests=200)
+    assert point.seconds_of(point.Load("poisson", rate=5.0), quick) == 40
+    assert point.seconds_of(point.Load("poisson", rate=0.5), quick) == 100
+    assert point.seconds_of(point.Load("poisson", rate=500.0), quick) == 10
+
+
+def test_the_offered_rate_is_what_was_sent():
+    due = arrivals.constant(100, 2.0)
+    share = Share([b""], [None], 1.0, 0.0, 2.0, due=due)
+    on_time = Samples(due, due, due + 0.01, np.zeros(200, np.uint8), np.zeros(200, int))
+    assert point.offered(on_time, share) == 100
+    assert point.offered(Samples(due, due * 2, due * 2 + 0.01, on_time.code, on_time.item), share) == pytest.approx(
+        50, rel=0.01
+    )

@@ -13,8 +13,9 @@ import pytest
 
 from serving import protos
 from serving.benchmark import table
+from serving.benchmark.point import Load, measure, seconds_of
 from serving.benchmark.report import write_report
-from serving.benchmark.run import run_benchmark
+from serving.benchmark.run import run_benchmark, trial_settings
 from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import ServingError
@@ -108,7 +109,7 @@ def test_open_loop_reports_its_lag_and_offered_rate():
         report = run_benchmark(settings(server, arrival="poisson", rate="50,100", lengths="8", seconds=1.0))
     assert [point["rate"] for point in report["points"]] == [50, 100]
     for point in report["points"]:
-        assert point["requests"] == pytest.approx(point["rate"], abs=5 * point["rate"] ** 0.5)
+        assert point["requests"] == point["rate"] and point["offered_per_second"] == pytest.approx(point["rate"], rel=0.1)
         assert point["send_lag_ms"]["max"] >= point["send_lag_ms"]["p50"] >= 0
 
 
@@ -130,6 +131,134 @@ def test_errors_and_wrong_answers_stand_in_the_verdict():
     assert point["within_bound"] == pytest.approx(2 / 3, abs=0.05)
     printed = table.console_text(report)
     assert "UNAVAILABLE" in printed and "WRONG ANSWERS" in printed
+    assert not point["valid"] and "% of the requests failed" in point["invalid_because"][0]
+    assert f"{point['errors']['UNAVAILABLE']['count']:,} of {point['requests']:,} requests: UNAVAILABLE" in printed
+
+
+class Versions:
+    """Answers as version 1, after `calls` requests as version 2; wrongly every `lies` requests."""
+
+    def __init__(self, calls, lies=10**9):
+        self.calls, self.lies, self.seen = calls, lies, 0
+
+    def __call__(self, request, context):
+        self.seen += 1
+        time.sleep(0.001)
+        wrong = self.seen > 20 and self.seen % self.lies == 0
+        if self.seen > self.calls:
+            return constant_answer((0.5, 0.5) if wrong else (0.6, 0.4), version=2)
+        return constant_answer((0.5, 0.5)) if wrong else ANSWER
+
+
+def test_a_swap_of_versions_is_told_and_no_wrong_answer(tmp_path):
+    with StandIn(Versions(calls=100), threads=1) as server:
+        report = run_benchmark(settings(server, lengths="8", clients="1,2", warmup_seconds=0.0))
+    swapped, after = report["points"]
+    assert set(swapped["versions"]) == {"1", "2"} and set(after["versions"]) == {"2"}
+    for point in (swapped, after):
+        assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0}
+        assert sum(point["versions"].values()) == point["answered"]
+    assert swapped["versions"]["1"] == 100 - 16
+    assert report["model"]["version"] == 1 and report["model"]["versions"] == [1, 2]
+    printed = table.console_text(report)
+    assert "VERSIONS 1 and 2" in printed and "version 1 answered 84, version 2 answered" in printed
+    assert "timeline.png" in write_report(report, tmp_path)
+    assert "versions 1 and 2: latency over gRPC" in (tmp_path / "report.html").read_text()
+
+
+def test_wrong_answers_are_found_on_both_sides_of_a_swap():
+    with StandIn(Versions(calls=100, lies=10), threads=1) as server:
+        report = run_benchmark(settings(server, lengths="8", warmup_seconds=0.0))
+    (point,) = report["points"]
+    assert point["answers"]["wrong"] >= point["answered"] // 10 - 1 and point["answers"]["wrong"] > 8
+    assert "WRONG ANSWERS" in table.console_text(report)
+
+
+def test_few_good_answers_among_many_failures_are_remarked():
+    """The flood is no sample: percentiles of the few answers are dashes, and the remark says why."""
+    calls = []
+
+    def flooded(request, context):
+        calls.append(1)
+        if len(calls) > 40:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
+        return ANSWER
+
+    with StandIn(flooded, threads=1) as server:
+        report = run_benchmark(settings(server, lengths="8", warmup_seconds=0.0))
+    (point,) = report["points"]
+    assert point["requests"] > 100 and point["answered"] == 40 - 16
+    printed = table.console_text(report)
+    assert "too few answers to quote (p90 needs" in printed
+    # What to set on the server stands there, too.
+    assert "Server Threadpool Exhausted -- " in printed and "--grpc_max_threads" in printed
+
+
+def test_a_server_that_is_gone_ends_the_run_with_its_point_kept(tmp_path):
+    """Of `--clients=1,2,4` the second finds nobody: it is in the report, invalid, and the third is not tried."""
+    calls = []
+
+    def mortal(request, context):
+        calls.append(1)
+        if len(calls) > 60:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "connection refused")
+        time.sleep(0.002)
+        return ANSWER
+
+    with StandIn(mortal) as server:
+        report = run_benchmark(settings(server, lengths="8,16", clients="1,2,4", warmup_seconds=0.0))
+    assert [point["clients"] for point in report["points"]] == [1, 2]
+    assert [point["valid"] for point in report["points"]] == [False, False]
+    assert report["points"][1]["invalid_because"][0] == "no request was answered"
+    assert "answers no more: connection refused" in report["ended_early"]
+    write_report(report, tmp_path)
+    assert "no request was answered" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [({}, "STALLED 5.0 s"), ({"DEADLINE_EXCEEDED": 3}, "STALLED 5.0 s"), ({"UNAVAILABLE": 9}, "NO ANSWERS FOR 5.0 s")],
+)
+def test_the_verdict_tells_a_server_that_stands_still_from_one_that_is_gone(report, errors, words):
+    counted = {status: {"count": count, "first_s": 1.0, "message": ""} for status, count in errors.items()}
+    point = report["points"][0] | {
+        "silence": {"seconds": 5.0, "began": 1.0, "stalled": True}, "errors": counted,
+        "stable": False, "stability": "nobody was answered for 5.0 s, from 1.0 s on",
+    }  # fmt: skip
+    printed = table.console_text(report | {"points": [point]})
+    assert words in printed and "from 1.0 s on" in printed and "UNSTABLE" not in printed
+
+
+def test_interrupted_between_two_loads_the_first_is_kept(monkeypatch):
+    taken = []
+
+    def interrupted(*arguments):
+        if taken:
+            raise KeyboardInterrupt
+        taken.append(measure(*arguments))
+        return taken[0]
+
+    monkeypatch.setattr("serving.benchmark.run.measure", interrupted)
+    with StandIn() as server:
+        report = run_benchmark(settings(server, lengths="8", clients="1,2"))
+    assert [point["clients"] for point in report["points"]] == [1] and report["ended_early"] == "interrupted"
+
+
+def test_a_search_whose_server_dies_keeps_its_trials():
+    calls = []
+
+    def mortal(request, context):
+        calls.append(1)
+        if len(calls) > 600:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "connection refused")
+        time.sleep(0.002)
+        return ANSWER
+
+    with StandIn(mortal) as server:
+        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=500.0, least_requests=100))
+    assert "answers no more" in report["ended_early"]
+    (found,) = report["found_rates"]
+    assert found["trials"][-1]["limit"] == "errors" and report["points"]
 
 
 def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
@@ -140,17 +269,33 @@ def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
         return ANSWER
 
     with StandIn(slow, threads=1) as server:
-        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=100.0, seconds=1.0))
+        report = run_benchmark(
+            settings(server, lengths="8", find_rate=True, bound_ms=100.0, seconds=0.5, least_requests=40)
+        )
     (found,) = report["found_rates"]
     assert 0 < found["rate"] < 150
     assert found["limited_by"] in ("latency", "generator")
-    assert report["points"][0]["rate"] == found["rate"] and report["points"][0]["within_bound"] >= 0.99
-    assert "p99 within 100 ms up to" in table.console_text(report)
+    (point,) = report["points"]
+    assert point["offered_per_second"] == found["rate"] and point["within_bound"] >= 0.99
+    # Every trial went on until 40 requests were due, and the p99 of so few is marked.
+    assert min(trial["requests"] for trial in found["trials"]) >= 39
+    printed = table.console_text(report)
+    assert (
+        "p99 within 100 ms up to" in printed and f"from {found['requests']} requests where a p99 takes 1,000" in printed
+    )
+
+
+@pytest.mark.parametrize(("rate", "least", "due"), [(50, 0, 1000), (5, 0, 500), (50, 300, 500), (200, 0, 2000)])
+def test_a_trial_has_arrivals_enough_for_a_p99(rate, least, due):
+    told = trial_settings(Settings(find_rate=True, bound_ms=9.0, seconds=10.0, least_requests=least))
+    assert rate * seconds_of(Load("poisson", rate=rate), told) == due
 
 
 def test_a_search_that_finds_no_rate_says_so():
     with StandIn() as server:
-        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=0.001))
+        report = run_benchmark(
+            settings(server, lengths="8", find_rate=True, bound_ms=0.001, least_requests=10, warmup_seconds=0.0)
+        )
     (found,) = report["found_rates"]
     assert found["rate"] is None and len(found["trials"]) >= 1
     assert report["points"][0]["within_bound"] == 0 and "no rate tried" in table.console_text(report)
@@ -160,6 +305,7 @@ def test_a_point_without_a_request_is_a_row_of_dashes(tmp_path):
     with StandIn() as server:
         report = run_benchmark(settings(server, lengths="8", arrival="constant", rate="0.1"))
     assert report["points"][0]["requests"] == 0
+    assert report["points"][0]["invalid_because"] == ["no request was due"]
     assert " - " in table.console_text(report)
     assert "latency.png" not in write_report(report, tmp_path)
 
@@ -209,6 +355,9 @@ def test_scenarios_choose_the_arrivals():
         ({"clients": "0"}, "--clients=0"),
         ({"seconds": 0.0}, "--seconds=0.0"),
         ({"mixed": True}, "--text_file"),
+        ({"protocols": "soap"}, "--protocols=soap"),
+        ({"protocols": "grpc,rest"}, "--rest_api_port"),
+        ({"protocols": "rest", "rest_api_port": 1, "arrival": "poisson", "rate": "5"}, "closed loop"),
     ],
 )
 def test_wrong_settings_are_met_at_the_door(wrong, words):

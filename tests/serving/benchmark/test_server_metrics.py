@@ -9,8 +9,9 @@ from serving.benchmark import server_metrics
 from serving.benchmark.breakdown import breakdown
 from tfrecords.errors import UserError
 
+# As a server writes it that probes ask for the model's status, over REST, now and then.
 PAGE = """# TYPE :tensorflow:serving:request_count counter
-:tensorflow:serving:request_count{{model_name="m",status="OK"}} {count}
+:tensorflow:serving:request_count{{model_name="m",status="OK"}} 777
 :tensorflow:serving:request_count{{model_name="other",status="OK"}} 7
 # TYPE :tensorflow:serving:request_latency histogram
 :tensorflow:serving:request_latency_bucket{{model_name="m",API="Predict",entrypoint="GRPC",le="10"}} 0
@@ -19,6 +20,10 @@ PAGE = """# TYPE :tensorflow:serving:request_count counter
 :tensorflow:serving:request_latency_count{{model_name="m",API="Predict",entrypoint="GRPC"}} {count}
 :tensorflow:serving:request_latency_sum{{model_name="m",API="predict",entrypoint="REST"}} {count}e6
 :tensorflow:serving:request_latency_count{{model_name="m",API="predict",entrypoint="REST"}} {count}
+:tensorflow:serving:request_latency_sum{{model_name="m",API="",entrypoint="REST"}} 7777
+:tensorflow:serving:request_latency_count{{model_name="m",API="",entrypoint="REST"}} 600
+:tensorflow:serving:request_latency_sum{{model_name="other",API="Predict",entrypoint="GRPC"}} 7777
+:tensorflow:serving:request_latency_count{{model_name="other",API="Predict",entrypoint="GRPC"}} 50
 # TYPE :tensorflow:serving:runtime_latency histogram
 :tensorflow:serving:runtime_latency_bucket{{model_name="m",API="Predict",runtime="TF1",le="+Inf"}} {count}
 :tensorflow:serving:runtime_latency_sum{{model_name="m",API="Predict",runtime="TF1"}} {session}
@@ -37,13 +42,20 @@ def reading(count, request, session, queue, model="m"):
 def test_means_are_of_what_happened_between_two_readings():
     before, after = reading(10, 5e5, 4e5, 1e5), reading(30, 5.8e5, 4.6e5, 1.2e5)
     assert server_metrics.means(before, after) == {"server": 4.0, "session": 3.0, "queue": 1.0}
-    assert server_metrics.requests_so_far(after) == 30
+    assert server_metrics.means(before, after, "rest") == {"server": 1000.0, "session": 3.0, "queue": 1.0}
+
+
+def test_requests_so_far_are_the_models_own_and_no_probes():
+    # 30 over gRPC, 30 over REST.
+    assert server_metrics.requests_so_far(reading(30, 1.0, 1.0, 1.0)) == 60
+    assert server_metrics.requests_so_far(reading(0, 0.0, 0.0, 0.0)) == 0
 
 
 def test_nothing_between_two_readings_is_no_mean():
     same = reading(10, 1.0, 1.0, 1.0)
     assert server_metrics.means(same, same) == dict.fromkeys(["server", "session", "queue"])
     assert server_metrics.means({}, {}) == dict.fromkeys(["server", "session", "queue"])
+    assert server_metrics.means({}, same) == dict.fromkeys(["server", "session", "queue"])
     assert server_metrics.requests_so_far(reading(10, 1.0, 1.0, 1.0, model="absent")) == 0
 
 
@@ -65,7 +77,7 @@ def test_page_is_fetched_and_its_absence_said():
     web = http.server.HTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=web.serve_forever, daemon=True).start()
     url = server_metrics.metrics_url("127.0.0.1:8500", web.server_port)
-    assert server_metrics.requests_so_far(server_metrics.read(url, "m")) == 3
+    assert server_metrics.requests_so_far(server_metrics.read(url, "m")) == 6
     web.shutdown()
     web.server_close()
     with pytest.raises(UserError, match="--monitoring_config_file"):

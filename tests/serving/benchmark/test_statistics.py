@@ -97,4 +97,32 @@ def test_stability():
     verdict = statistics.stability(drifting)
     assert verdict.stable is False and "17%" in verdict.reason
     assert statistics.stability(steady[:2]).stable is None
-    assert statistics.stability([*steady, np.full(3, 10.0)]).stable is None
+    assert statistics.stability([np.full(12, 10.0)] * 5).stable is None
+    uneven = statistics.stability([*steady, np.full(3, 10.0)])
+    assert uneven.stable is False and "3 to 50 a window" in uneven.reason
+
+
+REQUESTS = st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 3), st.booleans()), min_size=1, max_size=12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(REQUESTS)
+def test_nobody_is_answered_in_the_longest_silence_and_no_wait_is_longer(rows):
+    due, taken, good = map(np.array, zip(*rows, strict=True))
+    done = due + taken
+    silence = statistics.longest_silence(due, done, good)
+    end = silence.began + silence.seconds
+    assert not ((done[good] > silence.began) & (done[good] < end - 1e-9)).any()
+    assert due.min() <= silence.began and end <= done.max() + 1e-9
+    for waited_from, waited_to in zip(due, done, strict=True):
+        answers = np.sort(done[good & (done > waited_from) & (done < waited_to)])
+        unanswered = np.diff([waited_from, *answers, waited_to])
+        assert silence.seconds >= unanswered.max() - 1e-9
+
+
+def test_a_stall_is_long_beside_the_usual_answer():
+    silence = statistics.Silence(5.0, 2.0)
+    assert statistics.is_stall(silence, np.full(50, 10.0))
+    assert not statistics.is_stall(silence, np.full(50, 2000.0))
+    assert not statistics.is_stall(statistics.Silence(0.9, 2.0), np.full(50, 1.0))
+    assert not statistics.is_stall(silence, np.empty(0))

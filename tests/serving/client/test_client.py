@@ -164,7 +164,11 @@ def test_a_stalled_server_meets_the_deadline():
 @pytest.mark.parametrize(
     ("code", "message", "mend"),
     [
-        ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted", "--grpc_max_threads"),
+        (
+            "RESOURCE_EXHAUSTED",
+            "Server Threadpool Exhausted",
+            "start it with --grpc_max_threads above the most requests",
+        ),
         ("RESOURCE_EXHAUSTED", "Run() timeout exceeded while waiting in batching queue", "num_batch_threads"),
         ("UNAVAILABLE", "The batch scheduling queue to which this task was submitted is full", "max_enqueued_batches"),
         ("NOT_FOUND", "Servable not found for request: Latest(x)", "--model_name"),
