@@ -119,6 +119,8 @@ class AlbertPretrainer(EncoderModel):
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store):
+        if _is_of_several_workers(self._means[0].count):
+            return  # They save between rows only; and what one worker reads, all must.
         sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")
@@ -131,6 +133,11 @@ class AlbertPretrainer(EncoderModel):
 
     def get_config(self):
         return {**super().get_config(), "pair_task": self.pair_task}
+
+
+def _is_of_several_workers(variable) -> bool:
+    resolver = getattr(getattr(variable.value, "distribute_strategy", None), "cluster_resolver", None)
+    return resolver is not None and bool(resolver.cluster_spec())
 
 
 def _cross_entropy(labels, logits):
