@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.cpu import AVX512, has_avx512
+from serving.cpu import describe_needs, has_avx512
 from serving.inference import onednn
 from serving.inference.batch import Batch
 from serving.inference.block import Attention, FeedForward
@@ -32,7 +32,7 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
 
     Args:
         model: a Keras model with an `encoder`, or an AlbertEncoder.
-        options: how to compute; float32 with padding where None.
+        options: how to compute; float32 without padding where None.
         calibration: for int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
 
@@ -78,9 +78,9 @@ class InferenceEncoder(tf.Module):
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, and what a server needs for them, for a manifest."""
-        one_dnn = "TensorFlow for x86 with oneDNN"
-        needs = {"float32": "TensorFlow", "bfloat16": f"{one_dnn}, {AVX512}", "int8": one_dnn}
-        return dataclasses.asdict(self.options) | {"requires": needs[self.options.compute]}
+        needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
+        needs += filter(None, [describe_needs(self.options.compute)])
+        return dataclasses.asdict(self.options) | {"requires": ", a CPU with ".join(needs)}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
         """Encodes a batch.

@@ -20,15 +20,15 @@ class InferenceOptions:
         compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
             softmax stay float32 inside) and "int8" (attention in bfloat16 where the CPU has it), both by oneDNN; or
             "auto": bfloat16 where this machine's CPU has the instructions, float32 elsewhere.
-        padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
-            real tokens only.
+        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
+            every product.
 
     Raises:
         UserError: an unknown choice.
     """
 
     compute: str = "float32"
-    padding: str = "computed"
+    padding: str = "skipped"
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}

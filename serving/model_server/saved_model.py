@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model import loader_impl
 
-from serving.cpu import AVX512, has_avx512
-from serving.model_server.status import DATA_LOSS, FAILED_PRECONDITION, NOT_FOUND, ServingError, invalid_argument
+from serving.model_server.status import DATA_LOSS, NOT_FOUND, ServingError, invalid_argument
 
 
 class SavedModel:
@@ -29,7 +27,6 @@ class SavedModel:
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         """Raises ServingError or tf.errors.OpError when the folder holds no such model."""
         _check_files(path, tags)
-        _check_cpu(path)
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
@@ -79,18 +76,6 @@ class SavedModel:
                 raise invalid_argument(message) from error
             self._elements[name] = element
         return element
-
-
-def _check_cpu(path: str) -> None:
-    """Raises ServingError for an export that says it needs what this CPU has not: it would end the whole server."""
-    try:
-        manifest = json.loads((Path(path) / "assets.extra" / "manifest.json").read_text(encoding="utf-8"))
-        requires = manifest["compute"]["requires"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # Not an export of ours.
-    if AVX512 in requires and not has_avx512():
-        message = f"{path} requires {requires}, and this CPU has no AVX-512; export it with --compute=float32 or int8"
-        raise ServingError(FAILED_PRECONDITION, message)
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ class ModelServer:
         wait = self.core.options.model_config_file_poll_wait_seconds
         while not self.core.interrupted.wait(wait):
             try:
-                self.core.reload(configuration.server_config(self.core.options))
+                self.core.reread()
             except Exception as error:
                 _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
 

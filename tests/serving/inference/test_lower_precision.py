@@ -11,6 +11,8 @@ from serving.inference.weights import FUSED_LAYER_NORM_TOKENS
 from tests.serving.inference.encoders import compiled, difference, make_batch, make_keras, needs_avx512
 from tfrecords.errors import UserError
 
+AVX512 = "avx512f, avx512bw, avx512vl, avx512dq"
+
 
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("rows", [1, 4])  # of these many times four, oneDNN's layer norm has the second
@@ -82,9 +84,21 @@ def test_auto_goes_by_the_cpu(tmp_path):
     assert not cpu.has_avx512(info)
     info.write_text("processor : 0\nflags : fpu avx512f avx512bw avx512vl avx512dq\n")
     assert cpu.has_avx512(info) and not cpu.has_bfloat16(info)
+    assert cpu.can_run("float32", info) and cpu.can_run("bfloat16", info) and not cpu.can_run("int8_vnni", info)
+    info.write_text("processor : 0\nflags : fpu avx2 avx_vnni\n")
+    assert cpu.can_run("int8_vnni", info)
     info.write_text("processor : 0\nflags : fpu avx2\n")
     assert not cpu.has_bfloat16(info)
     assert not cpu.has_bfloat16(tmp_path / "none")
+
+
+def test_only_a_cpu_that_gains_is_advised(tmp_path):
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor : 0\nflags : fpu avx512f amx_bf16 avx512_bf16\n")
+    assert cpu.advise("float32", info).startswith("this CPU has amx_bf16: --compute=bfloat16 is ")
+    assert cpu.advise("bfloat16", info) is None
+    info.write_text("processor : 0\nflags : fpu avx2\n")
+    assert cpu.advise("float32", info) is None
 
 
 @needs_avx512
@@ -92,8 +106,8 @@ def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
-        needs = {"bfloat16": "TensorFlow for x86 with oneDNN, AVX-512", "float32": "TensorFlow"}[expected]
-        assert encoder.describe() == {"compute": expected, "padding": "computed", "requires": needs}
+        needs = {"bfloat16": f"TensorFlow for x86 with oneDNN, a CPU with {AVX512}", "float32": "TensorFlow"}[expected]
+        assert encoder.describe() == {"compute": expected, "padding": "skipped", "requires": needs}
 
 
 def test_bfloat16_is_refused_where_it_would_end_the_process(monkeypatch):

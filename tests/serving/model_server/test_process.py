@@ -168,9 +168,12 @@ def test_port_in_use(failed_start, half_plus_two, flag):
 
 def test_bad_config_file(failed_start, tmp_path, caplog):
     file = tmp_path / "bad.config"
-    file.write_text("improperly formatted file {")
+    file.write_text("\nimproperly formatted file {")
     output, _ = failed_start("--port=0", f"--model_config_file={file}")
-    message = f"Invalid protobuf file: '{file}'"
+    message = (
+        f"Invalid protobuf file: '{file}': Error parsing text-format tensorflow.serving.ModelServerConfig: 2:1 : "
+        'Message type "tensorflow.serving.ModelServerConfig" has no field named "improperly".'
+    )
     assert output.startswith("Failed to start server. Error: INVALID_ARGUMENT: " + message)
     assert message in caplog.text, "upstream's own test looks for it on standard error, where the log goes"
 

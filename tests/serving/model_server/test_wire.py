@@ -90,6 +90,24 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
         start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"server.key": "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----"}, "server_key and server_cert"),
+        ({"server.crt": "client.crt"}, "server_key and server_cert"),
+        ({"ca.crt": "-----BEGIN CERTIFICATE-----"}, "custom_ca"),
+    ],
+    ids=["no key", "another key's certificate", "no authority"],
+)
+def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
+    changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
+    with pytest.raises(ServingError) as caught:
+        build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
+    assert caught.value.code.name == "INVALID_ARGUMENT"
+    assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
+    assert "BEGIN" not in caught.value.message
+
+
 def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     (tmp_path / "monitoring").write_text('prometheus_config { enable: true path: "/metrics/here" }')
     running = start_server(
@@ -112,6 +130,19 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     assert 'request_latency_count{model_name="metered",API="predict",entrypoint="REST"} 1\n' in page
     assert ':tensorflow:serving:runtime_latency_count{model_name="metered",API="Predict",runtime="TF1"} 4\n' in page
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
+
+
+def test_invented_model_names_make_no_series(server, error_of):
+    """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
+    before = metrics.REQUEST_COUNT.value("", "NOT_FOUND")
+    for index in range(20):
+        assert error_of(server.predict, 1.0, model=f"invented {index}")[0] == "NOT_FOUND"
+        assert server.http("POST", f"/v1/models/invented{index}:predict", {"inputs": 1.0})[0] == 404
+    assert "invented" not in metrics.exposition()
+    assert metrics.REQUEST_COUNT.value("", "NOT_FOUND") - before == 40
+    known = metrics.REQUEST_COUNT.value("default", "OK")
+    server.predict(1.0)
+    assert metrics.REQUEST_COUNT.value("default", "OK") - known == 1
 
 
 def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
