@@ -155,7 +155,7 @@ def print_exits(exits: dict) -> None:
 
 
 def print_loading(loading: dict) -> None:
-    print("\nloading; with a first 1x128 request; with freed memory given back:")
+    print("\nloading; with a first 1x128 request; with freed memory given back; after 400 lengths:")
     for name, found in loading.items():
         parts = [f"{found[key]:7.2f} {key.split('_')[-1]}" for key in found]
         print(f"  {name:12} {'  '.join(parts)}")

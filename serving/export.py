@@ -42,7 +42,9 @@ class ExportSettings:
     lower_case: bool | None = setting(
         None, help="whether the vocabulary is of lower-cased text; unsaid: as tokenizer_config.json says, or else yes"
     )
-    compute: str = setting("float32", help="float32, bfloat16, int8, or auto: bfloat16 where this CPU has it")
+    compute: str = setting(
+        "float32", help="float32, bfloat16, int8, int8_vnni, or auto: bfloat16 where this CPU has it"
+    )
     padding: str = setting("skipped", help="skipped: matrix products on real tokens only; or computed")
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
     exit_rule: str = setting(
