@@ -72,11 +72,11 @@ def test_blocks_attend_as_each_row_alone(lengths, seed):
 
 def test_kernels_are_of_few_sizes():
     """oneDNN keeps one of each size that comes: memory must not grow with every new length."""
-    counts = np.arange(1, 70000)
+    counts = np.arange(1, 70000, dtype=np.int32)
     sizes = round_up(tf.constant(counts)).numpy()
     assert (sizes >= counts).all() and (sizes[31:] <= 1.25 * counts[31:]).all() and (sizes - counts)[:31].max() == 3
     assert len(np.unique(sizes[:512])) == 35
-    assert round_up(tf.constant([SIZES[-1] + 1])).numpy() == SIZES[-1] + 1
+    assert round_up(tf.constant([SIZES[-1] + 1], tf.int32)).numpy() == SIZES[-1] + 1
     batch = Batch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
     assert batch.computed.shape == [208] and batch.cells.shape == [205]
     assert batch.rows.tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
