@@ -105,7 +105,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             raise ValueError(f"unknown gradient_norm '{self.gradient_norm}'; choose one of {', '.join(GRADIENT_NORMS)}")
         if self.gradient_norm == "official":
             if keras.backend.backend() != "tensorflow":
-                raise ValueError("gradient_norm='official' needs KERAS_BACKEND=tensorflow, whose lookups keep their rows")
+                raise ValueError("gradient_norm='official' needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
             if self.gradient_accumulation_steps or self.loss_scale_factor:
                 raise ValueError(
                     "gradient_norm='official' cannot be combined with gradient_accumulation_steps or loss_scale_factor"
@@ -159,7 +159,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return super()._get_current_learning_rate()
 
     def apply(self, grads, trainable_variables=None) -> None:
-        """As Keras's, of gradients summed over replicas; rows that lookups gathered become gradients of whole tables."""
+        """As Keras's, of gradients summed over replicas; a lookup's rows become the gradient of its whole table."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))

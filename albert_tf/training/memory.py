@@ -162,7 +162,7 @@ def fit_to_memory(
         parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
     if not parts:
         parts = 1
-        if total and settings.strategy not in ("mirrored", "multi_worker"):
+        if total and settings.gradient_norm != "official":
             choices = _common_divisors([phase.batch_size // devices.replicas for phase in phases])
             parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
         if devices.processes > 1:  # Each may have another amount free: what the chief finds holds for all.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.walk import WALKS
-from albert_tf.optimizers import OPTIMIZERS, scale_learning_rate
+from albert_tf.optimizers import GRADIENT_NORMS, OPTIMIZERS, scale_learning_rate
 from albert_tf.training.devices import STRATEGIES
 from tfrecords.errors import UserError
 from tfrecords.settings import setting
@@ -43,6 +43,10 @@ class PretrainingSettings:
     poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero")
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
     global_clipnorm: float = setting(1.0, help="the norm over all gradients is cut to this; 0: not at all")
+    gradient_norm: str = setting(
+        "summed", help="what that norm is of; official: as google-research's code off TPUs, which counts each looked-up"
+        " row of an embedding by itself (TensorFlow only)"
+    )  # fmt: skip
     train_batch_size: int = setting(4096, help="examples a step")
     gradient_accumulation_steps: int = setting(
         0, help="parts that a step's batch is computed in one after the other; 0: as many as memory asks for"
@@ -64,7 +68,7 @@ class PretrainingSettings:
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     walk: str = setting("unrolled", help="unrolled; loop: a small graph; recompute: less memory, a second forward pass")
     strategy: str = setting(
-        "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG; "
+        "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
         "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
     )  # fmt: skip
     seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
@@ -76,17 +80,15 @@ class PretrainingSettings:
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
         self._check_numbers()
         choices = {"optimizer": OPTIMIZERS, "dtype_policy": DTYPE_POLICIES, "walk": WALKS, "strategy": STRATEGIES}
+        choices["gradient_norm"] = GRADIENT_NORMS
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise UserError(f"--{name}={getattr(self, name)} is unknown; choose one of {', '.join(known)}")
         self._check_phases()
-        if self.gradient_accumulation_steps > 1 and self.strategy in ("mirrored", "multi_worker"):
+        if self.gradient_norm == "official" and self.gradient_accumulation_steps > 1:
             raise UserError(
-                f"--gradient_accumulation_steps={self.gradient_accumulation_steps} cannot be combined with "
-                f"--strategy={self.strategy}; use more devices, or --walk=recompute to save memory"
+                "--gradient_norm=official cannot be combined with --gradient_accumulation_steps: sums have no rows"
             )
-        if self.jit_compile and self.strategy in ("mirrored", "multi_worker"):
-            raise UserError(f"--jit_compile cannot be combined with --strategy={self.strategy}: XLA has no way around")
 
     def _check_numbers(self):
         positive = ("train_batch_size", "eval_batch_size", "num_train_steps")
