@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from albert_tf.training.figures import memory_figures
 from albert_tf.training.history import HistoryFile
 from tfrecords.errors import UserError
 
@@ -19,6 +20,13 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
                 f"the loss is {logs['loss']} after step {int(self.model.optimizer.iterations)}; "
                 "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
             )
+
+
+class Figures(keras.callbacks.Callback):
+    """Adds to the logs what the last update went by, and memory, for the callbacks after it."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs.update(self.model.optimizer.figures() | memory_figures())
 
 
 class History(keras.callbacks.Callback):
