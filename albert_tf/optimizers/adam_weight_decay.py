@@ -128,11 +128,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._shown.append(variable)
         return variable
 
+    @property
+    def updates(self) -> int:
+        """Updates made so far, as a number of Python."""
+        return int(ops.convert_to_numpy(self.iterations))
+
     def figures(self) -> dict[str, float]:
         """What the last update went by: learning_rate and gradient_norm, the latter before clipping."""
-        last = int(ops.convert_to_numpy(self.iterations)) - 1
         schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
-        rate = self._learning_rate(max(last, 0)) if schedule else self.learning_rate
+        rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
         norm = ops.convert_to_numpy(self.last_norm)
         return {"learning_rate": float(ops.convert_to_numpy(rate)), "gradient_norm": float(norm)}
 

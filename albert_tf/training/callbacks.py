@@ -17,7 +17,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if not math.isfinite(logs["loss"]):
             raise UserError(
-                f"the loss is {logs['loss']} after step {int(self.model.optimizer.iterations)}; "
+                f"the loss is {logs['loss']} after step {self.model.optimizer.updates}; "
                 "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
             )
 
@@ -44,4 +44,4 @@ class History(keras.callbacks.Callback):
         self.started = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.file.append(int(self.model.optimizer.iterations), time.monotonic() - self.started, logs)
+        self.file.append(self.model.optimizer.updates, time.monotonic() - self.started, logs)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -38,6 +39,16 @@ class Devices:
     def scope(self) -> contextlib.AbstractContextManager:
         """Where model and optimizer must be made or loaded."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it this process may make variables that no other makes: JAX would wait for all to make them."""
+        distribution = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(distribution)
 
     def sums(self, values: list[float]) -> np.ndarray:
         """Element-wise sums over all replicas of what each process gives: float64 [n]."""

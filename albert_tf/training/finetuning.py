@@ -98,7 +98,7 @@ def _run(run: Run) -> None:
     model = resumable.load(output_dir) or _new_model(run)
     # Keras's trainer under JAX computes operation by operation unless asked to compile, also what once was not asked.
     model.jit_compile = settings.jit_compile or keras.backend.backend() == "jax"
-    step = int(model.optimizer.iterations)
+    step = model.optimizer.updates
     if step < settings.num_train_steps:
         action = "Resuming" if step else "Starting"
         print(

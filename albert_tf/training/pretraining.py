@@ -280,5 +280,6 @@ class _Run:
         loss = float(f"{loss:.6g}")
         if loss <= self.best:
             self.best = loss
-            model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
+            with self.devices.alone():
+                model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
         resumable.save(self.model, self.output_dir)

@@ -64,7 +64,7 @@ def start(settings, *code: str, **environment) -> subprocess.Popen:
 def finish(*processes: subprocess.Popen) -> list[str]:
     outputs = [process.communicate(timeout=240)[0] for process in processes]
     for process, output in zip(processes, outputs):
-        assert process.returncode == 0, output[-3000:]
+        assert process.returncode == 0, output[:4000] + output[-2000:]
     return outputs
 
 
