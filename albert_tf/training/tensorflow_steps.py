@@ -71,19 +71,19 @@ class TensorFlowSteps:
             return tf.function(replica_step, autograph=False, jit_compile=jit_compile)
         return tf.function(lambda batch: self.strategy.run(replica_step, args=(batch,)), autograph=False)
 
-    def _gradients(self, batch):
+    def _gradients(self, batch, divisors):
         """Of this replica's share of the loss; a list of tensors, or indexed slices."""
         with fusing():
             with tf.GradientTape() as tape:
                 predictions = self.model(batch, training=True)
-                loss = self.model.compute_loss(x=batch, y_pred=predictions)
+                loss = self.model.compute_loss(x=batch | {"loss_divisors": divisors}, y_pred=predictions)
             gradients = tape.gradient(loss, self.model.trainable_variables)
         self.model.compute_metrics(batch, None, predictions)
         return gradients
 
     def _gradients_of(self, batch):
         # Of a batch spread over replicas, each loss is a share of the whole: sums over all stand below it.
-        return self._gradients(batch | {"loss_divisors": sum_over_replicas(self.model.loss_divisors(batch))})
+        return self._gradients(batch, sum_over_replicas(self.model.loss_divisors(batch)))
 
     def _add_replica(self, batch):
         for total, gradient in zip(self._sums, self._gradients_of(batch)):
