@@ -63,6 +63,11 @@ class Devices:
         summed = tf.function(lambda: self.strategy.run(add))()
         return self.strategy.experimental_local_results(summed)[0].numpy()
 
+    def of_chief(self, value: float) -> float:
+        """The chief's value, which all take where each has come to its own."""
+        total, count = self.sums([value * self.is_chief, int(self.is_chief)])
+        return total / count
+
     def check_same(self, step: int) -> None:
         """Raises UserError unless every process stands at the same step, as they do with one output folder."""
         first, second, processes = self.sums([step, step * step, 1])

@@ -170,6 +170,7 @@ def fit_to_memory(
             parts = int(found / chiefs)
         if parts > 1:
             why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
+    parts = int(devices.of_chief(parts))  # Machines may have different memory free; a step has one number of parts.
     line = f"a step of {phases[0].batch_size} rows takes about {estimate(parts) / GIB:.1f} GiB{why}"
     if total:
         line += f"; free: {total / GIB:.1f} GiB"
