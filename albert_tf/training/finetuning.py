@@ -98,6 +98,9 @@ def _run(run: Run) -> None:
     model = resumable.load(output_dir) or _new_model(run)
     # Keras's trainer under JAX computes operation by operation unless asked to compile, also what once was not asked.
     model.jit_compile = settings.jit_compile or keras.backend.backend() == "jax"
+    if settings.strategy == "mirrored":
+        # Before metrics and losses are built, Keras looks at the mean of the replicas' token ids, which is no id.
+        model._symbolic_build(data_batch=run.train.rows.batch([0], settings.max_seq_length))
     step = model.optimizer.updates
     if step < settings.num_train_steps:
         action = "Resuming" if step else "Starting"

@@ -278,8 +278,9 @@ class _Run:
         self.steps.sync()
         # As history.csv rounds it, so that a resumed run decides as an uninterrupted one.
         loss = float(f"{loss:.6g}")
-        if loss <= self.best:
-            self.best = loss
-            with self.devices.alone():
+        is_best = loss <= self.best
+        self.best = min(loss, self.best)
+        with self.devices.alone():  # To write a model Keras makes others.
+            if is_best:
                 model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
-        resumable.save(self.model, self.output_dir)
+            resumable.save(self.model, self.output_dir)
