@@ -7,7 +7,7 @@ of the product; attention itself and layer norm stay as in the float32 encoder.
 Where a CPU has no VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 up
 in 16 bits, which clips them: with weights of 127 beside 127, at half their sum. By experiment it does so with SSE4.1,
 AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. So two neighbouring weights of one sign
-may add up to 128, and 255 * 128 still fits (issue 14, item 1).
+may add up to 128, and 255 * 128 still fits.
 """
 
 import numpy as np
@@ -112,10 +112,16 @@ def largest_pairs(kernel: np.ndarray) -> np.ndarray:
 
 
 def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """qint8, 127 standing for `largest`; what is beyond is clipped."""
-    values = tf.cast(values, tf.float32)
+    """qint8, 127 and -127 standing for `largest` and -`largest`; what is beyond is clipped."""
+    # Without narrow_range, QuantizeV2 makes -largest -128.
     return tf.raw_ops.QuantizeV2(
-        input=values, min_range=-largest, max_range=largest, T=tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN"
+        input=tf.cast(values, tf.float32),
+        min_range=-largest,
+        max_range=largest,
+        T=tf.qint8,
+        mode="SCALED",
+        round_mode="HALF_TO_EVEN",
+        narrow_range=True,
     ).output
 
 
