@@ -58,7 +58,8 @@ class TfLiteModel:
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
-        self._check_ranks(feeds)
+        for name, value in feeds.items():
+            self._check_shape(name, np.shape(value))
         interpreter = self._idle.get()
         try:
             for name, value in feeds.items():
@@ -74,11 +75,14 @@ class TfLiteModel:
         finally:
             self._idle.put(interpreter)
 
-    def _check_ranks(self, feeds: Mapping[str, np.ndarray]) -> None:
-        for name, value in feeds.items():
-            limit = max(_MAX_RANK, len(self._inputs[name]["shape"]))
-            if np.ndim(value) > limit:
-                raise invalid_argument(f"{name} has {np.ndim(value)} dimensions; this model takes at most {limit}")
+    def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Kernels do not check shapes that the model did not declare, and a row of them ends the process. The real
+        server resizes to whatever comes; here that is so for the number of rows, and for models of one input."""
+        declared = self._inputs[name]["shape_signature"].tolist()
+        limit = max(_MAX_RANK, len(declared))
+        fits = len(shape) == len(declared) and all(size in (-1, given) for size, given in zip(declared[1:], shape[1:]))
+        if len(shape) > limit or (len(self._inputs) > 1 and not fits):
+            raise invalid_argument(f"{name} has the shape {list(shape)}; this model takes {declared}")
 
     def close(self) -> None:
         self._idle = None

@@ -329,7 +329,9 @@ def test_all_versions_and_specific_requests(start_server, build, tmp_path):
         "model_version_policy { all {} } } }"
     )
     running = start_server(model_config_file=str(file))
-    assert wait_for(lambda: running.predict(0.0, version=1) == [1.0])
+    # The start waits for one of them.
+    assert wait_for(lambda: [state for _, state, _ in running.server.core.states("default")] == [AVAILABLE] * 2)
+    assert running.predict(0.0, version=1) == [1.0]
     assert running.predict(0.0, version=2) == [2.0]
     assert running.predict(0.0) == [2.0]
 
