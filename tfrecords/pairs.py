@@ -7,7 +7,8 @@
 
 Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. Of the two segments
 of a `sop` pair neither tends to be the longer: a chunk ends with the sentence that fills it, which is longer than most,
-so that by the official cut the second segment is, and the label could be guessed from the lengths.
+so that by the official cut the second segment is, and the label could be guessed from the lengths. (Pairs of single
+sentences are left whole.)
 """
 
 import numpy as np
@@ -71,7 +72,7 @@ def pair_spans(
                 label, first = np.uint64(1), cut
             else:
                 row = (sentence_splits[first], sentence_splits[cut], sentence_splits[cut], sentence_splits[end])
-                if task == SOP and size > 1:
+                if task == SOP and size > 1 and not single_sentences:
                     row = _even_out(sentence_splits, first, cut, end, key)
                 first = end
                 if size == 1 and task != NONE:

@@ -178,6 +178,8 @@ def test_sop_pairs_of_even_length_are_the_chunks_text_but_for_little():
 
 
 def test_sentence_pairs_are_two_sentences():
+    spans, _, _ = make_pairs([[3, 4, 5, 6, 7, 8]] * 50, 50, SOP, short=0.0, single=True)
+    assert sorted((np.diff(spans)[:, ::2]).sum(axis=1).tolist()) == [7] * 50 + [11] * 50 + [15] * 50
     spans, _, _ = make_pairs([[3, 4, 5, 6, 7]], 50, NONE, short=0.0, single=True)
     assert spans.tolist() == [[0, 3, 3, 7], [7, 12, 12, 18], [18, 25, 25, 25]]
 
