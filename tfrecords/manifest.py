@@ -1,6 +1,7 @@
 """The manifest of a folder of records, and the check that files are what it says."""
 
 import glob
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -75,6 +76,31 @@ def check_files(paths: list[Path], split: str) -> int:
                 "copy it again or build it anew"
             )
     return sum(listed[path]["examples"] for path in paths)
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Writes a line for each file and setting, not for each value: there may be thousands of files."""
+    with files.replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(_as_json(manifest, "") + "\n", encoding="utf-8")
+
+
+def _as_json(value: Any, indent: str) -> str:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not any(isinstance(one, (dict, list)) for one in inner):
+        return json.dumps(value, ensure_ascii=False)
+    deeper = indent + "  "
+    if isinstance(value, list):
+        lines, (begin, end) = [_as_json(one, deeper) for one in value], "[]"
+    else:
+        lines, (begin, end) = [f"{json.dumps(key)}: {_as_json(one, deeper)}" for key, one in value.items()], "{}"
+    return f"{begin}\n" + ",\n".join(deeper + line for line in lines) + f"\n{indent}{end}"
+
+
+def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether every file that the manifest lists is there with its size."""
+    listed = [file for split in manifest["splits"].values() for file in split["files"]]
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:
