@@ -19,14 +19,15 @@ PARTS = ".parts"
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Record files, sorted, that comma-separated globs or folders name.
 
-    Where a folder's manifest puts the files found into both splits, only those of `split` are returned, so that
-    data/*.tfrecord never trains on what is held out. Raises UserError when there is none, and for a folder whose
-    manifest has none of `split`: only files named as files are read for either purpose.
+    Where a folder's manifest (or, without one, the files' names) puts the files found into both splits, only those of
+    `split` are returned, so that data/*.tfrecord never trains on what is held out. Raises UserError when there is none,
+    and for a folder that has none of `split`: only files named as files are read for either purpose.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
         if _split_names(folder, split) == set():
-            raise UserError(f"'{folder}' holds no {split} records; build it with another --held_out_fraction")
+            mend = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
+            raise UserError(f"'{folder}' holds no {split} records; {mend}")
     paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
     of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
@@ -53,8 +54,8 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
-def check_files(paths: list[Path], split: str) -> int:
-    """Compares record files with the manifests beside them; returns how many examples they hold.
+def check_files(paths: list[Path], split: str) -> list[int]:
+    """Compares record files with the manifests beside them; returns how many examples each holds.
 
     Raises UserError for a file that is cut off, changed or not of its manifest's build, and when one of the split's
     files is missing from a folder.
@@ -75,7 +76,7 @@ def check_files(paths: list[Path], split: str) -> int:
                 f"'{path}' has {size} bytes, its manifest says {expected}: it is cut off or changed; "
                 "copy it again or build it anew"
             )
-    return sum(listed[path]["examples"] for path in paths)
+    return [listed[path]["examples"] for path in paths]
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -104,9 +105,13 @@ def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:
-    """Names of the split's files by the folder's manifest; None without one."""
+    """Names of the split's files by the folder's manifest; without one those of files named train-... and eval-...
+
+    None where nothing tells them apart.
+    """
     if not (folder / MANIFEST).exists():
-        return None
+        named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
+        return {name for name in named if name.startswith(split)} if named else None
     return {file["name"] for file in read_folder(folder)["splits"][split]["files"]}
 
 
