@@ -171,6 +171,9 @@ class _Build:
             for group, report in self._run(tasks):
                 reports[group] = report
                 bar.update()
+        # The text is on the disk twice no longer than needed.
+        for path in blocks:
+            path.unlink(missing_ok=True)
         return [
             [spill_path(self._parts, "group", group, block) for block in range(reports.get(group, {}).get("blocks", 0))]
             for group in range(self._deal.groups)

@@ -126,7 +126,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
     manifests = [read_folder(folder) for folder in sorted(folders)]
     for folder, manifest in zip(sorted(folders), manifests):
-        for key in _SAME:
+        for key in _SAME + (_MASKS if manifests[0].get("masking") == "dynamic" else ()):
             if manifest.get(key) != manifests[0].get(key):
                 raise UserError(
                     f"'{folder}' has {key} {manifest.get(key)!r} but '{sorted(folders)[0]}' has "
@@ -143,6 +143,8 @@ _SAME = (
     "masking",
     "pair_task",
 )
+# What the reader's masks hang on.
+_MASKS = ("masked_lm_prob", "max_ngram", "whole_words")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

@@ -89,10 +89,10 @@ def text_bytes(path: str | os.PathLike) -> int:
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
     """Sections of about `piece_bytes` of text, or several small files together. A .gz file cannot be cut."""
-    pieces, filled = [], piece_bytes
+    pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):
-            if filled + size > piece_bytes:
+            if not pieces or filled + size > piece_bytes:
                 pieces.append([])
                 filled = 0
             pieces[-1].append(section)

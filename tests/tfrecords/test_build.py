@@ -84,6 +84,21 @@ def test_ray_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path)
     assert contents(tmp_path) == contents(one_worker)
 
 
+@pytest.mark.slow
+def test_a_ray_worker_that_always_dies_ends_in_one_line(corpus_file, tokenizer, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setattr(builder, "Worker", lambda *_: _Dying())
+    with pytest.raises(UserError, match="is unfinished: a worker of Ray died each time"):
+        builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=2, overwrite=False, runner="ray")
+
+
+class _Dying:
+    """A worker that dies of its first task. Ray's processes do not know this module, so it says how to make one."""
+
+    def __reduce__(self):
+        return (eval, ("__import__('types').SimpleNamespace(read_piece=lambda *_: __import__('os')._exit(1))",))
+
+
 def test_a_killed_build_goes_on_and_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
     tokenizer.save(tmp_path / "tokenizer")
     folder = tmp_path / "data"
@@ -229,7 +244,7 @@ def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
             holding = [number for number, text in enumerate(texts) if first in text]
             assert holding
             used[split].update(holding if len(holding) == 1 else [])
-        assert len(used[split]) > 0.8 * manifest["splits"][split]["documents"]
+        assert len(used[split]) > 0.5 * manifest["splits"][split]["documents"]
     assert not used["train"] & used["eval"]
 
 
@@ -247,7 +262,7 @@ def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, setting
     config = BuildConfig(ExampleConfig(max_seq_length=64), **settings)
     with pytest.raises(UserError, match=message):
         builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
-    assert not (tmp_path / "data/manifest.json").exists()
+    assert not list((tmp_path / "data").iterdir())
     # Nothing is left that stands in the way of the same folder with what is right.
     right = BuildConfig(ExampleConfig(max_seq_length=64, pair_task="none"), held_out_fraction=0)
     (tmp_path / "a.txt").write_text("one line.\n\nanother.")
@@ -267,7 +282,7 @@ def copied(folder, target):
 @pytest.mark.parametrize("kill", [False, True])
 def test_a_lost_file_is_built_again_alone(one_worker, corpus_file, tokenizer, tmp_path, monkeypatch, kill):
     folder = copied(one_worker, tmp_path / "data")
-    (folder / "train-00001-of-00010.tfrecord").unlink()
+    next(folder.glob("train-00001-*")).unlink()
     before = inodes(folder)
     if kill:
         monkeypatch.setattr(Standing, "publish", lambda *_: 1 / 0)
@@ -420,17 +435,16 @@ def test_equal_documents_do_not_fill_one_shard():
 
 
 def test_every_shard_is_a_fair_sample(tokenizer, tmp_path):
-    rows = [
-        json.dumps({"text": f"{'cats' if n < 1500 else 'dogs'} {n} one.\nAnd two.\nAnd three."}) for n in range(3000)
-    ]
+    words = ["qqqq"] * 1500 + ["zzzz"] * 1500
+    rows = [json.dumps({"text": f"{word} {n} one.\nAnd two.\nAnd three."}) for n, word in enumerate(words)]
     (tmp_path / "sorted.jsonl").write_text("\n".join(rows))
-    config = BuildConfig(ExampleConfig(max_seq_length=64), held_out_fraction=0, chunk_megabytes=0.02)
+    config = BuildConfig(ExampleConfig(max_seq_length=64, masking="dynamic"), held_out_fraction=0, chunk_megabytes=0.02)
     builder.build(str(tmp_path / "sorted.jsonl"), tmp_path / "data", tokenizer, config, 1, False)
-    cats = set(tokenizer.encode("cats")) - set(tokenizer.encode("dogs"))
+    first = set(tokenizer.encode("qqqq")) - set(tokenizer.encode("zzzz"))
     shares = []
     for path in (tmp_path / "data").glob("train-*"):
         found = [
-            bool(cats & set(tf.train.Example.FromString(r.numpy()).features.feature["input_ids"].int64_list.value))
+            bool(first & set(tf.train.Example.FromString(r.numpy()).features.feature["input_ids"].int64_list.value))
             for r in tf.data.TFRecordDataset(str(path))
         ]
         shares.append(np.mean(found) - 0.5)

@@ -212,6 +212,14 @@ class TestBadRecords:
         with pytest.raises(UserError, match="read them apart"):
             read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
 
+    @pytest.mark.parametrize("other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
+    def test_other_masks_of_dynamic_records(self, build, tmp_path, other):
+        folder = shutil.copytree(build(masking="dynamic"), tmp_path / "data")
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | other))
+        with pytest.raises(UserError, match=f"{next(iter(other))}.*read them apart"):
+            read_examples(f"{build(masking='dynamic')},{folder}", 4, True)
+
     def test_packing_where_padding_is_not_0(self, build, tmp_path):
         shutil.copytree(build(), tmp_path / "data")
         path = tmp_path / "data/manifest.json"
