@@ -61,14 +61,14 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
     for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
-        yield sentences_of(text, split_sentences)
+        yield sentences_of(text.decode(), split_sentences)
 
 
-def read_texts(chunk: Chunk, text_field: str) -> Iterator[str | BadLine]:
-    """The text of each document of the chunk, its lines parted by "\\n"; for a bad line the error that names it."""
+def read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
+    """The text of each document of the chunk, UTF-8, lines parted by "\\n"; for a bad line the error that names it."""
     if not is_json(chunk.path):
         texts = _BLANK_LINES.split(chunk.data.decode("utf-8", "replace"))
-        yield from (text for text in texts if text and not text.isspace())
+        yield from (text.encode() for text in texts if text and not text.isspace())
         return
     for number, line in enumerate(chunk.data.split(b"\n")):
         if line.strip():
@@ -86,7 +86,7 @@ def sentences_of(text: str, split: bool) -> list[str]:
     return [sentence for line in lines if line for sentence in split_paragraph(line)]
 
 
-def _text_of(line: bytes, text_field: str) -> str:
+def _text_of(line: bytes, text_field: str) -> bytes:
     try:
         row = json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
@@ -99,5 +99,5 @@ def _text_of(line: bytes, text_field: str) -> str:
         kind = "null" if row[text_field] is None else f"a {type(row[text_field]).__name__}"
         raise BadLine(f"has {kind} under {text_field!r} where text should be; mend or remove the line")
     # Lone surrogates are legal in JSON escapes and nowhere else.
-    text = row[text_field].encode("utf-8", "replace").decode("utf-8")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    text = row[text_field].encode("utf-8", "replace")
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text

@@ -249,14 +249,14 @@ def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Ite
         # A "\r" at the edge may be half of "\r\n"; spaces there may belong to a blank line.
         keep = len(block.rstrip(b" \t\r"))
         block, held = block[:keep], block[keep:]
-        yield _clean_lines(block)
+        yield _clean_lines(block, is_json(path))
     if held:
-        yield _clean_lines(held)
+        yield _clean_lines(held, is_json(path))
 
 
-def _clean_lines(block: bytes) -> bytes:
+def _clean_lines(block: bytes, json_lines: bool) -> bytes:
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b" \n" in block or b"\t\n" in block:
+    if not json_lines and (b" \n" in block or b"\t\n" in block):
         block = b"\n".join(line.rstrip(b" \t") for line in block.split(b"\n"))
     return block

@@ -119,8 +119,8 @@ class Worker:
         for section in piece:
             for chunk in sections.read_chunks(section, self.config.chunk_bytes):
                 for text in corpus.read_texts(chunk, self.config.text_field):
-                    if isinstance(text, str):
-                        yield text.encode()
+                    if isinstance(text, bytes):
+                        yield text
                         continue
                     bad_lines.append(str(text))
                     if len(bad_lines) > max_bad_lines:
