@@ -20,7 +20,6 @@ from tfrecords.tokenizer import Tokenizer
 from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2
-_BAD_LINES = "bad_lines.txt"
 # Labels this far to one side teach a pair task nothing.
 _ONE_SIDED = 0.15
 
@@ -215,10 +214,7 @@ class _Build:
         described = {"inputs": inputs.summary(folder, self._piece_bytes), "bad_lines": len(bad_lines)}
         manifest = self._standing.description | {"shards": [deal.train, deal.eval]} | described | {"splits": splits}
         tokenizer.save(folder)
-        if bad_lines:
-            with files.replacing(folder / _BAD_LINES) as temporary:
-                temporary.write_text("\n".join(bad_lines) + "\n", encoding="utf-8")
-            print(f"left out {len(bad_lines)} bad lines; '{folder / _BAD_LINES}' lists them")
+        inputs.write_bad_lines(folder, bad_lines)
         self._standing.publish(manifest)
         return manifest
 

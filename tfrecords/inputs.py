@@ -12,6 +12,7 @@ from tfrecords import files, sections
 from tfrecords.sections import Section
 
 INPUTS = "inputs.tsv"
+BAD_LINES = "bad_lines.txt"
 _HEADER = "sha256 of the sections' sha256\tbytes\tname\n"
 
 
@@ -30,6 +31,15 @@ def write_inputs(folder: Path, pieces: list[list[Section]], digests: list[list[s
     rows = (f"{_joined(parts)}\t{sections.size_of(path)}\t{Path(path).name}\n" for path, parts in of_file.items())
     with files.replacing(folder / INPUTS) as temporary:
         temporary.write_text(_HEADER + "".join(rows), encoding="utf-8")
+
+
+def write_bad_lines(folder: Path, bad_lines: list[str]) -> None:
+    path = folder / BAD_LINES
+    path.unlink(missing_ok=True)
+    if bad_lines:
+        with files.replacing(path) as temporary:
+            temporary.write_text("\n".join(bad_lines) + "\n", encoding="utf-8")
+        print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
 
 def summary(folder: Path, piece_bytes: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A section begins at the first document (in JSON, line) that begins at or behind 
 begins. The cuts depend on the bytes alone, and nobody reads a file from its front to find them.
 """
 
+import contextlib
 import glob
 import gzip
 import hashlib
@@ -145,28 +146,16 @@ def line_number(chunk: Chunk, line: int) -> int:
     return before + chunk.first_line + line
 
 
-class _opened:
-    """A file open for reading; what goes wrong inside becomes a UserError that names it."""
-
-    def __init__(self, path: str):
-        self._path = path
-
-    def __enter__(self) -> IO[bytes]:
-        try:
-            self._file = _open(self._path)
-        except OSError as error:
-            raise self._named(error) from error
-        return self._file
-
-    def __exit__(self, kind, error, trace) -> None:
-        self._file.close()
-        if isinstance(error, (EOFError, gzip.zlib.error)):
-            raise UserError(f"corpus file '{self._path}' is damaged: {error}; copy it again") from error
-        if isinstance(error, OSError):
-            raise self._named(error) from error
-
-    def _named(self, error: OSError) -> UserError:
-        return UserError(f"cannot read corpus file '{self._path}': {error.strerror or error}")
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """A file open for reading; what goes wrong with it becomes a UserError that names it."""
+    try:
+        with _open(path) as file:
+            yield file
+    except (EOFError, gzip.zlib.error) as error:
+        raise UserError(f"corpus file '{path}' is damaged: {error}; copy it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read corpus file '{path}': {error.strerror or error}") from error
 
 
 def _open(path: str) -> IO[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 from tfrecords import files, inputs
 from tfrecords.deal import Deal
 from tfrecords.errors import UserError
-from tfrecords.inputs import INPUTS
+from tfrecords.inputs import BAD_LINES, INPUTS
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
 from tfrecords.tokenizer import TOKENIZER_FILE
 from tfrecords.writer import BuildConfig, part_path, report_path
@@ -95,7 +95,7 @@ class Standing:
         # The manifest first: without it nobody trusts the rest.
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
-            names = [file["name"] for file in _files(manifest)] + [INPUTS]
+            names = [file["name"] for file in _files(manifest)] + [INPUTS, BAD_LINES]
             if (self.folder / TOKENIZER_FILE).exists():
                 names += [str(files.read_json(self.folder / TOKENIZER_FILE).get("vocabulary")), TOKENIZER_FILE]
             for name in names:
