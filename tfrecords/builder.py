@@ -78,7 +78,7 @@ class _Build:
     def __init__(
         self, standing: Standing, deal: Deal, paths: list, config: BuildConfig, run: runners.Run, max_bad_lines: int
     ):
-        self._standing, self._parts, self._deal, self._paths = standing, standing.parts, deal, paths
+        self._standing, self._parts, self._deal = standing, standing.parts, deal
         self._config, self._run, self._max_bad_lines = config, run, max_bad_lines
         # Large enough that what a piece holds of a group is worth the seek.
         self._piece_bytes = max(config.chunk_bytes, config.chunk_bytes * deal.groups // 128)
@@ -170,9 +170,6 @@ class _Build:
             for group, report in self._run(tasks):
                 reports[group] = report
                 bar.update()
-        # The text is on the disk twice no longer than needed.
-        for path in blocks:
-            path.unlink(missing_ok=True)
         return [
             [spill_path(self._parts, "group", group, block) for block in range(reports.get(group, {}).get("blocks", 0))]
             for group in range(self._deal.groups)
