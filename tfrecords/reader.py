@@ -61,13 +61,7 @@ def read_examples(
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
-    wrong = min(batch_size, shuffle_window, examples_per_row) < 1 or min(skip_batches, files_at_once) < 0
-    if wrong or not 0 <= worker < num_workers:
-        raise UserError(
-            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
-            f"worker {worker} of {num_workers}, skip_batches {skip_batches}, files_at_once {files_at_once}: the first "
-            "three must be above 0, worker below num_workers, skip_batches and files_at_once not below 0"
-        )
+    _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers)
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
     manifest, counts = describe_records(paths, split)
@@ -76,31 +70,21 @@ def read_examples(
     if examples_per_row > 1 and manifest.get("pad_id", 0) != 0:
         raise UserError(f"packing needs [PAD] to be id 0; '{paths[0].parent}' has {manifest['pad_id']}: do not pack it")
 
-    def read(names: tf.Tensor) -> tf.data.Dataset:
-        return _read_files(names, manifest["max_seq_length"], examples_per_row, files_at_once or _FILES_AT_ONCE)
-
-    names = tf.constant([str(path) for path in paths])
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-    # What this worker must leave to the others of the rows that it reads.
-    others = num_workers
     if training and manifest.get("format_version", 1) > 1 and examples_per_row == 1:
-        others = 1 if lanes % num_workers == 0 else num_workers
         order = Lanes(_records, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
-        rows = order.rows(skip, num_workers // others, worker if others == 1 else 0)
-    elif training:
-        total = total if examples_per_row == 1 or not skip else int(read(names).reduce(np.int64(0), lambda n, _: n + 1))
-        rows = _training_rows(read, names, total, seed, shuffle_window, skip)
+        rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
-        rows = read(names).skip(skip)
-    rows = rows.enumerate()
-    rows = rows.shard(num_workers, worker) if others > 1 else rows
-    # The positions count the rows of all workers.
-    rows = rows.map(
-        (lambda place, row: (place + skip, row))
-        if others == num_workers
-        else (lambda place, row: (place * num_workers + worker + skip, row))
-    )
+        names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
+
+        def read(names: tf.Tensor) -> tf.data.Dataset:
+            return _read_files(names, manifest["max_seq_length"], examples_per_row, at_once)
+
+        if training and skip and examples_per_row > 1:
+            total = int(read(names).reduce(np.int64(0), lambda count, _: count + 1))
+        rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
+        rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = Parser(manifest, paths[0].parent, seed, examples_per_row)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -113,6 +97,28 @@ def read_examples(
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers):
+    wrong = min(batch_size, shuffle_window, examples_per_row) < 1 or min(skip_batches, files_at_once) < 0
+    if wrong or not 0 <= worker < num_workers:
+        raise UserError(
+            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
+            f"worker {worker} of {num_workers}, skip_batches {skip_batches}, files_at_once {files_at_once}: the first "
+            "three must be above 0, worker below num_workers, skip_batches and files_at_once not below 0"
+        )
+
+
+def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
+    """(position, row) of a worker: of its own lanes, or where they cannot be parted equally its share of all."""
+    if lanes % num_workers:
+        return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
+    rows = order.rows(skip, num_workers, worker).enumerate()
+    return rows.map(lambda place, row: (place * num_workers + worker + skip, row))
+
+
+def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
+    return rows.shard(num_workers, worker) if num_workers > 1 else rows
 
 
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
