@@ -286,7 +286,7 @@ class TestForeignRecords:
 
     @pytest.mark.parametrize(
         ("workers", "expected"),
-        [({}, "LEGACY0"), ({"num_workers": 2, "worker": 1}, "LEGACY1")],
+        [({}, "7b80f88fd4d488d1"), ({"num_workers": 2, "worker": 1}, "4c095a85c86c8633")],
     )
     def test_order_of_older_folders_is_what_it_was(self, tmp_path, workers, expected):
         """Runs that began on them go on. The digests were taken at commit 79d08d3."""
