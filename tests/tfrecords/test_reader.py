@@ -269,9 +269,7 @@ class TestForeignRecords:
     def test_of_two_lengths_are_refused_before_training(self, build, tmp_path):
         shutil.copy(build() / "eval-00000-of-00001.tfrecord", tmp_path / "a.tfrecord")
         shutil.copy(build(max_seq_length=128) / "eval-00000-of-00001.tfrecord", tmp_path / "b.tfrecord")
-        with pytest.raises(
-            UserError, match=r"a.tfrecord' has max_seq_length 64 but '.*b.tfrecord' has max_seq_length 128"
-        ):
+        with pytest.raises(UserError, match=r"a.tfrecord' has max_seq_length 64 but '.*b.tfrecord' has 128"):
             read_examples(str(tmp_path), 4, True)
 
     def test_files_named_for_training_are_not_evaluated_on(self, build, tmp_path):
@@ -331,6 +329,34 @@ def write_foreign(folder):
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
+def planned(order, skip, step, worker, count, like=None):
+    """The first rows by the plan of `lanes` alone, windows shuffled by Python, or into the order of `like`."""
+    found, first = [], skip + worker
+    epoch = first // order._total
+    while len(found) < count:
+        lanes, windows, skips, splits, stretches = order._plan(epoch, first, step)
+        turns = []
+        for place, lane in enumerate(lanes):
+            rows = [
+                int(file) * 10**6 + int(passed) + row
+                for file, passed, size in stretches[splits[place] : splits[place + 1]]
+                for row in range(size)
+            ]
+            shuffled = []
+            for start in range(0, len(rows), order._window):
+                window = rows[start : start + order._window]
+                if like is None:
+                    random.Random(f"{epoch} {lane} {start // order._window + windows[place]}").shuffle(window)
+                else:
+                    window.sort(key=like[epoch * order._total :].index)
+                shuffled += window
+            turns.append(shuffled[skips[place] :])
+        while any(turns):
+            found += [turn.pop(0) for turn in turns if turn]
+        epoch += 1
+    return found[:count]
+
+
 class TestLanes:
     """Files of whole numbers instead of records: file n holds n * 10**6, n * 10**6 + 1, ..."""
 
@@ -344,23 +370,27 @@ class TestLanes:
 
         return Lanes(read, names, counts, lanes, window, seed)
 
+    def test_any_start_goes_on_as_if_never_stopped(self):
+        counts = [5, 1, 0, 9, 30, 2, 2, 17]
+        order, total = self.lanes(counts, 6, window=24), sum(counts)
+        whole = list(order.rows(0, 1, 0).take(3 * total).as_numpy_iterator())
+        assert whole == planned(order, 0, 1, 0, 3 * total, whole)
+        for skip, step, worker in ((total // 2, 1, 0), (total + 3, 2, 1), (total - 1, 3, 0)):
+            part = list(order.rows(skip, step, worker).take(total // step).as_numpy_iterator())
+            assert part == whole[skip + worker :: step][: total // step]
+
     @pytest.mark.parametrize("counts", [[5, 1, 0, 9, 30, 2, 2, 17], [40] * 9, [1, 1]])
     @pytest.mark.parametrize("lanes", [1, 4, 6])
-    def test_any_start_goes_on_as_if_never_stopped_and_an_epoch_holds_all(self, counts, lanes):
-        order = self.lanes(counts, lanes, window=lanes * 4)
-        total = sum(counts)
-        whole = list(order.rows(0, 1, 0).take(3 * total).as_numpy_iterator())
+    def test_plans_of_any_start_and_worker_fit_and_an_epoch_holds_all(self, counts, lanes):
+        order, total = self.lanes(counts, lanes, window=lanes * 4), sum(counts)
+        whole = planned(order, 0, 1, 0, 4 * total)
         every = sorted(file * 10**6 + row for file, count in enumerate(counts) for row in range(count))
-        for epoch in range(3):
-            assert sorted(whole[epoch * total : (epoch + 1) * total]) == every
-        for skip in {1, total // 2, total - 1, total, total + 3} & set(range(2 * total)):
-            assert list(order.rows(skip, 1, 0).take(total).as_numpy_iterator()) == whole[skip : skip + total]
-            for step in (2, 3):
-                if lanes % step == 0:
-                    for worker in range(step):
-                        count = len(whole[skip + worker : skip + total : step])
-                        part = list(order.rows(skip, step, worker).take(count).as_numpy_iterator())
-                        assert part == whole[skip + worker : skip + total : step]
+        assert all(sorted(whole[epoch * total : (epoch + 1) * total]) == every for epoch in range(4))
+        for skip in range(0, 2 * total, max(1, total // 7)):
+            for step in [step for step in (1, 2, 3) if lanes % step == 0]:
+                for worker in range(step):
+                    part = planned(order, skip, step, worker, total // step)
+                    assert part == whole[skip + worker :: step][: total // step]
 
     def test_a_worker_reads_its_own_files_and_a_restart_little(self):
         order = self.lanes([1000] * 64, 16, window=1600)
