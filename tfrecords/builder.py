@@ -20,6 +20,7 @@ from tfrecords.tokenizer import Tokenizer
 from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2
+_SEEK_BYTES = 1 << 16
 # Labels this far to one side teach a pair task nothing.
 _ONE_SIDED = 0.15
 
@@ -81,7 +82,8 @@ class _Build:
         self._standing, self._parts, self._deal = standing, standing.parts, deal
         self._config, self._run, self._max_bad_lines = config, run, max_bad_lines
         # Large enough that what a piece holds of a group is worth the seek.
-        self._piece_bytes = max(config.chunk_bytes, config.chunk_bytes * deal.groups // 128)
+        worthwhile = min(deal.groups * _SEEK_BYTES, config.chunk_bytes * deal.groups // 128)
+        self._piece_bytes = max(config.chunk_bytes, worthwhile)
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:

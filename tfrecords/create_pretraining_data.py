@@ -48,7 +48,7 @@ _DUPE_FACTOR = flags.DEFINE_integer("dupe_factor", 1, "Passes over the corpus, e
 _HELD_OUT_FRACTION = flags.DEFINE_float("held_out_fraction", 0.1, "Share of the documents kept for evaluation.")
 _GZIP = flags.DEFINE_bool("gzip", False, "Compress the records.")
 _CHUNK_MEGABYTES = flags.DEFINE_float(
-    "chunk_megabytes", 0.0, "Text a file of records is made from, in MB; 0: 8, and up to 128 for corpora above 8 GB."
+    "chunk_megabytes", 0.0, "Text a file of records is made from, in MB; 0: 8, and up to 160 for corpora above 8 GB."
 )
 _MAX_BAD_LINES = flags.DEFINE_integer(
     "max_bad_lines", 0, "JSON lines that may be left out because they hold no text.", 0

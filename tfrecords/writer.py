@@ -30,7 +30,7 @@ _BLOCK = 256
 # Text tokenized at once.
 _CHARACTERS = 1 << 20
 # Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
-_SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 128.0
+_SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
 _MANY_SHARDS = 1000
 
 
@@ -53,7 +53,7 @@ class BuildConfig:
             raise UserError(f"chunk_megabytes is {self.chunk_megabytes}; it must lie between 0.01 and 1024, or be 0")
 
     def for_corpus(self, text_bytes: int) -> "BuildConfig":
-        """With chunk_megabytes chosen, a power of two times 8."""
+        """With chunk_megabytes chosen: 8, doubled until there are no more than a thousand shards, or 160."""
         if self.chunk_megabytes:
             return self
         times = text_bytes / (_SMALLEST_CHUNK * 1e6 * _MANY_SHARDS)

@@ -455,9 +455,9 @@ def test_every_shard_is_a_fair_sample(tokenizer, tmp_path):
 def test_the_size_of_a_shard_grows_with_the_corpus():
     config = BuildConfig(ExampleConfig())
     sizes = {text: config.for_corpus(text).chunk_megabytes for text in (0, 10**6, 8 * 10**9, 10**10, 10**12, 10**14)}
-    assert list(sizes.values()) == [8, 8, 8, 16, 128, 128]
+    assert list(sizes.values()) == [8, 8, 8, 16, 160, 160]
     large = config.for_corpus(10**12).deal(10**12)
-    assert 7000 < large.train < 8000 and 700 < large.eval < 800
+    assert 5500 < large.train < 6000 and 600 < large.eval < 650
     assert large.groups <= 256
 
 
