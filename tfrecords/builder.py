@@ -21,6 +21,8 @@ from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2
 _SEEK_BYTES = 1 << 16
+# Bytes that a worker process builds in about the time in which it starts.
+_SMALL_TEXT = 12_000_000
 # Labels this far to one side teach a pair task nothing.
 _ONE_SIDED = 0.15
 
@@ -125,7 +127,7 @@ class _Build:
             total = total * len(tasks) // self._deal.shards
         with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
             start, text_bytes, examples = time.monotonic(), 0, 0
-            for shard, report in self._run(tasks):
+            for shard, report in self._run(tasks, small=len(tasks) < 3 and total < _SMALL_TEXT):
                 standing[shard] = report
                 text_bytes += report["text_bytes"]
                 examples += report["examples"]

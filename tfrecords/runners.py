@@ -1,7 +1,8 @@
 """Where tasks are done: in this process, in several on this machine, or on a Ray cluster. All give the same files.
 
 A runner is a context manager that gives a function of tasks (key, method of `Worker`, arguments), which yields (key,
-result) as they are done. A worker that is killed ends the build in one line; the same command goes on.
+result) as they are done; `small` tasks are not worth the start of a process. A worker that is killed ends the build in
+one line; the same command goes on.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts
 from tfrecords.writer import Worker
 
 Task = tuple[int, str, tuple]
-Run = Callable[[list[Task]], Iterator[tuple[int, Any]]]
+Run = Callable[..., Iterator[tuple[int, Any]]]
 
 _worker: Worker
 
@@ -28,8 +29,8 @@ def run_local(worker: Worker, workers: int) -> Iterator[Run]:
     with contextlib.ExitStack() as stack:
         shared: list[tuple[futures.Executor, threading.Event]] = []
 
-        def run(tasks: list[Task]) -> Iterator[tuple[int, Any]]:
-            if min(len(tasks), workers) < 2:
+        def run(tasks: list[Task], small: bool = False) -> Iterator[tuple[int, Any]]:
+            if min(len(tasks), workers) < 2 or (small and not shared):
                 for key, method, arguments in tasks:
                     yield key, getattr(worker, method)(*arguments)
                 return
@@ -99,7 +100,7 @@ def run_ray(worker: Worker, workers: int) -> Iterator[Run]:
     shared = ray.put(worker)
     remote = ray.remote(num_cpus=1)(lambda held, method, arguments: getattr(held, method)(*arguments))
 
-    def run(tasks: list[Task]) -> Iterator[tuple[int, Any]]:
+    def run(tasks: list[Task], small: bool = False) -> Iterator[tuple[int, Any]]:
         running: dict[Any, int] = {}
         for key, method, arguments in tasks:
             running[remote.remote(shared, method, arguments)] = key

@@ -13,7 +13,7 @@ CODE = """
 import numpy as np
 from tfrecords.segments import single_spans
 splits = np.arange(200)
-print(single_spans(splits, np.array([0, 199]), np.array([7], np.uint64), 20, 0.9)[0].tolist())
+print(single_spans(splits, np.array([0, 199]), np.array([7], np.uint64), 20, 0.9, False)[0].tolist())
 """
 
 
