@@ -111,6 +111,15 @@ def run_ray(worker: Worker, workers: int) -> Iterator[Run]:
 
     try:
         yield run
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _finished_ray(ray: Any, running: dict[Any, int]) -> Iterator[tuple[int, Any]]:
+    try:
+        for reference in ray.wait(list(running), num_returns=1)[0]:
+            yield running.pop(reference), ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         # The exception of the task itself, a UserError perhaps.
         raise error.cause from error
@@ -118,14 +127,6 @@ def run_ray(worker: Worker, workers: int) -> Iterator[Run]:
         raise ChildProcessError(
             f"a worker of Ray died each time its task was tried ({type(error).__name__}), perhaps for want of memory"
         ) from error
-    finally:
-        if started:
-            ray.shutdown()
-
-
-def _finished_ray(ray: Any, running: dict[Any, int]) -> Iterator[tuple[int, Any]]:
-    for reference in ray.wait(list(running), num_returns=1)[0]:
-        yield running.pop(reference), ray.get(reference)
 
 
 RUNNERS = {"local": run_local, "ray": run_ray}
