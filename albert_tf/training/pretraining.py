@@ -33,6 +33,8 @@ from tfrecords.tokenizer import load_tokenizer
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 RUN_FILE = "run.json"
+# What of the records' manifest decides which examples and masks a step gets.
+_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 
 
 def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
@@ -117,10 +119,15 @@ def _trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase]) -> None:
     """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(settings)
-    files_of_run = {"model": config.to_dict(), "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"]}
+    records = [{key: phase.manifest.get(key) for key in _DECISIVE_OF_RECORDS} for phase in phases]
+    files_of_run = {
+        "model": config.to_dict(),
+        "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"],
+        "records": records,
+    }
     path = output_dir / RUN_FILE
     if path.is_file():
-        found = files.read_json(path)
+        found = {"records": records} | files.read_json(path)
         decisive = {key: value for key, value in wanted.items() if key not in FREE_ON_RESUME} | files_of_run
         # A run of before a setting was there had its default.
         found = {field.name: field.default for field in dataclasses.fields(settings)} | found

@@ -71,6 +71,8 @@ class PretrainingSettings:
         "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
         "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
     )  # fmt: skip
+    shuffle_window: int = setting(16384, help="examples that are shuffled among each other")
+    files_at_once: int = setting(0, help="files of records read side by side; 0: 64, of folders of older versions 16")
     seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
     dryrun: bool = setting(False, help="try every path with a tiny model in a minute, keep nothing")
 
@@ -92,12 +94,12 @@ class PretrainingSettings:
 
     def _check_numbers(self):
         positive = ("train_batch_size", "eval_batch_size", "num_train_steps")
-        for name in (*positive, "save_checkpoints_steps", "log_steps"):
+        for name in (*positive, "save_checkpoints_steps", "log_steps", "shuffle_window"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name}={getattr(self, name)} must be 1 or more")
         not_negative = ("second_train_batch_size", "learning_rate_batch_size", "global_clipnorm", "max_eval_steps")
         not_negative += ("learning_rate", "weight_decay_rate", "poly_power", "gradient_accumulation_steps", "memory_gb")
-        for name in (*not_negative, "max_hours", "max_skipped_updates"):
+        for name in (*not_negative, "max_hours", "max_skipped_updates", "files_at_once"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"--{name}={getattr(self, name)} must be 0 or more")
         if not 0 <= self.num_warmup_steps < self.num_train_steps:
