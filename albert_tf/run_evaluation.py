@@ -26,7 +26,7 @@ class EvaluationSettings:
 
 def main() -> None:
     settings = read_flags(EvaluationSettings)
-    model, _ = load_model_folder(settings.model)
+    model, tokenizer = load_model_folder(settings.model)
     if not isinstance(model, AlbertPretrainer):
         raise UserError(
             f"'{settings.model}' holds a {type(model).__name__}; only a pre-trained model is evaluated here"
@@ -34,7 +34,9 @@ def main() -> None:
     if settings.output:
         files.make_output_dir(Path(settings.output).parent)
     figures = {
-        "model": evaluation.evaluate(model, settings.eval_data, settings.batch_size, settings.max_eval_steps),
+        "model": evaluation.evaluate(
+            model, settings.eval_data, settings.batch_size, settings.max_eval_steps, tokenizer
+        ),
         "baseline": evaluation.trivial_baselines(
             settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
         ),

@@ -37,7 +37,7 @@ def score(settings: ScoreSettings) -> dict[str, float]:
         return evaluate_v1(examples, predictions)
     if missing == len(examples):
         raise UserError(f"'{settings.predictions}' answers no question of '{settings.data}'")
-    _warn(missing, "are left out, as the official script does")
+    _warn(missing, "are left out; the official script stops with a KeyError")
     odds = read_null_odds(settings.null_odds) if settings.null_odds else None
     return evaluate_v2(examples, predictions, odds, settings.na_prob_thresh)
 

@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "arguments", "status", "message"),
     [
-        ("albert_tf.run_pretraining", [], 1, "error: --config=..., --train_data=..., --output_dir=... must be given"),
+        ("albert_tf.run_pretraining", [], 1, "error: --train_data=..., --output_dir=... must be given"),
         ("albert_tf.run_pretraining", ["--learning_rat=1"], 2, "error: Unknown command line flag 'learning_rat'"),
         ("albert_tf.run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], 1, "error: no model at 'no'"),
         ("serving.export", ["--model=no", "--output_dir=out", "surplus"], 1, "error: unexpected argument 'surplus'"),

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,18 +15,48 @@ from tfrecords.errors import UserError
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """Yields a temporary name beside `path`; renames it to `path` on success, removes it on any exception.
 
-    The temporary name keeps the suffix of `path`, since some writers choose the format by it.
+    After a power cut `path` is the old file or the new one, whole, unless `durable` is off. The temporary name keeps
+    the suffix of `path`, since some writers choose the format by it.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield temporary
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
+        if durable:
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync(path: str | os.PathLike) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# As `replacing` calls them, and Keras where it writes a model by way of the disk.
+_UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp[a-z0-9_]{8}")
+
+
+def remove_unfinished(folder: str | os.PathLike) -> None:
+    """Removes what killed processes were writing into the folder; what a living one writes stays."""
+    for path in Path(folder).iterdir():
+        found = _UNFINISHED.fullmatch(path.name)
+        if found and path.is_file() and not _is_other_process(found["pid"]):
+            path.unlink(missing_ok=True)
+
+
+def _is_other_process(pid: str | None) -> bool:
+    return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:

@@ -1,5 +1,6 @@
 """How every command of the three packages starts and ends."""
 
+import errno
 import logging
 import os
 import re
@@ -41,19 +42,34 @@ def run_main(main: Callable[[], None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
-        if not _is_damaged_record(error):
+        if (explained := _explained(error)) is None:
             raise
-        print(
-            "error: a record file is damaged (its size is right, its bytes are not); "
-            "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew",
-            file=sys.stderr,
-        )
+        print(f"error: {explained}", file=sys.stderr)
         sys.exit(1)
 
 
-def _is_damaged_record(error: Exception) -> bool:
-    """TensorFlow's error for a record whose checksum is wrong, known without importing TensorFlow."""
-    return type(error).__name__ == "DataLossError" and "corrupted record" in str(error)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _explained(error: Exception) -> str | None:
+    """What befell the machine, not the program; TensorFlow's errors are known by name, without importing it."""
+    kind, text = type(error).__name__, str(error)
+    if kind == "DataLossError" and "corrupted record" in text:
+        return (
+            "a record file is damaged (its size is right, its bytes are not); "
+            "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew"
+        )
+    full = isinstance(error, OSError) and error.errno in _FULL
+    if full or any(os.strerror(number) in text for number in _FULL):
+        place = f" at '{error.filename}'" if full and error.filename else ""
+        return f"the disk is full, or a file is larger than allowed{place}; make room, then give the same command again"
+    if kind in ("UnavailableError", "AbortedError", "InternalError", "DeadlineExceededError") and _COLLECTIVE in text:
+        return "another process of this run is gone; give the same command again on all: it goes on from its checkpoint"
+    return None
+
+
+# In each of TensorFlow's accounts of a process that its strategy no longer reaches.
+_COLLECTIVE = "ollective"
 
 
 def _parse(arguments: list[str], module: str) -> list[str]:

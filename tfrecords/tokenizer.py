@@ -108,7 +108,7 @@ class Tokenizer(abc.ABC):
 
 
 def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder written by `Tokenizer.save`.
+    """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder: a saved tokenizer's, or a published model's.
 
     lower_case: as the vocabulary was made; a folder knows its own. Raises UserError for anything else, and for a
     folder whose vocabulary is not the one it was saved with.
@@ -119,7 +119,9 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenize
             f"tokenizer '{path}' does not exist; give a .model, a vocab .txt or a folder with tokenizer.json"
         )
     if path.is_dir():
-        return _load_folder(path)
+        from tfrecords.published_tokenizer import is_own, read_tokenizer
+
+        return _load_folder(path) if is_own(path / TOKENIZER_FILE) else read_tokenizer(path)
     try:
         vocabulary = path.read_bytes()
     except OSError as error:
@@ -129,8 +131,6 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenize
 
 
 def _load_folder(folder: Path) -> Tokenizer:
-    if not (folder / TOKENIZER_FILE).is_file():
-        raise UserError(f"tokenizer folder '{folder}' has no {TOKENIZER_FILE}; give the .model or vocab .txt itself")
     description = files.read_json(folder / TOKENIZER_FILE)
     try:
         path = folder / description["vocabulary"]

@@ -15,9 +15,10 @@ from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.corpus import read_documents
 from tfrecords.errors import UserError
 from tfrecords.files import make_output_dir, replacing
+from tfrecords.published_tokenizer import read_tokenizer
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
-from tfrecords.tokenizer import Tokenizer, load_tokenizer
+from tfrecords.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,9 @@ class LayerDistancesSettings:
     output_dir: str = setting(help="where distances.csv and distances.png go")
     documents: int = setting(32, help="documents to read")
     max_seq_length: int = setting(128, help="tokens a document is cut to")
-    lower_case: bool = setting(True, help="whether the tokenizer lower-cases")
+    lower_case: bool | None = setting(
+        None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
+    )
 
 
 class Distance(NamedTuple):
@@ -102,19 +105,19 @@ def write_plot(path, curves: dict[str, Sequence[Distance]]) -> None:
 
 
 def main() -> None:
-    from albert_tf.checkpoints.formats import load
+    from albert_tf import loading
     from albert_tf.checkpoints.variables import encoder_of
 
     settings = read_flags(LayerDistancesSettings)
     if settings.documents < 1 or settings.max_seq_length < 3:
         raise UserError("--documents must be at least 1 and --max_seq_length at least 3")
     output_dir = make_output_dir(settings.output_dir)
-    tokenizer = load_tokenizer(settings.tokenizer, lower_case=settings.lower_case)
+    tokenizer = read_tokenizer(settings.tokenizer, settings.lower_case)
     features = rows_of_text(settings.input, tokenizer, settings.documents, settings.max_seq_length)
     curves = {}
     for path in settings.models.split(","):
-        encoder = encoder_of(load(path))
-        _check_fit(path, encoder, tokenizer, features)
+        encoder = encoder_of(loading.load(path, settings.tokenizer, settings.lower_case).model)
+        _check_length(path, encoder, features)
         curves[path] = layer_distances(encoder, features)
     write_csv(output_dir / "distances.csv", curves)
     write_plot(output_dir / "distances.png", curves)
@@ -123,12 +126,8 @@ def main() -> None:
             print(f"{path}  step {d.step:2}  L2 {d.l2:8.4f}  cosine {d.cosine:7.4f}  angle {d.degrees:6.2f} degrees")
 
 
-def _check_fit(path, encoder, tokenizer, features):
-    config = encoder.config
-    if tokenizer.vocab_size > config.vocab_size:
-        pieces = tokenizer.vocab_size
-        raise UserError(f"the tokenizer has {pieces} pieces, but '{path}' a vocab_size of {config.vocab_size}")
-    length, limit = features["input_ids"].shape[1], config.max_position_embeddings
+def _check_length(path, encoder, features):
+    length, limit = features["input_ids"].shape[1], encoder.config.max_position_embeddings
     if length > limit:
         raise UserError(f"--max_seq_length {length} is over max_position_embeddings {limit} of '{path}'")
 

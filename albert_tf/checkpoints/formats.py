@@ -1,6 +1,7 @@
 """Every checkpoint format by name, and how to tell which one a path holds."""
 
 import os
+import re
 from pathlib import Path
 
 import keras
@@ -12,6 +13,8 @@ from albert_tf.checkpoints.reason import reason
 from tfrecords.errors import UserError
 from tfrecords.files import replacing
 
+# "albert/albert-base-v2", as transformers would download it.
+_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 
 
@@ -30,8 +33,13 @@ def detect(path: str | os.PathLike) -> str:
         return "keras_hub"
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
+    if _HUB_NAME.fullmatch(str(path)) and not path.exists():
+        raise UserError(
+            f"there is no folder '{path}'; of the Hugging Face hub, download it first: "
+            f"hf download {path} --local-dir {path.name}, then give {path.name}"
+        )
     raise UserError(
-        f"no checkpoint at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
+        f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
         " model.keras, model.safetensors, model.weights.h5 or one TensorFlow checkpoint"
     )
 
@@ -67,17 +75,19 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
 
-def load_keras(path: str | os.PathLike) -> keras.Model:
-    """A model of this package from a .keras file, or from a folder's model.keras; not compiled.
+def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
+    """Loads a model of this package from a .keras file, or from a folder's model.keras.
+
+    compile: whether with the optimizer and its state, to train on.
 
     Raises:
         UserError: it cannot be read, or is no model of this package.
     """
     file = Path(path) / "model.keras" if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise UserError(f"no Keras model '{file}'")
+        raise UserError(f"no Keras model '{file}'; give a .keras file or a folder that training wrote")
     try:
-        model = keras.saving.load_model(file, compile=False)
+        model = keras.saving.load_model(file, compile=compile)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
         raise UserError(f"cannot read '{file}' as a Keras model: {reason(error)}") from error

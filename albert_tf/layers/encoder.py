@@ -9,6 +9,7 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.explicit_dropout import site_seed
+from albert_tf.layers.features import named
 from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.transformer_block import TransformerBlock
 from albert_tf.layers.walk import WALKS, recompute, repeat
@@ -61,7 +62,9 @@ class AlbertEncoder(keras.Model):
         """Encodes a batch.
 
         Args:
-            features: dict of int32 tensors, names beyond these being ignored:
+            features: input_ids alone, or a dict of int32 tensors; transformers' attention_mask and token_type_ids are
+                taken for input_mask and segment_ids, what other models here read is passed over, and a name that
+                none of them knows is an error:
                 input_ids [batch, sequence];
                 input_mask [batch, sequence], 1 for tokens and 0 for padding (default: all 1);
                 segment_ids [batch, sequence] (default: all 0);
@@ -82,8 +85,7 @@ class AlbertEncoder(keras.Model):
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request.
         """
-        if not isinstance(features, dict):
-            features = {"input_ids": features}
+        features = named(features)
         input_ids = features["input_ids"]
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         sequence_ids = features.get("sequence_ids")

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import named
 from albert_tf.models.encoder_model import DenseHeadModel
 
 
@@ -15,6 +16,7 @@ class AlbertMultipleChoice(DenseHeadModel):
         super().__init__(encoder, 1, dropout, **kwargs)
 
     def call(self, features, training=False):
+        features = named(features)
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}

@@ -1,10 +1,12 @@
 """Pre-training: masked words and, optionally, a sentence-pair task."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import named
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from tfrecords.errors import UserError
@@ -73,6 +75,7 @@ class AlbertPretrainer(EncoderModel):
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
             [batch, 2], or [batch, n, 2] for packed rows.
         """
+        features = named(features)
         outputs = self.encoder(features, training=training)
         vectors = outputs["sequence_output"]
         if "masked_lm_positions" in features:
@@ -113,6 +116,18 @@ class AlbertPretrainer(EncoderModel):
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
         return results | {"loss": sum(results[mean.name] for mean in self._means[::2])}
+
+    # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
+    def save_own_variables(self, store):
+        sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
+        if any(sums):
+            store["running_means"] = np.array(sums, "float32")
+
+    def load_own_variables(self, store):
+        if "running_means" in set(store.keys()):
+            variables = [variable for mean in self._means for variable in mean.variables]
+            for variable, value in zip(variables, np.array(store["running_means"])):
+                variable.assign(value)
 
     def get_config(self):
         return {**super().get_config(), "pair_task": self.pair_task}

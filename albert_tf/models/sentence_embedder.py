@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import named
 from albert_tf.models.encoder_model import EncoderModel
 from tfrecords.errors import UserError
 
@@ -30,6 +31,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         self.built = True
 
     def call(self, features, training=False):
+        features = named(features)
         hidden = ops.cast(self.encoder(features, training=training)["sequence_output"], "float32")
         if self.pooling == "cls":
             vectors = hidden[:, 0]

@@ -5,6 +5,7 @@ from keras import ops
 
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import named
 from albert_tf.layers.heads import JointSpanHead
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from albert_tf.models.span_search import at_most, top_spans
@@ -73,6 +74,7 @@ class AlbertSpanPredictor(EncoderModel):
             answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them
             or, in a short sequence, as many as there are.
         """
+        features = named(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
         mask = ops.cast(_p_mask(features), "float32")
         if self.joint:

@@ -20,6 +20,12 @@ class FinetuningSettings:
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
     config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
+    lower_case: bool | None = setting(
+        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+    )
+    max_unknown_share: float = setting(
+        0.2, help="of the training text's tokens, how many the vocabulary may have no piece for"
+    )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the task's own, or what the encoder takes if less")
     train_batch_size: int = setting(0, help="examples a step; 0: the task's own")
     gradient_accumulation_steps: int = setting(
@@ -70,6 +76,8 @@ class FinetuningSettings:
                 raise UserError(f"--{name}={getattr(self, name)} must be from 0 to below 1, or -1 for the task's own")
         if not 0 <= self.distillation_weight <= 1:
             raise UserError(f"--distillation_weight={self.distillation_weight} must be from 0 to 1")
+        if not 0 <= self.max_unknown_share <= 1:
+            raise UserError(f"--max_unknown_share={self.max_unknown_share} must be from 0 to 1")
         if not self.temperature > 0:
             raise UserError(f"--temperature={self.temperature} must be above 0")
         if self.dtype_policy not in DTYPE_POLICIES:

@@ -22,6 +22,12 @@ class Devices:
     replicas: int = 1
 
     @property
+    def processes(self) -> int:
+        """How many share the run."""
+        resolver = getattr(self.strategy, "cluster_resolver", None)
+        return len(resolver.cluster_spec().as_dict().get("worker", [0])) if resolver is not None else 1
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process shows progress and writes files."""
         resolver = getattr(self.strategy, "cluster_resolver", None)
@@ -80,6 +86,21 @@ def make_devices(strategy: str) -> Devices:
         gpus = tf.config.list_logical_devices("GPU")
         made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
     return Devices(made, made.num_replicas_in_sync)
+
+
+def whereabouts(strategy: str, devices: Devices) -> str:
+    """A line on what a run with a strategy computes on; empty where one was not asked for."""
+    if strategy == "none":
+        return ""
+    if keras.backend.backend() == "jax":
+        return f"--strategy={strategy}: {devices.replicas} devices ({keras.distribution.list_devices()[0]}, ...)"
+    import tensorflow as tf
+
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    if gpus:
+        return f"--strategy={strategy}: {devices.replicas} devices, {gpus} GPUs here"
+    cores = "the processor" if devices.replicas == 1 else f"{devices.replicas} processes or cuts of processors"
+    return f"--strategy={strategy}: no GPU found here; it runs on {cores}"
 
 
 def _jax_devices(strategy: str) -> Devices:

@@ -6,6 +6,7 @@ import numpy as np
 from tfrecords.errors import UserError
 from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
+from tfrecords.tokenizer import Tokenizer
 
 
 def trivial_baselines(
@@ -42,14 +43,26 @@ def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(tokens), np.concatenate(labels)
 
 
-def evaluate(model: keras.Model, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0) -> dict[str, float]:
+def evaluate(
+    model: keras.Model,
+    eval_data: str,
+    batch_size: int = 64,
+    max_eval_steps: int = 0,
+    tokenizer: Tokenizer | None = None,
+) -> dict[str, float]:
     """Loss and accuracies of a pre-trainer over one pass of `eval_data`, or its first `max_eval_steps` batches.
+
+    tokenizer: the model's, whose ids the records must hold; None: only the size of the vocabulary is compared.
 
     Raises:
         UserError: for records of another vocabulary, or longer ones than the model takes.
     """
     config = model.encoder.config
-    dataset = read_examples(eval_data, batch_size, training=False, expected={"vocab_size": config.vocab_size})
+    expected = {"vocab_size": config.vocab_size}
+    if tokenizer is not None:
+        # Weights gone on from may have rows that no piece has.
+        expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
+    dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
     length = dataset.element_spec["input_ids"].shape[1]
     if length > config.max_position_embeddings:
         raise UserError(f"the records are {length} tokens long, the model takes {config.max_position_embeddings}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -10,10 +11,11 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
-from albert_tf.training import callbacks, finetuning_callbacks, model_folder
+from albert_tf.training import callbacks, finetuning_callbacks, model_folder, resumable
 from albert_tf.training.batches import training_batches
 from albert_tf.training.devices import make_devices
 from albert_tf.training.distillation import distil, load_teacher
+from albert_tf.training.interrupts import StopSignals
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Run, Split, digest, prepare
 from albert_tf.training.seeds import summarize
@@ -82,14 +84,13 @@ def _run(run: Run) -> None:
     settings, output_dir = run.settings, files.make_output_dir(run.output_dir)
     files.write_json(output_dir / RUN_FILE, _claim(run))
     keras.utils.set_random_seed(settings.seed)
-    last = output_dir / "last.keras"
-    model = model_folder.load_model(last, compile=True) if last.is_file() else _new_model(run)
+    model = resumable.load(output_dir) or _new_model(run)
     step = int(model.optimizer.iterations)
     if step < settings.num_train_steps:
         action = "Resuming" if step else "Starting"
         print(
             f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters, "
-            f"{len(run.train.rows):,} rows"
+            f"{len(run.train.rows):,} rows, {run.unknown_share:.1%} of the tokens unknown to the vocabulary"
         )
         run.tokenizer.save(output_dir)
         run.config.to_json(output_dir / "config.json")
@@ -97,7 +98,9 @@ def _run(run: Run) -> None:
             labels, length = run.task.describe()["labels"], settings.max_seq_length
             teacher = load_teacher(settings.teacher, model, run.tokenizer, length, labels)
             distil(model, teacher, settings.distillation_weight, settings.temperature)
-        _fit(run, model, step)
+        with StopSignals() as signals:
+            _fit(run, model, step, signals)
+        signals.end()
     else:
         print(f"{output_dir} is trained already ({step} steps)")
     _write_predictions(run)
@@ -107,13 +110,17 @@ def _claim(run: Run) -> dict:
     """What decides the run, as its folder is to say; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(run.settings)
     # Where things lie decides nothing, what is in them does.
-    for name in ("output_dir", "data_dir", "tokenizer", "config", "exclude_ids", "eval_batch_size", "seeds", "dryrun"):
+    for name in ("output_dir", "data_dir", "tokenizer", "lower_case", "max_unknown_share", "config", "exclude_ids"):
+        del wanted[name]
+    for name in ("eval_batch_size", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
     wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}
     path = run.output_dir / RUN_FILE
     if path.is_file():
         found = files.read_json(path)
+        # A run of before a setting was there had its default.
+        found = {field.name: field.default for field in dataclasses.fields(run.settings)} | found
         different = [key for key in wanted if found.get(key) != wanted[key]]
         if different:
             pairs = ", ".join(f"{key}={found.get(key)!r} (now {wanted[key]!r})" for key in different)
@@ -141,35 +148,41 @@ def _new_model(run: Run) -> keras.Model:
     return model
 
 
-def _fit(run: Run, model: keras.Model, step: int) -> None:
+def _fit(run: Run, model: keras.Model, step: int, signals: StopSignals) -> None:
     settings, parts = run.settings, run.settings.gradient_accumulation_steps
     progress = finetuning_callbacks.Progress(settings.num_train_steps, step, parts)
-    watchers = _watchers(run, step, progress)
-    interval = settings.save_checkpoints_steps
-    whole = settings.num_train_steps // interval
-    # The epochs of one `fit` have one length, so what is left over after whole intervals is a second, shorter `fit`.
-    for first, last, steps in ((0, whole, interval), (whole, whole + 1, settings.num_train_steps - whole * interval)):
-        if steps and step < last * interval:
-            first = max(first, step // interval)
-            batches = training_batches(
-                run.train.rows,
-                settings.train_batch_size,
-                settings.max_seq_length,
-                settings.seed,
-                first_batch=first * interval,
-                bucketed=settings.length_buckets,
-                parts=parts,
-            )
-            model.fit(
-                batches,
-                initial_epoch=first,
-                epochs=last,
-                steps_per_epoch=steps * parts,
-                callbacks=watchers,
-                shuffle=False,  # The batches are shuffled already.
-                verbose=0,
-            )
+    watchers = [*_watchers(run, step, progress), finetuning_callbacks.StopWhenAsked(run.output_dir, signals, parts)]
+    for first, last, epochs in _stretches(step, settings.save_checkpoints_steps, settings.num_train_steps):
+        batches = training_batches(
+            run.train.rows,
+            settings.train_batch_size,
+            settings.max_seq_length,
+            settings.seed,
+            first_batch=first,
+            bucketed=settings.length_buckets,
+            parts=parts,
+        )
+        epoch = first // settings.save_checkpoints_steps
+        model.fit(
+            batches,
+            initial_epoch=epoch,
+            epochs=epoch + epochs,
+            steps_per_epoch=(last - first) // epochs * parts,
+            callbacks=watchers,
+            shuffle=False,  # The batches are shuffled already.
+            verbose=0,
+        )
     progress.bar.close()
+
+
+def _stretches(step: int, interval: int, total: int) -> Iterator[tuple[int, int, int]]:
+    """First step, last step and number of epochs of each `fit`, whose epochs are of one length: up to the next
+    checkpoint, whole intervals, and what is left over."""
+    aligned = min(-(-step // interval) * interval, total)
+    whole = max(aligned, total // interval * interval)
+    for first, last in ((step, aligned), (aligned, whole), (whole, total)):
+        if first < last:
+            yield first, last, max(1, (last - first) // interval)
 
 
 def _watchers(run: Run, step: int, progress: finetuning_callbacks.Progress) -> list[keras.callbacks.Callback]:

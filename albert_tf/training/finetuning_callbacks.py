@@ -6,8 +6,9 @@ from pathlib import Path
 
 import keras
 
-from albert_tf.training import model_folder
+from albert_tf.training import model_folder, resumable
 from albert_tf.training.callbacks import History
+from albert_tf.training.interrupts import StopSignals
 from tfrecords import files
 from tfrecords.progress import progress_bar
 
@@ -44,7 +45,7 @@ class Progress(keras.callbacks.Callback):
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """`model.keras` and `task.json`: the best by the main metric so far; `last.keras`: with optimizer, to go on from.
+    """`model.keras` and `task.json`: the best by the main metric so far; and a checkpoint to go on from.
 
     describe: what task.json says beside the metrics, asked after each evaluation.
 
@@ -65,4 +66,24 @@ class Checkpoints(keras.callbacks.Callback):
             model_folder.save_for_inference(self.model, self.folder / model_folder.MODEL_FILE)
             scores = {key.removeprefix("dev_"): value for key, value in logs.items() if key.startswith("dev_")}
             files.write_json(self.folder / model_folder.TASK_FILE, self.describe() | {"metrics": scores})
-        model_folder.save_model(self.model, self.folder / "last.keras")
+        resumable.save(self.model, self.folder)
+
+
+class StopWhenAsked(keras.callbacks.Callback):
+    """Saves after the step in which a signal came, and ends the run.
+
+    parts: calls of `fit` for a step.
+    """
+
+    def __init__(self, folder: Path, signals: StopSignals, parts: int):
+        super().__init__()
+        self.folder, self.signals, self.parts = folder, signals, parts
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.signals.asked is None or (batch + 1) % self.parts:
+            return
+        if keras.backend.backend() == "jax":
+            self.model.jax_state_sync()
+        resumable.save(self.model, self.folder)
+        print(f"stopped at step {int(self.model.optimizer.iterations)}; the same command goes on from there")
+        self.signals.end()

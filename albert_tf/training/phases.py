@@ -72,7 +72,7 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[Phase]:
                 raise UserError(f"the records of the two phases differ in {key}: {first[key]!r} and {second[key]!r}")
         batch_size = settings.second_train_batch_size or settings.train_batch_size
         phases.append(Phase(middle, end, settings.second_train_data, settings.second_eval_data, batch_size, second))
-    parts = replicas * settings.gradient_accumulation_steps
+    parts = replicas * (settings.gradient_accumulation_steps or 1)
     for phase in phases:
         if phase.batch_size % parts:
             raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")

@@ -5,6 +5,9 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.registry import create_task
@@ -12,7 +15,7 @@ from albert_tf.tasks.rows import Rows
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
-from albert_tf.training.start import find_tokenizer, load_start
+from albert_tf.training.start import Start, load_start, needed_tokenizer
 from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer
 
@@ -37,6 +40,7 @@ class Run(NamedTuple):
         settings: with no "the task's own" left in it.
         config: of the encoder to train.
         source: the encoder to take weights from; None from scratch.
+        unknown_share: of the training text's tokens, how many the vocabulary has no piece for, 0 to 1.
     """
 
     settings: FinetuningSettings
@@ -47,6 +51,7 @@ class Run(NamedTuple):
     train: Split
     evaluation: list[Split]
     test: list[Split]
+    unknown_share: float
 
     @property
     def output_dir(self) -> Path:
@@ -73,8 +78,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
             f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
             "docs/finetuning.md says how each task's files are named"
         )
-    config, source = load_start(settings.init_from, settings.config)
-    tokenizer = find_tokenizer(settings.tokenizer, settings.init_from)
+    start = load_start(settings.init_from, settings.config, settings.tokenizer, settings.lower_case)
+    config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_position_embeddings)
     if settings.dryrun:
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
@@ -84,16 +89,30 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         for name, found in examples.items()
         if found is not None
     }
+    share = _unknown_share(splits["train"].rows, tokenizer)
+    if share > settings.max_unknown_share:
+        raise UserError(
+            f"{share:.0%} of the training text's tokens are unknown to the tokenizer "
+            f"({tokenizer.pieces[tokenizer.unk_id]}): it was made for another language or casing; use another model, "
+            "or --max_unknown_share=1 to train all the same"
+        )
     return Run(
         _count_steps(settings, task.defaults, splits["train"].rows),
         task,
         tokenizer,
-        _model_config(settings, config, source, tokenizer),
-        source,
+        _model_config(settings, start, tokenizer),
+        None if start.model is None else encoder_of(start.model),
         splits["train"],
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
+        share,
     )
+
+
+def _unknown_share(rows: Rows, tokenizer: Tokenizer) -> float:
+    ids = np.concatenate([np.ravel(row) for row in rows.tokens["input_ids"]])
+    text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
+    return float(np.mean(ids[text] == tokenizer.unk_id)) if text.any() else 0.0
 
 
 def digest(rows: Rows) -> str:
@@ -156,15 +175,7 @@ def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Rows)
     )
 
 
-def _model_config(
-    settings: FinetuningSettings, config: AlbertConfig, source: AlbertEncoder | None, tokenizer: Tokenizer
-) -> AlbertConfig:
-    if source is None:
-        config = config.replace(vocab_size=tokenizer.vocab_size)
-    elif tokenizer.vocab_size > config.vocab_size:
-        raise UserError(
-            f"the tokenizer has {tokenizer.vocab_size} pieces, the encoder of '{settings.init_from}' only "
-            f"{config.vocab_size}; they do not belong together"
-        )
+def _model_config(settings: FinetuningSettings, start: Start, tokenizer: Tokenizer) -> AlbertConfig:
+    config = start.config if start.model is not None else start.config.replace(vocab_size=tokenizer.vocab_size)
     rate = settings.albert_dropout
     return config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

@@ -15,11 +15,14 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training import model_folder
-from albert_tf.training.devices import Devices, make_devices
+from albert_tf.training import model_folder, resumable
+from albert_tf.training.devices import Devices, make_devices, whereabouts
+from albert_tf.training.interrupts import StopSignals
+from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import Phase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.report import Report
+from albert_tf.training.start import Start, copy_weights, load_pretraining_start
 from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.manifest import find_records
@@ -27,7 +30,7 @@ from tfrecords.tokenizer import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
-LAST = "last.keras"
+RUN_FILE = "run.json"
 
 
 def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
@@ -44,7 +47,10 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
     phases = read_phases(settings, devices.replicas)
-    config = _model_config(settings, phases)
+    run_file = Path(settings.output_dir) / RUN_FILE
+    start = _start(settings, phases)
+    config = start.config
+    settings, memory = fit_to_memory(settings, config, phases, devices, run_file)
     held_out = [phase.held_out(settings) for phase in phases]
     for read in filter(None, held_out):
         read(1, 1, 0)  # Meets missing or foreign records before anything is written.
@@ -53,12 +59,7 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
         _claim(output_dir, settings, config, phases)
     keras.utils.set_random_seed(settings.seed)
     with devices.scope():
-        resumed = (output_dir / LAST).is_file()
-        model = (
-            model_folder.load_model(output_dir / LAST, compile=True)
-            if resumed
-            else _new_model(settings, config, phases[0])
-        )
+        model = resumable.load(output_dir, devices.is_chief) or _new_model(settings, start, phases[0])
     step = _number(model.optimizer.iterations)
     devices.check_same(step)
     if step >= settings.num_train_steps:
@@ -66,16 +67,20 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
         return output_dir
     if devices.is_chief:
         action = "Resuming" if step else "Starting"
-        print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters")
-        load_tokenizer(find_records(settings.train_data, "train")[0].parent).save(output_dir)
+        print(f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters; {memory}")
+        if where := whereabouts(settings.strategy, devices):
+            print(where)
+        start.tokenizer.save(output_dir)
         config.to_json(output_dir / "config.json")
-    run = _Run(settings, devices, model, output_dir, step, started, stop_step)
-    for phase, read in zip(phases, held_out):
-        if run.step < phase.last_step and not run.stopped:
-            run.train(phase, read)
-    run.report.close()
+    with StopSignals() as signals:
+        run = _Run(settings, devices, model, output_dir, step, started, stop_step, signals)
+        for phase, read in zip(phases, held_out):
+            if run.step < phase.last_step and not run.stopped:
+                run.train(phase, read)
+        run.report.close()
     if run.stopped and devices.is_chief:
         print(f"stopped at step {run.step} of {settings.num_train_steps}; the same command goes on from there")
+    signals.end()
     return output_dir
 
 
@@ -86,7 +91,7 @@ def try_all_paths(settings: PretrainingSettings) -> None:
         UserError: as `pretrain`.
     """
     devices = make_devices(settings.strategy)
-    config = _model_config(settings, read_phases(settings, devices.replicas))
+    config = _start(settings, read_phases(settings, devices.replicas)).config
     with _trial_folder(Path(settings.output_dir), devices) as folder:
         small = shrunk(settings, folder, config, devices.replicas)
         pretrain(small, devices, stop_step=3)
@@ -110,10 +115,12 @@ def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig
     """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(settings)
     files_of_run = {"model": config.to_dict(), "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"]}
-    path = output_dir / "run.json"
+    path = output_dir / RUN_FILE
     if path.is_file():
         found = files.read_json(path)
         decisive = {key: value for key, value in wanted.items() if key not in FREE_ON_RESUME} | files_of_run
+        # A run of before a setting was there had its default.
+        found = {field.name: field.default for field in dataclasses.fields(settings)} | found
         different = [key for key in decisive if found.get(key) != decisive[key]]
         if different:
             pairs = ", ".join(f"{key}={found.get(key)!r} (now {decisive[key]!r})" for key in different)
@@ -122,24 +129,32 @@ def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig
     files.write_json(path, wanted | files_of_run)
 
 
-def _model_config(settings: PretrainingSettings, phases: list[Phase]) -> AlbertConfig:
-    is_file = settings.config.endswith(".json")
-    config = AlbertConfig.from_json(settings.config) if is_file else AlbertConfig.named(settings.config)
-    length = max(phase.manifest["max_seq_length"] for phase in phases)
-    if length > config.max_position_embeddings:
-        raise UserError(
-            f"the records are {length} tokens long, the model takes at most "
-            f"max_position_embeddings={config.max_position_embeddings}; raise it in --config or rebuild the records"
+def _start(settings: PretrainingSettings, phases: list[Phase]) -> Start:
+    """What to begin with; of a run that has a checkpoint its configuration alone."""
+    records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
+    if settings.init_from and resumable.exists(Path(settings.output_dir)):
+        start = Start(
+            AlbertConfig.from_dict(files.read_json(Path(settings.output_dir) / RUN_FILE)["model"]), None, None
         )
-    # The records decide: a head over any other vocabulary could not be trained on them.
-    return config.replace(vocab_size=phases[0].manifest["vocab_size"])
+    else:
+        start = load_pretraining_start(settings.init_from, settings.config, records)
+    length, limit = max(phase.manifest["max_seq_length"] for phase in phases), start.config.max_position_embeddings
+    if length > limit:
+        raise UserError(
+            f"the records are {length} tokens long, the model takes at most max_position_embeddings={limit}; "
+            "raise it in --config or rebuild the records"
+        )
+    return start._replace(tokenizer=records)
 
 
-def _new_model(settings: PretrainingSettings, config: AlbertConfig, phase: Phase) -> AlbertPretrainer:
-    encoder = AlbertEncoder(config, walk=settings.walk, dtype=settings.dtype_policy, seed=settings.seed)
+def _new_model(settings: PretrainingSettings, start: Start, phase: Phase) -> AlbertPretrainer:
+    encoder = AlbertEncoder(start.config, walk=settings.walk, dtype=settings.dtype_policy, seed=settings.seed)
     # Whatever old pairs the records hold, the label still says whether the segments are in order.
     pair_task = {"none": None, "sop_legacy": "sop"}.get(phase.manifest["pair_task"], phase.manifest["pair_task"])
     model = AlbertPretrainer(encoder, pair_task=pair_task)
+    if start.model is not None:
+        fresh = copy_weights(start.model, model)
+        print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
     parts = settings.gradient_accumulation_steps
     optimizer = create_optimizer(
         settings.optimizer,
@@ -173,9 +188,9 @@ def _number(variable) -> int:
 class _Run:
     """The state of a run between two of its steps."""
 
-    def __init__(self, settings, devices, model, output_dir, step, started, stop_step):
+    def __init__(self, settings, devices, model, output_dir, step, started, stop_step, signals):
         self.settings, self.devices, self.model, self.output_dir = settings, devices, model, output_dir
-        self.step, self.started, self.stop_step = step, started, stop_step
+        self.step, self.started, self.stop_step, self.signals = step, started, stop_step, signals
         self.stopped = False
         self.steps = _make_steps(model, devices, settings)
         self.report = Report(output_dir if devices.is_chief else None, settings.num_train_steps, step)
@@ -198,6 +213,8 @@ class _Run:
             saves = self.step % self.settings.save_checkpoints_steps == 0 or self.step == phase.last_step
             if saves or self.step % self.settings.log_steps == 0 or self.step == self.stop_step:
                 self._row(held_out, saves)
+            elif self.signals.asked and self.devices.processes == 1:
+                self._stop_between_rows()
 
     def _row(self, held_out, saves: bool) -> None:
         figures, seconds = self.steps.results(), self.report.seconds
@@ -209,11 +226,18 @@ class _Run:
         if (saves or self.stopped) and self.devices.is_chief:
             self._save(figures.get("val_loss", -math.inf))
 
+    def _stop_between_rows(self) -> None:
+        """Saves in a second or two; the sums of the row begun are in the checkpoint, so that no row is cut in two."""
+        self.stopped = True
+        self.steps.sync()
+        resumable.save(self.model, self.output_dir)
+
     def _is_over(self, seconds: float) -> bool:
-        """Whether another row would not fit into the time, or the step to stop after is reached; all agree on it."""
+        """Whether another row would not fit into the time, the step to stop after is reached, or a signal asks any
+        process to end; all agree on it."""
         hours = (time.monotonic() - self.started + seconds) / 3600
         over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
-        return bool(self.devices.sums([over and self.devices.is_chief])[0])
+        return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _check_skipped(self) -> int:
         skipped, limit = _number(self.model.optimizer.skipped), self.settings.max_skipped_updates
@@ -245,7 +269,7 @@ class _Run:
         return min(kept, default=math.inf)
 
     def _save(self, loss: float) -> None:
-        """`model.keras`: without optimizer, the lowest held-out loss; `last.keras`: with it, to go on from.
+        """`model.keras`: without optimizer, the lowest held-out loss; and a checkpoint to go on from.
 
         Without held-out records the newest model is the one to keep.
         """
@@ -255,4 +279,4 @@ class _Run:
         if loss <= self.best:
             self.best = loss
             model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
-        model_folder.save_model(self.model, self.output_dir / LAST)
+        resumable.save(self.model, self.output_dir)

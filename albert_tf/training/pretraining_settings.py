@@ -13,7 +13,7 @@ from tfrecords.settings import setting
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 
 # What a resumed run may have other than before: none of it changes which examples give which update.
-FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "dryrun")
+FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "dryrun")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +23,12 @@ class PretrainingSettings:
     Defaults are the paper's, from google-research/albert:run_pretraining.py:68-94.
     """
 
-    config: str = setting(help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
     train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
     output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")
+    config: str = setting("", help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
+    init_from: str = setting(
+        "", help="run folder, .keras file or published checkpoint to go on training; --config may then be left out"
+    )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
     second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")
     second_eval_data: str = setting("", help="held-out records of the second phase")
@@ -42,7 +45,10 @@ class PretrainingSettings:
     global_clipnorm: float = setting(1.0, help="the norm over all gradients is cut to this; 0: not at all")
     train_batch_size: int = setting(4096, help="examples a step")
     gradient_accumulation_steps: int = setting(
-        1, help="parts that a step's batch is computed in one after the other, where it does not fit into memory"
+        0, help="parts that a step's batch is computed in one after the other; 0: as many as memory asks for"
+    )
+    memory_gb: float = setting(
+        0.0, help="GiB that the run may take; 0: what the machine, its container or its GPU has free"
     )
     eval_batch_size: int = setting(64, help="examples a batch of the evaluation")
     max_eval_steps: int = setting(100, help="batches of an evaluation, from the first records on; 0 for all")
@@ -66,6 +72,8 @@ class PretrainingSettings:
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
+        if not (self.config or self.init_from):
+            raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
         self._check_numbers()
         choices = {"optimizer": OPTIMIZERS, "dtype_policy": DTYPE_POLICIES, "walk": WALKS, "strategy": STRATEGIES}
         for name, known in choices.items():
@@ -81,11 +89,12 @@ class PretrainingSettings:
             raise UserError(f"--jit_compile cannot be combined with --strategy={self.strategy}: XLA has no way around")
 
     def _check_numbers(self):
-        positive = ("train_batch_size", "gradient_accumulation_steps", "eval_batch_size", "num_train_steps")
+        positive = ("train_batch_size", "eval_batch_size", "num_train_steps")
         for name in (*positive, "save_checkpoints_steps", "log_steps"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name}={getattr(self, name)} must be 1 or more")
         not_negative = ("second_train_batch_size", "learning_rate_batch_size", "global_clipnorm", "max_eval_steps")
+        not_negative += ("learning_rate", "weight_decay_rate", "poly_power", "gradient_accumulation_steps", "memory_gb")
         for name in (*not_negative, "max_hours", "max_skipped_updates"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"--{name}={getattr(self, name)} must be 0 or more")
@@ -95,7 +104,7 @@ class PretrainingSettings:
                 f"--num_train_steps={self.num_train_steps}"
             )
         for name in ("train_batch_size", "second_train_batch_size"):
-            if getattr(self, name) % self.gradient_accumulation_steps:
+            if getattr(self, name) % (self.gradient_accumulation_steps or 1):
                 raise UserError(
                     f"--{name}={getattr(self, name)} must be a multiple of "
                     f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
@@ -126,10 +135,12 @@ def shrunk(settings: PretrainingSettings, folder: Path, config: AlbertConfig, re
         num_hidden_groups=groups, num_attention_heads=2, intermediate_size=64,
     )  # fmt: skip
     small.to_json(folder / "shrunk.json")
-    batch = 2 * settings.gradient_accumulation_steps * replicas
+    parts = settings.gradient_accumulation_steps or 1
+    batch = 2 * parts * replicas
     two_phases = bool(settings.second_train_data)
     return dataclasses.replace(
-        settings, dryrun=False, config=str(folder / "shrunk.json"), output_dir=str(folder / "run"),
+        settings, dryrun=False, config=str(folder / "shrunk.json"), init_from="", output_dir=str(folder / "run"),
+        gradient_accumulation_steps=parts,
         train_batch_size=batch, second_train_batch_size=batch if two_phases else 0, eval_batch_size=batch,
         max_eval_steps=2, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=2, log_steps=1,
         second_from_step=3 if two_phases else 0, max_hours=0.0,

@@ -4,7 +4,7 @@ import shutil
 import statistics
 from pathlib import Path
 
-from albert_tf.training import model_folder
+from albert_tf.training import model_folder, resumable
 from tfrecords import files
 
 
@@ -25,7 +25,7 @@ def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> d
     best = max(tasks, key=lambda seed: tasks[seed]["metrics"].get(main, 0.0))
     summary = {"main_metric": main, "seeds": list(tasks), "best_seed": best, "metrics": metrics}
     for path in sorted(folders[best].iterdir()):
-        if path.is_file() and path.name not in ("last.keras", "history.csv", "run.json"):
+        if path.is_file() and path.name not in (*resumable.NAMES, "history.csv", "run.json"):
             with files.replacing(output_dir / path.name) as temporary:
                 shutil.copyfile(path, temporary)
     files.write_json(output_dir / "summary.json", summary)

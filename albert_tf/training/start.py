@@ -1,52 +1,121 @@
-"""What fine-tuning starts from: an encoder with weights from anywhere, and its tokenizer."""
+"""What training starts from: weights from anywhere, and their tokenizer."""
 
-from pathlib import Path
+from typing import NamedTuple
 
 import keras
 
-from albert_tf.checkpoints import formats
+from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.errors import UserError
-from tfrecords.tokenizer import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from tfrecords.published_tokenizer import read_tokenizer
+from tfrecords.tokenizer import Tokenizer
 
 
-def find_tokenizer(tokenizer: str, init_from: str) -> Tokenizer:
-    """The tokenizer given, or else the one beside the checkpoint.
+class Start(NamedTuple):
+    """What a run starts from.
 
-    Raises:
-        UserError: there is none, or there are several.
+    Attributes:
+        config: of the encoder to build.
+        model: the model to take weights from; None from scratch.
+        tokenizer: the one given or found beside the weights; None where there is neither.
     """
-    if tokenizer:
-        return load_tokenizer(tokenizer)
-    if not init_from:
-        raise UserError("--config starts from scratch and needs --tokenizer=...: a .model, vocab .txt or folder")
-    folder = Path(init_from) if Path(init_from).is_dir() else Path(init_from).parent
-    if (folder / TOKENIZER_FILE).is_file():
-        return load_tokenizer(folder)
-    found = sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
-        raise UserError(f"of tokenizers '{folder}' holds {names}; say which is meant by --tokenizer=...")
-    return load_tokenizer(found[0])
+
+    config: AlbertConfig
+    model: keras.Model | None
+    tokenizer: Tokenizer | None
 
 
-def load_start(init_from: str, config: str) -> tuple[AlbertConfig, AlbertEncoder | None]:
-    """The configuration to build, and the encoder to take weights from, if any.
+def load_start(init_from: str, config: str, tokenizer: str = "", lower_case: bool | None = None) -> Start:
+    """Loads weights with their tokenizer, or reads a configuration.
+
+    Args:
+        init_from: see `loading.load`; empty: from scratch.
+        config: a published configuration's name or a JSON file, where `init_from` is empty.
+        tokenizer: a vocabulary or folder to use in place of the one beside the weights.
+        lower_case: see `read_tokenizer`.
 
     Raises:
-        UserError: as the loaders of checkpoints and configurations.
+        UserError: as the loaders of checkpoints, configurations and tokenizers.
     """
     if init_from:
-        encoder = encoder_of(formats.load(init_from))
-        return encoder.config, encoder
-    is_file = config.endswith(".json")
-    return (AlbertConfig.from_json(config) if is_file else AlbertConfig.named(config)), None
+        loaded = loading.load(init_from, tokenizer, lower_case)
+        return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer)
+    return Start(read_config(config), None, read_tokenizer(tokenizer, lower_case) if tokenizer else None)
 
 
-def copy_weights(source: AlbertEncoder, target: AlbertEncoder) -> None:
-    """Gives `target` the values of all variables that both have: all but, at most, the pooler's."""
+def read_config(config: str) -> AlbertConfig:
+    """Reads a .json file, or finds the published configuration of that name."""
+    return AlbertConfig.from_json(config) if config.endswith(".json") else AlbertConfig.named(config)
+
+
+def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
+    """The tokenizer of a start; raises UserError where there is none."""
+    if start.tokenizer is not None:
+        return start.tokenizer
+    if init_from:
+        raise UserError(f"'{init_from}' holds no tokenizer; give it by --tokenizer=...: a .model, vocab .txt or folder")
+    raise UserError("--config starts from scratch and needs --tokenizer=...: a .model, vocab .txt or folder")
+
+
+def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> Start:
+    """Loads what pre-training goes on from, or reads a configuration, for records of a given vocabulary.
+
+    Args:
+        init_from: see `loading.load`; empty: from scratch.
+        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts alone.
+        records: the tokenizer that the records were made with.
+
+    Raises:
+        UserError: the records are of another vocabulary than the weights, or `config` of another model.
+    """
+    start = load_start(init_from, config)
+    if start.model is None:
+        # The records decide: a head over any other vocabulary could not be trained on them.
+        return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
+    own = start.tokenizer
+    if own is not None and (own.lower_case, own.pieces) != (records.lower_case, records.pieces):
+        raise UserError(
+            f"the records were made with another vocabulary than '{init_from}' was trained with; build them anew with "
+            f"--tokenizer={init_from}"
+        )
+    if records.vocab_size > start.config.vocab_size:
+        raise UserError(
+            f"the records have a vocabulary of {records.vocab_size} pieces, '{init_from}' one of "
+            f"{start.config.vocab_size}; they do not belong together"
+        )
+    return start._replace(config=_agreed(start.config, config, init_from) if config else start.config)
+
+
+def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
+    """The weights' configuration with the dropouts of `config`; raises UserError where they differ in anything else."""
+    said = read_config(config)
+    dropouts = {name: value for name, value in said.to_dict().items() if name.endswith("dropout_prob")}
+    free = dropouts.keys() | {"vocab_size", "initializer_range"}
+    own, other = weights.to_dict(), said.to_dict()
+    different = [
+        f"{name}={other[name]!r} (weights: {own[name]!r})" for name in own.keys() - free if own[name] != other[name]
+    ]
+    if different:
+        raise UserError(
+            f"--config={config} and the weights of '{init_from}' disagree: {', '.join(sorted(different))}; "
+            "leave out --config"
+        )
+    return weights.replace(**dropouts)
+
+
+def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
+    """Gives `target` the values of all variables that both have by name and shape.
+
+    A pair head is taken only by a model of the same pair task.
+
+    Returns:
+        The names of those of `target` that keep their initial values.
+    """
     values, variables = named_variables(source), named_variables(target)
-    for name in variables.keys() & values.keys():
+    if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):
+        values = {name: value for name, value in values.items() if not name.startswith("pair/")}
+    same = [name for name in variables if name in values and values[name].shape == variables[name].shape]
+    for name in same:
         variables[name].assign(keras.ops.convert_to_numpy(values[name]))
+    return [name for name in variables if name not in same]

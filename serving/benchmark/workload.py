@@ -1,5 +1,6 @@
 """What is sent: distinct requests of one shape, or of mixed lengths from a text, serialised before the clock starts."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,9 @@ DISTINCT_MIXED = 128
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
 # ALBERT's ids; a tokenizer, where given, brings its own.
 _CLS_ID, _SEP_ID = 2, 3
+# Chinese and Japanese have no spaces: a character counts as a word, which is what BERT's vocabularies cut it into.
+_WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD, _GAP = re.compile(f"[{_WIDE}]|[^\\s{_WIDE}]+"), re.compile(f"(?<=[{_WIDE}]) (?=[{_WIDE}])")
 _FILLER = "the of and to in a is that for it as was with be by on not he his but at are this have from or had an"
 
 
@@ -95,7 +99,7 @@ class WorkloadMaker:
         return [unit for text in self._texts for unit in self._units(text)]
 
     def _units(self, text: str) -> list:
-        return text.split() if self._takes_text else list(self._tokenizer.encode(text))
+        return _WORD.findall(text) if self._takes_text else list(self._tokenizer.encode(text))
 
     def _random_row(self, random: np.random.Generator, size: int) -> list:
         if self._takes_text:
@@ -105,7 +109,7 @@ class WorkloadMaker:
 
     def _finish(self, row: list) -> str | list[int]:
         if self._takes_text:
-            return " ".join(row)
+            return _GAP.sub("", " ".join(row))
         first, last = (self._tokenizer.cls_id, self._tokenizer.sep_id) if self._tokenizer else (_CLS_ID, _SEP_ID)
         return [first, *row, last]
 

@@ -83,6 +83,8 @@ class ClientBase:
 
     @staticmethod
     def _split_text(signature: Signature, texts, batch_size) -> tuple[list[np.ndarray], list]:
+        if isinstance(texts, (str, bytes)):
+            raise UserError("texts must be a list of strings; of one text give [text]")
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
         return numbers, [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
 

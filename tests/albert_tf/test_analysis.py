@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf import AlbertConfig, AlbertEncoder, loading
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
-from albert_tf.analysis.layer_distances import Distance, _check_fit, layer_distances, write_csv, write_plot
+from albert_tf.analysis.layer_distances import Distance, layer_distances, write_csv, write_plot
 from albert_tf.checkpoints import formats
 from tfrecords.errors import UserError
-from tfrecords.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).parents[2]
 GOLD = ROOT / "tests" / "albert_tf" / "gold"
@@ -83,7 +82,7 @@ def test_converting_with_the_script(tmp_path):
     data = "model.ckpt-best.data-00000-of-00001"
     assert (tmp_path / "back" / data).read_bytes() == (gold / data).read_bytes()
     wrong = script("albert_tf.convert_checkpoint", "--input=/nowhere", "--to=keras", f"--output={tmp_path}/n.keras")
-    assert wrong.returncode == 1 and wrong.stderr.splitlines()[-1].startswith("error: no checkpoint at '/nowhere'")
+    assert wrong.returncode == 1 and wrong.stderr.splitlines()[-1].startswith("error: no model at '/nowhere'")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
 
@@ -99,5 +98,6 @@ def test_the_distance_script(tmp_path, shared):
                   f"--input={text}", f"--output_dir={tmp_path}/out")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(list(csv.DictReader((tmp_path / "out" / "distances.csv").open()))) == 12
+    save_official(AlbertEncoder(config.replace(vocab_size=300)), tmp_path / "small")
     with pytest.raises(UserError, match="30000 pieces"):
-        _check_fit("small", AlbertEncoder(config.replace(vocab_size=300)), load_tokenizer(tokenizer), {})
+        loading.load(tmp_path / "small", str(tokenizer))

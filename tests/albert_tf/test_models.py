@@ -154,3 +154,26 @@ def test_a_sequence_over_the_positions_is_one_clear_line(name):
         with pytest.raises(UserError, match=message):
             call(x)
     model({feature: values[..., :9] for feature, values in x.items()})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transformers_names_are_the_same_features_and_unknown_ones_are_refused(name):
+    pooler = name in ("pretrainer", "classifier", "regressor", "multiple choice")
+    model, x, _, _ = make(name, AlbertEncoder(small(), pooler=pooler))
+    theirs = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    renamed = {theirs.get(key, key): value for key, value in x.items()}
+    for ours, other in zip(flat(model(x)), flat(model(renamed))):
+        np.testing.assert_array_equal(ours, other)
+    with pytest.raises(UserError, match="no model knows a feature 'input_msk'; did you mean 'input_mask'"):
+        model(x | {"input_msk": x["input_mask"]})
+    with pytest.raises(UserError, match="attention_mask and input_mask, which are the same"):
+        model(x | {"attention_mask": x["input_mask"]})
+    with pytest.raises(UserError, match="no input_ids, only input_mask"):
+        model({"input_mask": x["input_mask"]})
+
+
+def test_a_typing_error_is_met_in_fit_too():
+    model, x, y, compiled = make("classifier", AlbertEncoder(small()))
+    model.compile(optimizer="sgd", **compiled)
+    with pytest.raises(UserError, match="did you mean 'segment_ids'"):
+        model.fit(x | {"segment_id": x["segment_ids"]}, y, verbose=0)

@@ -198,7 +198,7 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ({"top_k": 501}, "--top_k=501.*500"),
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
-        ({"model": "nowhere"}, "no checkpoint at .nowhere"),
+        ({"model": "nowhere"}, "no model at .nowhere"),
     ],
 )
 def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):

@@ -11,13 +11,14 @@ import pytest
 
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.variables import named_variables
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.model_folder import load_model, load_model_folder, load_task
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import prepare
-from albert_tf.training.start import copy_weights, find_tokenizer, load_start
+from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
 from tfrecords.errors import UserError
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
@@ -270,25 +271,26 @@ def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_pat
     save_huggingface(pretrained, tmp_path / "huggingface")
     expected = {name: np.asarray(value) for name, value in named_variables(pretrained.encoder).items()}
     for path in (tiny_run, tiny_run / "last.keras", tmp_path / "official", tmp_path / "huggingface"):
-        config, source = load_start(str(path), "")
-        target = AlbertEncoder(config.replace(hidden_dropout_prob=0.3))
-        copy_weights(source, target)
+        start = load_start(str(path), "")
+        target = AlbertEncoder(start.config.replace(hidden_dropout_prob=0.3))
+        assert copy_weights(start.model, target) == []
         for name, value in named_variables(target).items():
             np.testing.assert_array_equal(value, expected[name], err_msg=f"{path} {name}")
     classifier, _ = load_model_folder(finetuned)
-    _, source = load_start(str(finetuned), "")
-    np.testing.assert_array_equal(source.pooler.kernel, classifier.encoder.pooler.kernel)
-    with pytest.raises(UserError, match=r"holds none; say which is meant by --tokenizer"):
-        find_tokenizer("", str(tmp_path / "official"))
+    source = load_start(str(finetuned), "").model
+    np.testing.assert_array_equal(source.encoder.pooler.kernel, classifier.encoder.pooler.kernel)
+    official = str(tmp_path / "official")
+    with pytest.raises(UserError, match=r"official' holds no tokenizer; give it by --tokenizer"):
+        needed_tokenizer(load_start(official, ""), official)
     shutil.copy(tiny_run / "spiece.model", tmp_path / "official" / "30k-clean.model")
-    assert find_tokenizer("", str(tmp_path / "official")).sha256 == tokenizer.sha256
+    assert load_start(official, "").tokenizer.sha256 == tokenizer.sha256
 
 
 def test_a_vocabulary_larger_than_the_encoders_is_refused(class_settings, shared, tmp_path):
     settings = dataclasses.replace(
         class_settings, tokenizer=str(shared / "data" / "spm" / "30k-clean.model"), output_dir=str(tmp_path / "run")
     )
-    with pytest.raises(UserError, match=r"30000 pieces, the encoder of .* only 500; they do not belong together"):
+    with pytest.raises(UserError, match=r"30000 pieces, the model only 500; they do not belong together"):
         finetuning.finetune(settings)
     assert not (tmp_path / "run").exists()
 
@@ -305,3 +307,42 @@ def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
         "albert_tf.run_finetuning", "--task=sst2", f"--data_dir={tmp_path}", "--output_dir=x", "--config=x"
     )
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("with_vocabulary", [True, False])
+def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings, with_vocabulary):
+    """The tokenizer.json of `tokenizers` is no tokenizer.json of ours, and "Hello" no "hello"."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for text in WORDS for word in text.split()), "Good"]
+    pieces = list(dict.fromkeys(pieces))
+    fast = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
+    fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    config = AlbertConfig(
+        vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, sharing="none",
+    )  # fmt: skip
+    save_huggingface(AlbertEncoder(config), tmp_path / "hf")
+    fast.save(str(tmp_path / "hf" / "tokenizer.json"))
+    if with_vocabulary:
+        (tmp_path / "hf" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
+    settings = dataclasses.replace(
+        class_settings, init_from=str(tmp_path / "hf"), output_dir=str(tmp_path / "run"), num_train_steps=1
+    )
+    tokenizer = load_model_folder(finetuning.finetune(settings))[1]
+    assert not tokenizer.lower_case
+    assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
+    assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case
+
+
+def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(class_settings, tmp_path):
+    write_classes(tmp_path)
+    for path in tmp_path.glob("*.tsv"):
+        header, *lines = path.read_text().splitlines()
+        chinese = [line.replace(line.split("\t")[0], "我们喜欢这本书") for line in lines]
+        path.write_text("\n".join([header, *chinese]) + "\n")
+    settings = dataclasses.replace(class_settings, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
+        finetuning.finetune(settings)
+    assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
+    assert prepare(class_settings).unknown_share < 0.05

@@ -155,7 +155,7 @@ def test_a_damaged_or_absent_model_is_named(tiny_run, tmp_path):
         load_model_folder(tmp_path)
     shutil.copytree(tiny_run, tmp_path / "damaged")
     (tmp_path / "damaged" / "model.keras").write_bytes(b"not a zip")
-    with pytest.raises(UserError, match="is not a model"):
+    with pytest.raises(UserError, match="cannot read"):
         load_model_folder(tmp_path / "damaged")
     keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).save(tmp_path / "damaged" / "model.keras")
     with pytest.raises(UserError, match="holds a Sequential"):
@@ -179,3 +179,17 @@ def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data
     short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
     with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
         evaluate(short, str(tiny_data))
+
+
+def test_records_of_another_tokenizer_of_equal_size_are_not_evaluated(tiny_run, tiny_data, tmp_path):
+    model, tokenizer = load_model_folder(tiny_run)
+    shutil.copytree(tiny_data, tmp_path / "data")
+    manifest = tmp_path / "data" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(tokenizer.sha256, "0" * 64))
+    with pytest.raises(UserError, match="have tokenizer_sha256 '0000"):
+        evaluate(model, str(tmp_path / "data"), tokenizer=tokenizer)
+
+
+def test_a_learning_rate_below_zero_is_refused(tiny_settings):
+    with pytest.raises(UserError, match=r"--learning_rate=-0\.001 must be 0 or more"):
+        dataclasses.replace(tiny_settings, learning_rate=-0.001)

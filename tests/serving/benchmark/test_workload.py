@@ -111,6 +111,15 @@ def test_mixed_batches_are_padded_and_say_their_lengths(make):
         assert row[length - 1] == 102 and not row[length:].any()
 
 
+def test_chinese_text_is_as_long_as_asked(make, monkeypatch):
+    """It has no spaces: a line is not one word, however long."""
+    lines = ["我们今天在北京喜欢读书写字,", "也看 TensorFlow 的书。"]
+    monkeypatch.setattr(workload, "read_documents", lambda path: [lines])
+    texts = [request["text"][0].decode() for request in sent(make(TEXT, text=True).of_length(5))]
+    assert all(len(workload._WORD.findall(text)) == 5 for text in texts)
+    assert any(len(text) == 5 for text in texts) and not any("我 们" in text for text in texts)
+
+
 def test_what_cannot_be_made_is_said(make):
     with pytest.raises(UserError, match=r"takes .*image"):
         make({"image": (1, 2)})

@@ -1,0 +1,119 @@
+"""A model with its tokenizer and the description of its task, from anything on disk that holds one."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+from absl import logging
+
+from albert_tf.checkpoints import formats
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from tfrecords import files
+from tfrecords.errors import UserError
+from tfrecords.published_tokenizer import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizer import Tokenizer
+
+TASK_FILE = "task.json"
+# Written by sentence-transformers: the list of its modules, and the folder of each.
+_MODULES = "modules.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A model and what was found beside it.
+
+    Attributes:
+        model: a model of this library, not compiled.
+        tokenizer: the one that the model was trained with; None where there is none.
+        task: what fine-tuning wrote of it, with its "metrics"; the labels alone where a published checkpoint names
+            its classes; {} where nothing is said.
+    """
+
+    model: keras.Model
+    tokenizer: Tokenizer | None
+    task: dict[str, Any]
+
+
+def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None = None) -> Loaded:
+    """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
+
+    A folder of sentence-transformers gives an AlbertSentenceEmbedder that pools as the folder says.
+
+    Args:
+        path: the folder, the .keras or .safetensors file, or a TensorFlow checkpoint's prefix.
+        tokenizer: a vocabulary or folder to use in place of the tokenizer beside the model.
+        lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
+
+    Raises:
+        UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
+    """
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    modules = _modules(folder)
+    inside = folder / modules[0]["path"] if modules else folder
+    model = formats.load(inside if modules and Path(path).is_dir() else path)
+    found = read_tokenizer(tokenizer, lower_case) if tokenizer else tokenizer_in(inside, lower_case)
+    if found is not None:
+        _check_fit(model, found, folder, tokenizer or str(folder))
+    if modules and type(model).__name__ == "AlbertEncoder":
+        model = _embedder(model, folder, modules)
+    return Loaded(model, found, load_task(folder) or _named_classes(inside))
+
+
+def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
+    """The task.json of a model folder, or beside a `.keras` file; None where there is none."""
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / TASK_FILE
+    return files.read_json(file) if file.is_file() else None
+
+
+def _check_fit(model: keras.Model, tokenizer: Tokenizer, folder: Path, where: str) -> None:
+    size = getattr(model, "encoder", model).config.vocab_size
+    if tokenizer.vocab_size > size:
+        raise UserError(
+            f"the tokenizer of '{where}' has {tokenizer.vocab_size} pieces, the model only {size}; "
+            "they do not belong together"
+        )
+    trained_with = own_sha256(folder)
+    if trained_with not in (None, tokenizer.sha256):
+        raise UserError(
+            f"'{where}' is another tokenizer than the model in '{folder}' was trained with; leave out --tokenizer"
+        )
+
+
+def _named_classes(folder: Path) -> dict[str, Any]:
+    """The names of the classes, where the configuration beside a checkpoint has them."""
+    path = folder / "config.json"
+    names = files.read_json(path).get("id2label") if path.is_file() else None
+    return {"labels": [names[number] for number in sorted(names, key=int)]} if names else {}
+
+
+def _modules(folder: Path) -> list[dict]:
+    """What sentence-transformers makes a vector with, the transformer first; [] for other folders."""
+    path = folder / _MODULES
+    modules = files.read_json(path) if path.is_file() else []
+    if modules and not str(modules[0].get("type", "")).endswith("Transformer"):
+        raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
+    return modules
+
+
+def _embedder(encoder: keras.Model, folder: Path, modules: list[dict]) -> keras.Model:
+    """The encoder with the folder's pooling on it; the bare encoder, with a warning, where that is not offered."""
+    rest = {str(module.get("type", "")).rsplit(".", 1)[-1]: module for module in modules[1:]}
+    pooling = _pooling(files.read_json(folder / rest["Pooling"]["path"] / "config.json")) if "Pooling" in rest else None
+    if pooling is None or rest.keys() - {"Pooling", "Normalize"}:
+        logging.warning(
+            "only the encoder of '%s' is loaded: of %s, mean and cls pooling with Normalize are known",
+            *(folder, ", ".join(rest) or "its modules"),
+        )
+        return encoder
+    return AlbertSentenceEmbedder(encoder, pooling=pooling, normalize="Normalize" in rest)
+
+
+def _pooling(values: dict[str, Any]) -> str | None:
+    modes = [name for name, value in values.items() if name.startswith("pooling_mode") and value is True]
+    if isinstance(values.get("pooling_mode"), str):  # As later versions write it.
+        modes = [values["pooling_mode"]]
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
+    return known.get(modes[0]) if len(modes) == 1 else None

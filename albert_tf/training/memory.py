@@ -1,0 +1,183 @@
+"""The memory that a pre-training step takes, and the parts that its batch is cut into where it would not fit."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+
+from albert_tf.analysis.cost import parameters
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import plan
+from albert_tf.training.devices import Devices
+from albert_tf.training.phases import Phase
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords import files
+
+GIB = 2**30
+# Of the memory that is free, what a run plans with: the estimate is right within about a fifth.
+_SHARE = 0.8
+
+# Measured, see docs/training.md: peaks of the process's memory for ALBERT-base, BERT-base and a small model, rows of
+# 128 and 512 tokens, on a CPU.
+_RUNTIME = 1.2 * GIB
+# Weights, two moments, gradients, and what an update makes on the way.
+_COPIES = 6
+# Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
+# pair of tokens and head, of each predicted word and vocabulary entry.
+_HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
+_OF_BACKEND = {"tensorflow": 1.0, "jax": 1.4}
+_OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
+
+
+class Need(NamedTuple):
+    """Bytes of a training step: `fixed`, and `row` for each row that is computed at once."""
+
+    fixed: float
+    row: float
+
+    def of(self, rows: int) -> float:
+        return self.fixed + self.row * rows
+
+
+def step_need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
+    """Estimates a step's memory from its sizes.
+
+    Args:
+        config: of the encoder.
+        length: tokens a row.
+        predictions: masked words a row.
+        settings: for walk, dtype_policy and the parts of a step.
+    """
+    steps = len(plan(config))
+    block = length * (_HIDDEN * config.hidden_size + _INTERMEDIATE * config.intermediate_size)
+    block += _ATTENTION * config.num_attention_heads * length**2
+    # Recomputing keeps each block's input, and all of one block at a time.
+    kept = block + steps * length * config.hidden_size if settings.walk == "recompute" else steps * block
+    numbers = kept + _VOCABULARY * predictions * config.vocab_size
+    factor = _OF_BACKEND[keras.backend.backend()] * _OF_POLICY[settings.dtype_policy]
+    copies = _COPIES + (settings.gradient_accumulation_steps != 1)
+    return Need(_RUNTIME + copies * 4 * parameters(config).total, 4 * numbers * factor)
+
+
+def free_memory() -> int | None:
+    """Bytes that this process may use in all, what it has included: of the GPU where there is one, otherwise of the
+    machine or, if less, its container. None where nobody says."""
+    if (device := _device_memory()) is not None:
+        return device
+    limits = [limit for limit in (_of_machine(), *_of_containers()) if limit is not None]
+    return min(limits) + _own() if limits else None
+
+
+def _device_memory() -> int | None:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        statistics = jax.local_devices()[0].memory_stats()
+        return statistics.get("bytes_limit") if statistics else None
+    import tensorflow as tf
+
+    if not tf.config.list_logical_devices("GPU"):
+        return None
+    from tensorflow.python.client import device_lib
+
+    return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
+
+
+def _of_machine() -> int | None:
+    return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+
+
+def _own() -> int:
+    return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """What each control group that this process is in leaves, of version 2 and version 1."""
+    lines = own.read_text().splitlines() if own.is_file() else []
+    free = []
+    for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        base = root / "memory" if controllers else root
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        )
+        folder = base / name.strip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(base) and (left := _left(group, limit, used)) is not None:
+                free.append(left)
+    return free
+
+
+def _left(group: Path, limit: str, used: str) -> int | None:
+    try:
+        allowed = (group / limit).read_text().strip()
+        taken, statistics = int((group / used).read_text()), (group / "memory.stat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    if not allowed.isdigit() or int(allowed) >= 2**60:
+        return None
+    # Cached files are given back when memory is asked for.
+    counts = dict(zip(statistics[::2], map(int, statistics[1::2])))
+    return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
+
+
+def fit_to_memory(
+    settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase], devices: Devices, run_file: Path
+) -> tuple[PretrainingSettings, str]:
+    """Settles into how many parts the batch of a step is cut.
+
+    Args:
+        settings: where `gradient_accumulation_steps` is 0, the number is that of the run begun in the folder, or else
+            the least with which a step fits into memory.
+        config: of the encoder.
+        phases: of the run.
+        devices: which share a step's batch.
+        run_file: run.json, where the run has begun.
+
+    Returns:
+        The settings with a number, and a line that says what a step will take.
+    """
+    total = settings.memory_gb * GIB or free_memory()
+    # Devices that are cuts of one processor share its memory.
+    sharers = devices.replicas if _device_memory() is not None else devices.processes
+    needs = [
+        step_need(config, phase.manifest["max_seq_length"], phase.manifest["max_predictions_per_seq"], settings)
+        for phase in phases
+    ]
+
+    def estimate(parts: int) -> float:
+        return max(need.of(-(-phase.batch_size // (parts * sharers))) for phase, need in zip(phases, needs))
+
+    parts, why = settings.gradient_accumulation_steps, ""
+    if not parts and run_file.is_file():
+        parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
+    if not parts:
+        parts = 1
+        if total and settings.strategy not in ("mirrored", "multi_worker"):
+            choices = _common_divisors([phase.batch_size // devices.replicas for phase in phases])
+            parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
+        if devices.processes > 1:  # Each may have another amount free: what the chief finds holds for all.
+            found, chiefs = devices.sums([parts * devices.is_chief, devices.is_chief])
+            parts = int(found / chiefs)
+        if parts > 1:
+            why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
+    line = f"a step of {phases[0].batch_size} rows takes about {estimate(parts) / GIB:.1f} GiB{why}"
+    if total:
+        line += f"; free: {total / GIB:.1f} GiB"
+        if estimate(parts) > total:
+            line += " - it may not fit: more --gradient_accumulation_steps, --walk=recompute or a smaller batch help"
+    return dataclasses.replace(settings, gradient_accumulation_steps=parts), line
+
+
+def _common_divisors(numbers: list[int]) -> list[int]:
+    largest = math.gcd(*numbers)
+    return [number for number in range(1, largest + 1) if largest % number == 0]

@@ -1,0 +1,94 @@
+"""One door for every folder: the model, its tokenizer and its task, and what does not belong together."""
+
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, loading
+from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import load_tokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return load_tokenizer(tmp_path / "pieces" / "vocab.txt")
+
+
+def encoder(**changes):
+    sizes = dict(vocab_size=8, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    return AlbertEncoder(AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes))
+
+
+def write_modules(folder, pooling, *others, path=""):
+    kinds = [("Transformer", path), ("Pooling", "1_Pooling"), *((name, f"2_{name}") for name in others)]
+    modules = [
+        {"idx": i, "name": str(i), "path": where, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, where) in enumerate(kinds)
+    ]
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "modules.json").write_text(json.dumps(modules))
+    modes = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes | {pooling: True}))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "others", "path", "expected"),
+    [
+        ("pooling_mode_mean_tokens", ["Normalize"], "", ("mean", True)),
+        ("pooling_mode_cls_token", [], "0_Transformer", ("cls", False)),
+    ],
+)
+def test_folders_of_sentence_transformers_embed_as_they_say(tokenizer, tmp_path, pooling, others, path, expected):
+    model = encoder()
+    save_huggingface(model, tmp_path / "st" / path)
+    (tmp_path / "st" / path / "vocab.txt").write_bytes(tokenizer.vocabulary)
+    write_modules(tmp_path / "st", pooling, *others, path=path)
+    loaded = loading.load(tmp_path / "st")
+    assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.tokenizer.sha256 == tokenizer.sha256
+    assert (loaded.model.pooling, loaded.model.normalize) == expected
+    for ours, theirs in zip(loaded.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_pooling_that_is_not_offered_leaves_the_encoder(tmp_path):
+    save_huggingface(encoder(), tmp_path)
+    write_modules(tmp_path, "pooling_mode_max_tokens")
+    assert type(loading.load(tmp_path).model) is AlbertEncoder
+    write_modules(tmp_path, "pooling_mode_mean_tokens", "Dense")
+    assert type(loading.load(tmp_path).model) is AlbertEncoder
+    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.CLIPModel", "path": ""}]')
+    with pytest.raises(UserError, match=r"begins with a .*CLIPModel"):
+        loading.load(tmp_path)
+
+
+def test_another_tokenizer_of_equal_size_is_refused_where_the_folder_knows_its_own(tokenizer, tmp_path):
+    folder = tmp_path / "run"
+    AlbertClassifier(encoder(), 2).save(tokenizer.save(folder) or folder / "model.keras")
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES[:-3] + ["c", "d", "##e"]) + "\n")
+    with pytest.raises(UserError, match=r"vocab\.txt' is another tokenizer than the model in .*run' was trained with"):
+        loading.load(folder, str(tmp_path / "vocab.txt"))
+    assert loading.load(folder, str(tmp_path / "pieces" / "vocab.txt")).tokenizer.sha256 == tokenizer.sha256
+    # A published folder does not say what it was trained with.
+    save_official(encoder(), tmp_path / "official")
+    assert loading.load(tmp_path / "official", str(tmp_path / "vocab.txt")).tokenizer.pieces[-1] == "##e"
+
+
+def test_a_preset_of_keras_hub_brings_its_vocabulary(tokenizer, tmp_path):
+    pytest.importorskip("keras_hub", reason="keras-hub is not installed")
+    save_keras_hub(encoder(), tmp_path / "preset")
+    assets = tmp_path / "preset" / "assets" / "tokenizer"
+    assets.mkdir(parents=True)
+    (assets / "vocabulary.txt").write_bytes(tokenizer.vocabulary)
+    (tmp_path / "preset" / "tokenizer.json").write_text('{"class_name": "BertTokenizer", "config": {}}')
+    assert loading.load(tmp_path / "preset").tokenizer.sha256 == tokenizer.sha256
+
+
+def test_a_name_of_the_hub_is_told_how_to_get_there():
+    with pytest.raises(UserError, match="hf download albert/albert-base-v2 --local-dir albert-base-v2"):
+        loading.load("albert/albert-base-v2")

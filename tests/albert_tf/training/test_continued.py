@@ -1,0 +1,100 @@
+"""Pre-training that goes on from weights of any format, with the heads that they have."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertPretrainer
+from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.variables import named_variables
+from albert_tf.training import pretraining
+from albert_tf.training.model_folder import load_model, load_model_folder
+from tfrecords.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, tiny_run):
+    """One step at a rate that moves nothing, from the weights of a run."""
+    return dataclasses.replace(
+        tiny_settings, config="", init_from=str(tiny_run), eval_data="", num_train_steps=1, num_warmup_steps=0,
+        learning_rate=0.0,
+    )  # fmt: skip
+
+
+def values(model):
+    return {name: np.asarray(value) for name, value in named_variables(model).items()}
+
+
+@pytest.mark.parametrize("form", ["own", "official", "huggingface", "keras_hub"])
+def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
+    pretrained, tokenizer = load_model_folder(tiny_run)
+    if form == "keras_hub":
+        pytest.importorskip("keras_hub", reason="keras-hub is not installed")
+    save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
+    if form != "own":
+        save[form](pretrained, tmp_path / "start")
+        (tmp_path / "start" / "spiece.model").write_bytes(tokenizer.vocabulary)
+        settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
+    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+    expected, found = values(pretrained), values(load_model(folder / "last.keras"))
+    heads = [name for name in expected if name.startswith(("masked_lm", "pair"))]
+    assert expected.keys() == found.keys() and len(heads) == 7
+    for name, value in found.items():
+        if form == "keras_hub" and name in heads:
+            continue
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    out = capsys.readouterr().out
+    assert ("initialised anew: nothing" in out) == (form != "keras_hub")
+    # The run does not need the weights again.
+    shutil.rmtree(tmp_path / "start", ignore_errors=True)
+    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+    assert "trained already" in capsys.readouterr().out
+
+
+def test_killed_before_its_first_checkpoint_it_starts_from_the_weights_again(settings, tiny_run, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    folder = pretraining.pretrain(settings)
+    for name in ("last.keras", "model.keras"):
+        (folder / name).unlink()
+    pretraining.pretrain(settings)
+    expected = values(load_model(tiny_run / "model.keras"))
+    np.testing.assert_array_equal(values(load_model(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
+
+
+def test_a_configuration_may_say_dropouts_and_nothing_else(settings, tiny_settings, tmp_path):
+    config = json.loads(Path(tiny_settings.config).read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
+    settings = dataclasses.replace(settings, config=str(path), output_dir=str(tmp_path / "run"))
+    folder = pretraining.pretrain(settings)
+    assert load_model(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
+    path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
+        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "other")))
+    assert not (tmp_path / "other").exists()
+
+
+def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
+    model, tokenizer = load_model_folder(tiny_run)
+    save_official(model, tmp_path / "start")
+    (tmp_path / "start" / "spiece.model").write_bytes(tokenizer.vocabulary)
+    (tmp_path / "start" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="made with another vocabulary than"):
+        pretraining.pretrain(settings)
+    (tmp_path / "start" / "spiece.model").unlink()
+    small = AlbertPretrainer(type(model.encoder)(model.encoder.config.replace(vocab_size=400)))
+    shutil.rmtree(tmp_path / "start")
+    save_official(small, tmp_path / "start")
+    with pytest.raises(UserError, match=r"a vocabulary of 500 pieces, .* one of 400; they do not belong"):
+        pretraining.pretrain(settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_neither_weights_nor_a_configuration(settings):
+    with pytest.raises(UserError, match=r"--config=\.\.\. to start from scratch, or --init_from"):
+        dataclasses.replace(settings, init_from="")

@@ -1,0 +1,93 @@
+"""The batch of a step is cut into parts that fit: by the machine, by its container, or as told."""
+
+import dataclasses
+import json
+
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.training import memory, pretraining
+from albert_tf.training.devices import Devices
+from albert_tf.training.memory import GIB, fit_to_memory, step_need
+from albert_tf.training.phases import Phase
+from tfrecords.errors import UserError
+
+BASE = AlbertConfig.named("albert_base_v2")
+
+
+def fitted(settings, tmp_path, batch=4096, length=512, **changes):
+    manifest = {"max_seq_length": length, "max_predictions_per_seq": 77}
+    phases = [Phase(0, 1, "", "", batch, manifest)]
+    settings = dataclasses.replace(settings, train_batch_size=batch, **changes)
+    return fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "policy", "measured"),
+    [
+        (8, 512, "float32", 6.64), (12, 512, "float32", 9.13), (32, 128, "float32", 5.02), (64, 128, "float32", 7.87),
+        (8, 512, "mixed_bfloat16", 5.04),
+    ],
+)  # fmt: skip
+def test_the_estimate_is_near_what_was_measured(tiny_settings, rows, length, policy, measured):
+    """Peaks of the process in GiB, on a CPU under TensorFlow."""
+    settings = dataclasses.replace(tiny_settings, dtype_policy=policy, gradient_accumulation_steps=2)
+    found = step_need(BASE, length, 77 if length == 512 else 20, settings).of(rows) / GIB
+    assert 0.95 * measured < found < 1.25 * measured
+
+
+def test_the_papers_batch_is_cut_until_it_fits(tiny_settings, tmp_path):
+    settings, line = fitted(tiny_settings, tmp_path, memory_gb=24.0)
+    parts = settings.gradient_accumulation_steps
+    need = step_need(BASE, 512, 77, settings)
+    assert 4096 % parts == 0 and need.of(4096 // parts) <= 0.8 * 24 * GIB < need.of(2 * 4096 // parts)
+    assert f"4096 rows takes about {need.of(4096 // parts) / GIB:.1f} GiB, in {parts} parts" in line
+    assert "free: 24.0 GiB" in line
+    assert fitted(tiny_settings, tmp_path, memory_gb=1e6)[0].gradient_accumulation_steps == 1
+
+
+def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
+    settings, line = fitted(tiny_settings, tmp_path, memory_gb=8.0, gradient_accumulation_steps=1)
+    assert settings.gradient_accumulation_steps == 1 and "it may not fit" in line
+    (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
+    assert fitted(tiny_settings, tmp_path, memory_gb=8.0)[0].gradient_accumulation_steps == 32
+
+
+def test_parts_divide_the_batches_of_both_phases(tiny_settings, tmp_path):
+    short, long = ({"max_seq_length": length, "max_predictions_per_seq": 20} for length in (128, 512))
+    phases = [Phase(0, 1, "", "", 96, short), Phase(1, 2, "", "", 36, long)]
+    settings = dataclasses.replace(tiny_settings, memory_gb=4.0, train_batch_size=36)
+    parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
+    assert parts > 1 and 96 % parts == 0 == 36 % parts
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_containers_limit_counts_without_cached_files(tmp_path, version):
+    own = tmp_path / "cgroup"
+    own.write_text("4:memory:/pods/one\n1:cpu:/\n" if version == 1 else "0::/pods/one\n")
+    group = tmp_path / ("memory/pods/one" if version == 1 else "pods/one")
+    group.mkdir(parents=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
+    for name, value in zip(names, (10 * GIB, 7 * GIB)):
+        (group / name).write_text(f"{value}\n")
+    (group / "memory.stat").write_text(f"anon {4 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB}\n")
+    assert memory._of_containers(tmp_path, own) == [6 * GIB]
+    (group / names[0]).write_text("max\n" if version == 2 else f"{2**63 - 4096}\n")
+    assert memory._of_containers(tmp_path, own) == []
+
+
+def test_what_is_free_is_between_nothing_and_everything():
+    assert 0 < memory.free_memory() < 2**50
+
+
+def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [2])
+    settings = dataclasses.replace(tiny_settings, eval_data="", output_dir=str(tmp_path / "run"), num_train_steps=2)
+    pretraining.pretrain(settings, stop_step=1)
+    assert "in 2 parts one after the other, to fit" in capsys.readouterr().out
+    monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [4])
+    pretraining.pretrain(settings)
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["gradient_accumulation_steps"] == 2
+    with pytest.raises(UserError, match=r"gradient_accumulation_steps=2 \(now 4\)"):
+        pretraining.pretrain(dataclasses.replace(settings, gradient_accumulation_steps=4))
