@@ -158,12 +158,11 @@ def _masked_row(tokenizer, text: str, max_seq_length: int) -> np.ndarray:
     ids = [tokenizer.cls_id]
     for part in encode(tokenizer, text.split(_MASK)):
         ids += [*part.tolist(), tokenizer.mask_id]
-    if len(ids) == 2 or tokenizer.mask_id not in ids[1 : min(len(ids), max_seq_length) - 1]:
-        raise UserError(
-            f"no {_MASK} is in the first {max_seq_length} tokens of {text[:60]!r}; put it where a word goes"
-        )
     # One mask after every part is one too many.
-    return np.array([*ids[:-1][: max_seq_length - 1], tokenizer.sep_id], np.int32)
+    row = ids[:-1][: max_seq_length - 1]
+    if tokenizer.mask_id not in row:
+        raise UserError(f"{text[:60]!r} has no {_MASK} in its first {max_seq_length} tokens; put one where a word goes")
+    return np.array([*row, tokenizer.sep_id], np.int32)
 
 
 _ANSWERS: dict[type, Callable] = {
