@@ -50,7 +50,8 @@ class BaseModel(keras.Model):
         # Under a MirroredStrategy Keras averages a batch over the replicas to learn its shapes: ids become floats.
         if data_batch is not None:
             features, *labels = keras.utils.unpack_x_y_sample_weight(data_batch)
-            data_batch = (keras.tree.map_structure_with_path(_whole, features), *labels)
+            named = features if isinstance(features, dict) else {"input_ids": features}
+            data_batch = ({name: _whole(name, feature) for name, feature in named.items()}, *labels)
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
@@ -91,11 +92,10 @@ def is_quantized(model: keras.Model) -> bool:
     return any(layer.quantization_mode for layer in _dense_layers(model))
 
 
-def _whole(path: tuple, feature):
+def _whole(name: str, feature):
     """An averaged feature as what it was the average of; of those that models here read, weights alone are floats."""
-    weights = path and str(path[-1]).endswith("_weights")
-    floats = "float" in str(getattr(feature, "dtype", ""))
-    return keras.KerasTensor(feature.shape, "int32") if floats and not weights else feature
+    averaged = "float" in str(feature.dtype) and not name.endswith("_weights")
+    return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
 def _dense_layers(model: keras.Model) -> list[keras.layers.Dense]:

@@ -164,7 +164,9 @@ class AlbertEncoder(BaseModel):
         """Adds the adapters to their kernels and takes them away; every weight is trained again. Compile anew."""
         for layer in lora.with_adapters(self):
             lora.merge(layer)
-        self.trainable = True
+        for variable in self.variables:
+            # Not the state of random numbers, whole numbers.
+            variable.trainable = "float" in variable.dtype
 
     def _make_blocks(self):
         steps, dtype = _distinct(self.config), self.dtype_policy
