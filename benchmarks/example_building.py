@@ -20,6 +20,7 @@ from absl import flags
 
 from tfrecords import corpus
 from tfrecords.script import run_main
+from tfrecords.sections import Chunk, plan_pieces, read_chunks
 from tfrecords.tokenizer import load_tokenizer
 
 _INPUT = flags.DEFINE_string("input", None, "Corpus of at least 60 MB of text.")
@@ -77,7 +78,7 @@ def _write_corpora(folder: Path) -> dict[str, Path]:
 
 def _sentencepiece_alone(tokenizer: Path, path: Path) -> float:
     """MB a second of EncodeAsIds over the lines of the corpus, in as many processes."""
-    chunks = list(corpus.read_chunks([path], 8_000_000))
+    chunks = [chunk for (section,) in plan_pieces([path], 8_000_000) for chunk in read_chunks(section, 10_000_000)]
     with multiprocessing.get_context("spawn").Pool(_WORKERS.value, _load, (tokenizer,)) as pool:
         # The first round pays for the start of the processes.
         pool.map(_encode, [chunks[0]] * _WORKERS.value, chunksize=1)
@@ -91,7 +92,7 @@ def _load(path: Path) -> None:
     _processor_of_this_worker = load_tokenizer(path)._processor
 
 
-def _encode(chunk: corpus.Chunk) -> int:
+def _encode(chunk: Chunk) -> int:
     lines = [line for document in corpus.parse_documents(chunk) for line in document]
     return len(_processor_of_this_worker.encode_as_numpy(lines))
 
@@ -124,13 +125,21 @@ def _official(folder: Path, text: Path) -> float:
             if file.tell() > _OFFICIAL_MEGABYTES.value * 1e6:
                 break
             file.write(json.loads(row)["text"] + "\n\n")
-    # Its tokenizer imports tensorflow_hub and uses it in a function that is not called.
-    (folder / "tensorflow_hub.py").write_text("")
-    environment = os.environ | {"PYTHONPATH": f"{folder}:{_OFFICIAL_DIR.value}", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, str(Path(_OFFICIAL_DIR.value) / "create_pretraining_data.py"), "--dupe_factor=1"]
-    command += [f"--input_file={plain}", f"--output_file={folder / 'official.tfrecord'}", "--vocab_file="]
-    seconds, _ = _run([*command, f"--spm_model_file={_TOKENIZER.value}"], env=environment)
-    return plain.stat().st_size / 1e6 / seconds
+    return plain.stat().st_size / 1e6 / run_official(Path(_OFFICIAL_DIR.value), plain, _TOKENIZER.value, folder)
+
+
+def run_official(clone: Path, text: Path, spm_model: str, folder: Path) -> float:
+    """Seconds that the script of a clone takes; `folder` gets what it writes."""
+    # Its modules import each other as `albert.*`, and tensorflow_hub for a function that is not called.
+    modules = folder / "modules"
+    modules.mkdir()
+    (modules / "albert").symlink_to(clone.resolve())
+    (modules / "tensorflow_hub.py").write_text("")
+    environment = os.environ | {"PYTHONPATH": str(modules), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = [sys.executable, "-m", "albert.create_pretraining_data", "--dupe_factor=1", f"--input_file={text}"]
+    command += [f"--output_file={folder / 'official.tfrecord'}", "--vocab_file=", f"--spm_model_file={spm_model}"]
+    seconds, _ = _run(command, env=environment)
+    return seconds
 
 
 def _reader(folder: Path) -> float:

@@ -1,12 +1,14 @@
 """ALBERT inference beside OpenVINO and ONNX Runtime, the same weights: `python -m benchmarks.inference --help`.
 
 Everything is timed in this one process in rounds, each system once a round, medians taken; ours through the exported
-SavedModel. Needs `pip install '.[peers]'`, and for real sentences the data that BUILD.md names.
+SavedModel. What cannot run here is left out and named: the peers without `pip install '.[peers]'`, arithmetic that the
+CPU has not. Real sentences need the data that BUILD.md names.
 """
 
 import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -21,9 +23,11 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
 from benchmarks import inference_accuracy, inference_data, inference_exits, inference_loading
-from benchmarks.inference_peers import check_installed, make_peers
+from benchmarks.inference_peers import make_peers
+from serving.cpu import cpu_flags
 from serving.inference import InferenceOptions, make_encoder
 from tfrecords import files
+from tfrecords.errors import UserError
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
 
@@ -36,8 +40,11 @@ OURS = {
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),
 }
+# Whose times the others are compared with.
+BASES = ("plain fp32", "OpenVINO bf16", "ONNX Runtime int8")
 # What a fine-tuned SST-2 classifier's rows took on average at no more than 0.5 points lost (docs/inference.md).
 EXIT_STEPS = 3.3
+FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 
@@ -116,19 +123,42 @@ def cores() -> int:
 def machine() -> dict:
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
-    flags = [flag for flag in ("avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8") if flag in info]
-    return {"cpu": name, "cores": cores(), "flags": flags, "tensorflow": tf.__version__}
+    return {"cpu": name, "cores": cores(), "flags": sorted(FLAGS & cpu_flags()), "tensorflow": tf.__version__}
+
+
+def made(makers: dict, left_out: dict) -> dict:
+    """What each maker makes, by name; where one cannot here, `left_out` gets its reason."""
+    found = {}
+    for name, make in makers.items():
+        try:
+            found[name] = make()
+        except UserError as error:
+            left_out[name] = str(error)
+            print(f"left out: {name}: {error}")
+    return found
 
 
 def print_comparison(name: str, found: dict) -> None:
     times = found["milliseconds"]
     print(f"\n{name}: {found['rows']} rows, {found['tokens']} tokens, {found['padded']} with padding")
     for system, value in sorted(times.items(), key=lambda item: item[1]):
-        speed, peer = 1e3 * found["rows"] / value, "ONNX Runtime int8" if system == "int8" else "OpenVINO bf16"
-        print(
-            f"  {system:18} {value:8.1f} ms  {speed:7.1f} rows/s  {times[peer] / value:5.2f}x {peer}"
-            f"  {times['OpenVINO bf16'] / value:5.2f}x OpenVINO bf16  difference {found['difference'][system]:.1e}"
-        )
+        ratios = "".join(f"  {times[base] / value:5.2f}x {base}" for base in BASES if base in times)
+        speed = f"{1e3 * found['rows'] / value:7.1f} rows/s"
+        print(f"  {system:18} {value:8.1f} ms  {speed}{ratios}  difference {found['difference'][system]:.1e}")
+
+
+def print_exits(exits: dict) -> None:
+    print("\nSST-2 with early exit, milliseconds (ratio to none):")
+    for compute, found in exits.items():
+        times = [f"{name} {found[name]:.1f} ({found['plain'] / found[name]:.2f}x)" for name in list(found)[:3]]
+        print(f"  {compute:9} {'  '.join(times)}, {found['steps']:.1f} steps on average")
+
+
+def print_loading(loading: dict) -> None:
+    print("\nloading; with a first 1x128 request; with freed memory given back; after 400 lengths:")
+    for name, found in loading.items():
+        parts = [f"{found[key]:7.2f} {key.split('_')[-1]}" for key in found]
+        print(f"  {name:12} {'  '.join(parts)}")
 
 
 def plot(results: dict, path: Path) -> None:
@@ -146,7 +176,6 @@ def plot(results: dict, path: Path) -> None:
 
 
 def benchmark(settings: InferenceBenchmarkSettings) -> dict:
-    check_installed()
     output, data = files.make_output_dir(settings.output_dir), Path(settings.data_dir)
     encoder = make_random_encoder(settings.config)
     workloads, rounds = {}, 2 if settings.quick else settings.rounds
@@ -157,31 +186,30 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         real = inference_data.sentences(data, settings.batch_size)
         workloads |= {"SST-2": real["SST-2"]} if settings.quick else real
     results = {"config": settings.config, "machine": machine(), "settings": dataclasses.asdict(settings)}
+    left_out = results["left_out"] = {}
     print(json.dumps(results["machine"]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        ours = {name: export(encoder, options, folder / name) for name, options in OURS.items()}
-        peers = make_peers(encoder, folder, cores())
+        makers = {name: functools.partial(export, encoder, options, folder / name) for name, options in OURS.items()}
+        ours = made(makers, left_out)
+        peers = made({"peers": lambda: make_peers(encoder, folder, cores())}, left_out).get("peers", {})
+        computes = [OURS[name].compute for name in ours if OURS[name].padding == "skipped"]
         results["comparisons"] = {}
         for name, rows in workloads.items():
             results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)
             print_comparison(name, results["comparisons"][name])
         if "SST-2" in workloads:
-            results["exits"] = inference_exits.measure(encoder, workloads["SST-2"], EXIT_STEPS, rounds, time_rounds)
-            print("\nSST-2 with early exit, milliseconds (ratio to none):")
-            for compute, found in results["exits"].items():
-                times = [f"{name} {found[name]:.1f} ({found['plain'] / found[name]:.2f}x)" for name in list(found)[:3]]
-                print(f"  {compute:9} {'  '.join(times)}, {found['steps']:.1f} steps on average")
+            results["exits"] = inference_exits.measure(
+                encoder, workloads["SST-2"], EXIT_STEPS, computes, rounds, time_rounds
+            )
+            print_exits(results["exits"])
         inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
-        results["loading"] = {name: inference_loading.measure(folder / name) for name in (*OURS, "keras-hub")}
-    print("\nloading; with a first 1x128 request; with freed memory given back:")
-    for name, found in results["loading"].items():
-        parts = [f"{found[key]:7.2f} {key.split('_')[-1]}" for key in found]
-        print(f"  {name:12} {'  '.join(parts)}")
+        results["loading"] = {name: inference_loading.measure(folder / name) for name in (*ours, "keras-hub")}
+    print_loading(results["loading"])
     if settings.early_exit_model:
         with tempfile.TemporaryDirectory() as temporary:
             results["fine_tuned"] = inference_accuracy.measure(
-                settings.early_exit_model, data, Path(temporary), (settings.batch_size, 1), min(rounds, 3)
+                settings.early_exit_model, data, Path(temporary), computes, (settings.batch_size, 1), min(rounds, 3)
             )
         print("\nSST-2, fine-tuned:")
         for found in results["fine_tuned"]:

@@ -13,7 +13,6 @@ from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.inference.weights import dense
 from tfrecords.errors import UserError
 
-COMPUTE = ("float32", "bfloat16", "int8")
 # Nobody is sure by 2: the same code without exits.
 THRESHOLDS = (2.0, 0.95, 0.9, 0.8, 0.7)
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
@@ -21,8 +20,12 @@ LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 THRESHOLD = tf.TensorSpec([None], tf.float32, "threshold")
 
 
-def measure(model_folder: str, data: Path, folder: Path, batch_sizes: tuple[int, ...], rounds: int) -> list[dict]:
+def measure(
+    model_folder: str, data: Path, folder: Path, computes: list[str], batch_sizes: tuple[int, ...], rounds: int
+) -> list[dict]:
     """Accuracy, rows per second and their change against the plain float32 model, over SST-2's dev set.
+
+    computes: the arithmetic to measure, float32 first.
 
     Raises:
         UserError: a model without exit heads.
@@ -36,7 +39,7 @@ def measure(model_folder: str, data: Path, folder: Path, batch_sizes: tuple[int,
         # Single rows take long, and one in eight of them says enough about time.
         used = slice(None, None, 8 if batch_size == 1 else 1)
         batches = [pad(rows[used][i : i + batch_size]) for i in range(0, len(rows[used]), batch_size)]
-        for compute in COMPUTE:
+        for compute in computes:
             signatures = _export(model, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}")
             variants = {"plain": None} | {f"exit at {threshold}": threshold for threshold in THRESHOLDS}
             outputs, times = _time(signatures, batches, variants, rounds)

@@ -10,12 +10,15 @@ from benchmarks.inference_accuracy import IDS, LENGTHS, THRESHOLD
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 
 
-def measure(encoder, rows, mean_steps: float, rounds: int, time_rounds) -> dict[str, dict[str, float]]:
+def measure(
+    encoder, rows, mean_steps: float, computes: list[str], rounds: int, time_rounds
+) -> dict[str, dict[str, float]]:
     """Milliseconds of one batch by arithmetic: without exits, with exits that nobody takes, and with rows leaving.
 
     Args:
         rows: lists of token ids.
         mean_steps: over which rows leave, geometrically spread from the second step to the last.
+        computes: the arithmetic to measure, such as float32.
         time_rounds: function of (functions by name, rounds) to medians by name.
     """
     ids, _, lengths = inference_data.pad(rows)
@@ -28,7 +31,7 @@ def measure(encoder, rows, mean_steps: float, rounds: int, time_rounds) -> dict[
     steps = 1 + np.random.default_rng(0).geometric(1 / (mean_steps - 1), len(rows))
     patience = tf.constant(np.minimum(steps, len(model.exit_heads)) - 1, tf.float32)
     found = {}
-    for compute in ("float32", "bfloat16", "int8"):
+    for compute in computes:
         module = make_encoder(model, InferenceOptions(compute, "skipped"))
         plain = tf.function(module.pooled, autograph=False).get_concrete_function(IDS, LENGTHS)
         exits = _exits(module, model)

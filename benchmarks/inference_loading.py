@@ -2,15 +2,19 @@
 
 import ctypes
 import json
+import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+# Requests after the first, each of another length: oneDNN keeps kernels of every size that comes.
+OTHER_LENGTHS = 400
+
 
 def measure(folder: Path) -> dict[str, float]:
-    """Seconds and added MiB of resident memory after loading, after a first 1x128 request, and when freed memory was
-    given back."""
+    """Seconds and added MiB of resident memory after loading, after a first 1x128 request, when freed memory was given
+    back, and so again after OTHER_LENGTHS requests."""
     command = [sys.executable, "-m", "benchmarks.inference_loading", str(folder)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
@@ -34,6 +38,12 @@ def _resident() -> float:
     return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
+def _trimmed() -> float:
+    """With freed memory given back."""
+    ctypes.CDLL(None).malloc_trim(0)
+    return _resident()
+
+
 def main() -> None:
     import tensorflow as tf
 
@@ -42,14 +52,20 @@ def main() -> None:
     model = tf.saved_model.load(sys.argv[1])
     loaded, loaded_mib = time.perf_counter() - start, _resident() - before
     signature = model.signatures["serving_default"]
-    inputs = {}
-    for name, spec in signature.structured_input_signature[1].items():
-        inputs[name] = tf.fill([1], 128) if spec.shape.rank == 1 else tf.ones([1, 128], spec.dtype)
-    signature(**inputs)
+
+    def request(length: int) -> None:
+        inputs = {}
+        for name, spec in signature.structured_input_signature[1].items():
+            inputs[name] = tf.fill([1], length) if spec.shape.rank == 1 else tf.ones([1, length], spec.dtype)
+        signature(**inputs)
+
+    request(128)
     found = {"load_seconds": loaded, "load_MiB": loaded_mib}
     found |= {"seconds": time.perf_counter() - start, "MiB": _resident() - before}
-    ctypes.CDLL(None).malloc_trim(0)
-    print(json.dumps(found | {"trimmed_MiB": _resident() - before}))
+    found["trimmed_MiB"] = _trimmed() - before
+    for length in random.Random(0).sample(range(1, OTHER_LENGTHS + 1), OTHER_LENGTHS):
+        request(length)
+    print(json.dumps(found | {"lengths_MiB": _trimmed() - before}))
 
 
 if __name__ == "__main__":

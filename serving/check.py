@@ -1,9 +1,12 @@
 """Whether an export answers as the Keras model does."""
 
+import copy
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifier import AlbertRegressor
@@ -12,13 +15,41 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.models.token_classifier import AlbertTokenClassifier
 from albert_tf.tasks.rows import frame
+from serving.inference.exact import exact_products
 from serving.run_saved_model import run_calls
 from serving.samples import sample_inputs, whole_words
 from serving.servables import Servable
 from tfrecords.errors import UserError
 
-# Largest difference of an output from the Keras model's, relative to its largest value or to 1, by compute.
-TOLERANCES = {"float32": 1e-4, "float16": 0.1, "bfloat16": 0.1, "int8": 0.3}
+
+class Tolerance(NamedTuple):
+    """How far an output may be from the expected one.
+
+    Attributes:
+        angle: 1 - cosine, over all rows together.
+        difference: the largest, relative to the largest expected value or to 1.
+    """
+
+    angle: float
+    difference: float
+
+
+# From the Keras model, by compute. Measured of encoders of 2 to 12 steps, among them ALBERT-base (also with weights 2.5
+# times as large) and the trained MiniLM, with and without AVX-512: bfloat16 at most 7e-5 and 0.04, int8 0.03 and 0.25.
+TOLERANCES = {
+    "float32": Tolerance(1e-6, 1e-4),
+    "float16": Tolerance(1e-3, 0.1),
+    "bfloat16": Tolerance(1e-3, 0.1),
+    "int8": Tolerance(0.1, 0.5),
+    "int8_vnni": Tolerance(0.1, 0.5),
+}
+# How far an 8-bit export may be from exact products: so many times as far as they are from the Keras model, and a
+# little for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and 1.06
+# times the difference (of 12 logits; 0.5 and 0.7 of larger outputs), clipped ones 10 and 2.6 times or more, and those
+# of MiniLM, whose activations lose more in 8 bits than its weights, 1.26 and 0.7.
+_EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
+# Of a row's values together: what is shorter has no direction to speak of.
+_SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4
 # Above every probability and number of steps.
@@ -31,7 +62,8 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     Compared are: the answers to random ids in rows of different lengths, their padding filled as a batching server
     fills it; the words proposed for a mask; early exit at a threshold that no row reaches with the default's answers;
     and of a model that takes strings, the ids it sees with the Python tokenizer's, and, where a text is a row, the
-    answers to some texts.
+    answers to some texts. Of an 8-bit export, the answers to ids also with those of exact products: they leave as much
+    of the difference from the Keras model as rounding to 8 bits explains, and products that were clipped are more.
 
     Returns:
         The largest absolute difference by output.
@@ -62,7 +94,10 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[servable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    differences = compare(expected_answers(model, calls[by_ids]), answers[by_ids], tolerance)
+    expected = expected_answers(model, calls[by_ids])
+    differences = compare(expected, answers[by_ids], tolerance)
+    if servable.encoder.options.is_quantized:
+        _compare_with_exact(expected, _exact_answers(servable, by_ids, calls[by_ids]), answers[by_ids])
     if texts:
         framed = _framed(servable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
         _require_ids(texts, framed, answers["tokenize"])
@@ -129,22 +164,72 @@ def _array(tensor) -> np.ndarray:
     return keras.ops.convert_to_numpy(tensor).astype(np.float32)
 
 
-def compare(expected: dict, found: dict, tolerance: float, where: str = "") -> dict[str, float]:
+def compare(expected: dict, found: dict, tolerance: Tolerance, where: str = "") -> dict[str, float]:
     """The largest absolute difference of each expected output, by its name with `where` in front.
 
     Raises:
-        UserError: one is above `tolerance`, relative to the largest expected value or to 1.
+        UserError: one is above the tolerance.
     """
     differences = {}
     for name, values in expected.items():
-        # Positions where no answer may be stand at -1e30.
-        values, others = np.maximum(values, _LOWEST), np.maximum(found[name], _LOWEST)
-        difference = differences[where + name] = float(np.max(np.abs(values - others)))
-        if not difference <= tolerance * max(1.0, float(np.max(np.abs(values[values > _LOWEST])))):
+        distance = measure(values, found[name])
+        difference = differences[where + name] = distance.difference * _scale(values)
+        if not distance.difference <= tolerance.difference:
             raise UserError(
                 f"the export failed its check: {where}{name} differs by {difference:.2g} from the Keras model"
             )
+        if not distance.angle <= tolerance.angle:
+            raise UserError(
+                f"the export failed its check: {where}{name} has cosine {1 - distance.angle:.4g} with the Keras "
+                f"model's, and {1 - tolerance.angle:.4g} is the least that its arithmetic explains"
+            )
     return differences
+
+
+def measure(expected: np.ndarray, found: np.ndarray) -> Tolerance:
+    """How far `found` is. Values next to 0 have an angle of 0."""
+    one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, found))
+    difference = float(np.max(np.abs(one - other))) / _scale(expected)
+    # Positions where no answer may be stand at -1e30.
+    one, other = (values[expected > _LOWEST] for values in (one, other))
+    lengths = np.linalg.norm(one), np.linalg.norm(other)
+    if lengths[0] < _SHORTEST * len(expected) ** 0.5:
+        return Tolerance(0.0, difference)
+    return Tolerance(float(1 - one @ other / max(lengths[0] * lengths[1], 1e-30)), difference)
+
+
+def _scale(expected: np.ndarray) -> float:
+    return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
+
+
+def _exact_answers(servable: Servable, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Those of a signature whose 8-bit products are exact."""
+    twin = copy.copy(servable)
+    for traced in ("_encode", "_pool"):
+        twin.__dict__.pop(traced, None)
+    with exact_products(servable.encoder):
+        signature = twin.signatures()[name]
+        function = tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
+    answers = function(**{key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()})
+    return {key: value.numpy() for key, value in answers.items()}
+
+
+def _compare_with_exact(expected: dict, exact: dict, found: dict) -> None:
+    """Raises UserError where an output is further from the one of exact products than rounding explains.
+
+    What rounds the other way somewhere is another answer at the end, but no further away than the Keras model's.
+    """
+    for name, values in expected.items():
+        rounding, distance = measure(values, exact[name]), measure(exact[name], found[name])
+        allowed = Tolerance(
+            *(factor * part + more for factor, part, more in zip(_EXACT_FACTORS, rounding, _EXACT_MORE))
+        )
+        if not (distance.angle <= allowed.angle and distance.difference <= allowed.difference):
+            raise UserError(
+                f"the export failed its check: {name} differs by {distance.difference:.2g} of its largest value from "
+                f"what exact 8-bit products give ({allowed.difference:.2g} allowed), cosine {1 - distance.angle:.4f} "
+                f"({1 - allowed.angle:.4f}): this machine clips them"
+            )
 
 
 def _texts(servable: Servable) -> list[str]:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from albert_tf.tasks.rows import frame
 from serving.check import check
 from serving.inference import ExitRule, InferenceOptions
+from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
 from serving.servables import PREDICT, Servable, ServableOptions, make_servable
 from serving.source import Source, load_source
@@ -41,8 +42,10 @@ class ExportSettings:
     lower_case: bool | None = setting(
         None, help="whether the vocabulary is of lower-cased text; unsaid: as tokenizer_config.json says, or else yes"
     )
-    compute: str = setting("float32", help="float32, bfloat16, int8, or auto: bfloat16 where this CPU has it")
-    padding: str = setting("computed", help="computed, or skipped: matrix products on real tokens only")
+    compute: str = setting(
+        "float32", help="float32, bfloat16, int8, int8_vnni, or auto: bfloat16 where this CPU has it"
+    )
+    padding: str = setting("skipped", help="skipped: matrix products on real tokens only; or computed")
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
     exit_rule: str = setting(
         "confidence", help="of models with early exits: confidence or patience, what their threshold input means"
@@ -201,6 +204,8 @@ def main() -> None:
     target = export(read_flags(ExportSettings))
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
+    if advice := files.read_json(target / MANIFEST)["advice"]:
+        print(advice)
 
 
 def run() -> None:

@@ -5,6 +5,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
+from serving.cpu import advise
 from serving.servables import Servable
 from serving.source import Source
 from tfrecords import files
@@ -31,6 +32,7 @@ def write_manifest(version: Path, source: Source, servable: Servable, settings: 
         "inputs": "ids" if options.tokenizer is None else "text",
         "max_seq_length": options.max_seq_length,
         "compute": servable.encoder.describe(),
+        "advice": advise(servable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: _signature(signature) for name, signature in servable.signatures().items()},
         "check": differences,

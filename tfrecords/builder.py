@@ -1,24 +1,30 @@
-"""The whole build: streams chunks of the corpus to workers, shows progress, assembles the folder."""
+"""The whole build: deals the corpus to shards, builds those that are not there yet, and assembles the folder."""
 
 import dataclasses
+import hashlib
+import json
 import os
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from tfrecords import corpus, files, runners
+from tfrecords import corpus, files, inputs, runners, sections
+from tfrecords.deal import Deal
 from tfrecords.errors import UserError
-from tfrecords.manifest import MANIFEST, PARTS, SPLITS, read_folder
+from tfrecords.manifest import SPLITS, read_folder
 from tfrecords.progress import progress_bar
+from tfrecords.standing import Standing
 from tfrecords.tokenizer import Tokenizer
-from tfrecords.writer import BuildConfig, ChunkBuilder, part_path
+from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
 
-_RUN = "run.json"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
+_SEEK_BYTES = 1 << 16
+# Bytes that a worker process builds in about the time in which it starts.
+_SMALL_TEXT = 12_000_000
+# Labels this far to one side teach a pair task nothing.
+_ONE_SIDED = 0.15
 
 
 def build(
@@ -29,52 +35,31 @@ def build(
     workers: int,
     overwrite: bool,
     runner: str = "local",
+    max_bad_lines: int = 0,
 ) -> dict[str, Any]:
     """Builds the records of a corpus and returns the manifest. A complete folder of the same build is left as it is;
-    one that was interrupted is resumed.
+    one that was interrupted, or lost a file, is completed.
 
-    Raises UserError for bad input, for a folder that holds another build (unless `overwrite`), and for a corpus that
-    gives no example in a split that should have some.
+    Raises UserError for bad input, for a folder that holds another build (unless `overwrite`) or that another process
+    builds in, and for a corpus that gives no example in a split that should have some.
     """
     paths = corpus.find_files(patterns)
+    text_bytes = sum(map(sections.text_bytes, paths))
+    config = config.for_corpus(text_bytes)
     folder = files.make_output_dir(output_dir)
-    description = _describe(paths, tokenizer, config)
-    standing = _standing_description(folder)
-    if standing is not None and standing != description:
-        _refuse_or_clear(folder, standing, description, overwrite)
-    parts = folder / PARTS
-    if (folder / MANIFEST).exists():
-        manifest = read_folder(folder)
-        if _is_whole(folder, manifest):
-            shutil.rmtree(parts, ignore_errors=True)
+    with files.locked(folder):
+        standing = Standing(folder, _describe(tokenizer, config), config)
+        deal = standing.prepare(paths, config.deal(text_bytes), overwrite)
+        if deal is None:
+            manifest = read_folder(folder)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
             return manifest
-        (folder / MANIFEST).unlink()
-    parts.mkdir(exist_ok=True)
-    files.write_json(parts / _RUN, description)
-    start = time.monotonic()
-    try:
-        reports = _build_parts(paths, parts, tokenizer, config, workers, runner)
-        tokenizer.save(folder)
-        manifest = _assemble(folder, parts, description, reports, config)
-    except UserError as error:
-        # Another corpus or other settings are needed, and for them the parts are of no use; unless a disk just failed.
-        if not isinstance(error.__cause__, OSError):
-            shutil.rmtree(parts)
-        raise
-    except OSError as error:
-        raise UserError(
-            f"'{folder}' is unfinished: {error.strerror or error}; mend that, and the same command goes on where this "
-            "one stopped"
-        ) from error
-    text_bytes = sum(report["text_bytes"] for report in reports)
-    seconds = time.monotonic() - start
-    print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
-    return manifest
+        with runners.RUNNERS[runner](Worker(config, tokenizer, standing.parts), workers) as run:
+            return _Build(standing, deal, paths, config, run, max_bad_lines).finish(tokenizer)
 
 
-def _describe(paths: list[Path], tokenizer: Tokenizer, config: BuildConfig) -> dict[str, Any]:
-    """The part of the manifest that is known before the work: equal descriptions, equal bytes."""
+def _describe(tokenizer: Tokenizer, config: BuildConfig) -> dict[str, Any]:
+    """The part of the manifest that is known before the work: equal descriptions and inputs, equal bytes."""
     settings = dataclasses.asdict(config)
     return {
         "format_version": _FORMAT_VERSION,
@@ -87,94 +72,183 @@ def _describe(paths: list[Path], tokenizer: Tokenizer, config: BuildConfig) -> d
         "sep_id": tokenizer.sep_id,
         "mask_id": tokenizer.mask_id,
         "special_ids": tokenizer.special_ids.tolist(),
-        "inputs": [
-            {"name": path.name, "bytes": path.stat().st_size, "modified": path.stat().st_mtime_ns} for path in paths
-        ],
     }
 
 
-def _standing_description(folder: Path) -> dict[str, Any] | None:
-    """The description of what is in the folder already, finished or not."""
-    if (folder / MANIFEST).exists():
-        manifest = read_folder(folder)
-        return {key: value for key, value in manifest.items() if key != "splits"}
-    if (folder / PARTS / _RUN).exists():
-        return files.read_json(folder / PARTS / _RUN)
-    return None
+class _Build:
+    """The passes over one corpus."""
 
+    def __init__(
+        self, standing: Standing, deal: Deal, paths: list, config: BuildConfig, run: runners.Run, max_bad_lines: int
+    ):
+        self._standing, self._parts, self._deal = standing, standing.parts, deal
+        self._config, self._run, self._max_bad_lines = config, run, max_bad_lines
+        # Large enough that what a piece holds of a group is worth the seek.
+        worthwhile = min(deal.groups * _SEEK_BYTES, config.chunk_bytes * deal.groups // 128)
+        self._piece_bytes = max(config.chunk_bytes, worthwhile)
+        self._pieces = sections.plan_pieces(paths, self._piece_bytes)
 
-def _refuse_or_clear(folder: Path, standing: dict, wanted: dict, overwrite: bool) -> None:
-    if not overwrite:
-        name = next(key for key in wanted | standing if standing.get(key, ...) != wanted.get(key, ...))
-        change = f"{name} {standing.get(name)!r}, now {wanted.get(name)!r}" if name != "inputs" else "another corpus"
-        raise UserError(f"'{folder}' holds records built with {change}; give another --output_dir, or --overwrite")
-    # The manifest first: without it nobody trusts the rest.
-    (folder / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
-    for split in SPLITS:
-        for path in folder.glob(f"{split}-*-of-*.tfrecord*"):
-            path.unlink()
-
-
-def _build_parts(
-    paths: list[Path], parts: Path, tokenizer: Tokenizer, config: BuildConfig, workers: int, runner: str
-) -> list[dict[str, Any]]:
-    """Builds every chunk that has no part yet; returns all reports in the order of the corpus."""
-    reports: dict[int, dict[str, Any]] = {}
-
-    def unfinished(bar: tqdm) -> Iterator[tuple[int, corpus.Chunk]]:
-        for number, chunk in enumerate(corpus.read_chunks(paths, config.chunk_bytes)):
-            sizes[number] = chunk.size_on_disk
-            if part_path(parts, number, "done.json").exists():
-                reports[number] = files.read_json(part_path(parts, number, "done.json"))
-                bar.update(chunk.size_on_disk)
-            else:
-                yield number, chunk
-            del chunk
-
-    sizes: dict[int, int] = {}
-    builder = ChunkBuilder(config, tokenizer, parts)
-    total = sum(path.stat().st_size for path in paths)
-    with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
+    def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
         start = time.monotonic()
-        text_bytes = examples = 0
-        for number, report in runners.RUNNERS[runner](builder, unfinished(bar), workers):
-            reports[number] = report
-            text_bytes += report["text_bytes"]
-            examples += sum(split["examples"] for split in report["splits"].values())
-            seconds = time.monotonic() - start
-            bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
-            bar.update(sizes[number])
-    return [reports[number] for number in sorted(reports)]
+        try:
+            reports = self._build()
+            manifest = self._assemble(reports, tokenizer)
+        except OSError as error:
+            raise UserError(
+                f"'{self._standing.folder}' is unfinished: {error.strerror or error}; mend that, and the same command "
+                "goes on where this one stopped"
+            ) from error
+        text_bytes = sum(report["text_bytes"] for report in reports)
+        seconds = time.monotonic() - start
+        folder = self._standing.folder
+        print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
+        _warn_of_one_sided_labels(manifest)
+        return manifest
+
+    def _build(self) -> list[dict[str, Any]]:
+        """Every shard's report, in order."""
+        self._read = self._read_pieces()
+        self._deal, changed = _with_both_splits(self._deal, self._read, self._config)
+        if changed:
+            self._read = self._read_pieces()
+        blocks = [
+            spill_path(self._parts, "piece", number, block)
+            for number, report in enumerate(self._read)
+            for block in range(report["blocks"])
+        ]
+        of_group = self._regrouped(blocks) if self._deal.group_size > 1 else None
+        standing = self._standing.reports(self._deal)
+        tasks = []
+        for shard in range(self._deal.shards) if self._deal.needed is None else self._deal.needed:
+            files_of = blocks if of_group is None else of_group[shard // self._deal.group_size]
+            tasks.append((shard, "build", (self._deal, shard, files_of, standing.get(shard))))
+        total = sum(report["text_bytes"] for report in self._read)
+        if self._deal.needed is not None:
+            total = total * len(tasks) // self._deal.shards
+        with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
+            start, text_bytes, examples = time.monotonic(), 0, 0
+            for shard, report in self._run(tasks, small=len(tasks) < 3 and total < _SMALL_TEXT):
+                standing[shard] = report
+                text_bytes += report["text_bytes"]
+                examples += report["examples"]
+                seconds = time.monotonic() - start
+                bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
+                bar.update(report["text_bytes"])
+        return [standing[shard] for shard in range(self._deal.shards)]
+
+    def _read_pieces(self) -> list[dict[str, Any]]:
+        """The first pass: every piece's report, in order."""
+        keys = [self._key(piece) for piece in self._pieces]
+        reports = {
+            number: report
+            for number, key in enumerate(keys)
+            if (report := self._standing.report("piece", number)) and report["key"] == key
+        }
+        tasks = [
+            (number, "read_piece", (self._deal, number, piece, self._piece_bytes, keys[number], self._max_bad_lines))
+            for number, piece in enumerate(self._pieces)
+            if number not in reports
+        ]
+        with self._bar("reading", tasks) as bar:
+            for number, report in self._run(tasks):
+                reports[number] = report
+                bar.update()
+        bad_lines = [line for number in sorted(reports) for line in reports[number]["bad_lines"]]
+        if len(bad_lines) > self._max_bad_lines:
+            raise too_many(bad_lines, self._max_bad_lines)
+        return [reports[number] for number in range(len(self._pieces))]
+
+    def _regrouped(self, blocks: list[Path]) -> list[list[Path]]:
+        """The second round of dealing, where there are more shards than a file has groups: each group's spill files."""
+        key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
+        reports = {
+            group: report
+            for group in range(self._deal.groups)
+            if (report := self._standing.report("group", group)) and report["key"] == key
+        }
+        groups = set(range(self._deal.groups)) - reports.keys()
+        if self._deal.needed is not None:
+            groups &= {shard // self._deal.group_size for shard in self._deal.needed}
+        tasks = [(group, "regroup", (self._deal, group, blocks, self._piece_bytes, key)) for group in sorted(groups)]
+        with self._bar("dealing", tasks) as bar:
+            for group, report in self._run(tasks):
+                reports[group] = report
+                bar.update()
+        return [
+            [spill_path(self._parts, "group", group, block) for block in range(reports.get(group, {}).get("blocks", 0))]
+            for group in range(self._deal.groups)
+        ]
+
+    def _bar(self, what: str, tasks: list) -> tqdm:
+        return progress_bar(total=len(tasks), desc=what, unit=" pieces", disable=len(tasks) < 2)
+
+    def _key(self, piece: list[sections.Section]) -> str:
+        """What a spill file hangs on: the piece as it is now, the deal, and that no power was cut since."""
+        described = [
+            [(section.path, section.start, section.end) for section in piece],
+            inputs.stamps([section.path for section in piece]),
+            dataclasses.asdict(self._deal),
+            self._piece_bytes,
+            self._config.text_field,
+            _boot_id(),
+        ]
+        return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+    def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
+        """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
+        folder, deal = self._standing.folder, self._deal
+        splits = {
+            split: _split(split, first, of_split, self._config.gzip)
+            for split, first, of_split in (
+                ("train", 0, reports[: deal.train]),
+                ("eval", deal.train, reports[deal.train :]),
+            )
+        }
+        try:
+            _check_filled(splits, self._config)
+        except UserError:
+            # Another corpus or other settings are needed, and for them the parts are of no use.
+            self._standing.clear()
+            raise
+        bad_lines = [line for report in self._read for line in report["bad_lines"]]
+        inputs.write_inputs(folder, self._pieces, [report["digests"] for report in self._read])
+        described = {"inputs": inputs.summary(folder, self._piece_bytes), "bad_lines": len(bad_lines)}
+        manifest = self._standing.description | {"shards": [deal.train, deal.eval]} | described | {"splits": splits}
+        tokenizer.save(folder)
+        inputs.write_bad_lines(folder, bad_lines)
+        self._standing.publish(manifest)
+        return manifest
 
 
-def _assemble(folder: Path, parts: Path, description: dict, reports: list[dict], config: BuildConfig) -> dict[str, Any]:
-    """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
-    splits, part_of = {}, {}
-    for split in SPLITS:
-        of_split = [report["splits"][split] for report in reports]
-        filled = [number for number, report in enumerate(of_split) if report["examples"]]
-        shards = []
-        for shard, number in enumerate(filled):
-            name = f"{split}-{shard:05d}-of-{len(filled):05d}.tfrecord" + (".gz" if config.gzip else "")
-            part_of[name] = part_path(parts, number, split)
-            shards.append({"name": name, **{key: of_split[number][key] for key in ("examples", "bytes", "sha256")}})
-        totals = {key: sum(report[key] for report in of_split) for key in ("documents", "examples", "tokens")}
-        splits[split] = totals | {"files": shards}
-    _check_filled(splits, config)
-    for name, part in part_of.items():
-        if part.exists():
-            os.replace(part, folder / name)
-    manifest = description | {"splits": splits}
-    files.write_json(folder / MANIFEST, manifest)
-    shutil.rmtree(parts)
-    return manifest
+def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) -> dict[str, Any]:
+    """What the manifest says of a split. first: the number of its first shard."""
+    filled = [first + number for number, report in enumerate(reports) if report["examples"]]
+    suffix = ".tfrecord.gz" if gzip else ".tfrecord"
+    listed = [
+        {"name": f"{split}-{number:05d}-of-{len(filled):05d}{suffix}", "shard": shard} | reports[shard - first]
+        for number, shard in enumerate(filled)
+    ]
+    totals = ("documents", "examples", "tokens", "label_1")
+    return {key: sum(report[key] for report in reports) for key in totals} | {"files": listed}
 
 
-def _is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    listed = [file for split in manifest["splits"].values() for file in split["files"]]
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
+def _with_both_splits(deal: Deal, read: list[dict[str, Any]], config: BuildConfig) -> tuple[Deal, bool]:
+    """A deal that holds out the likeliest document where chance left none, or all but the least likely where it left
+    nothing else, and whether that is another deal.
+    """
+    documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
+    if not config.held_out_fraction or documents < 2 or 0 < held_out < documents:
+        return deal, False
+    if held_out:
+        return dataclasses.replace(deal, threshold=max(report["highest"] for report in read)), True
+    lowest = min(report["lowest"] for report in read)
+    return dataclasses.replace(deal, threshold=lowest + 2.0**-53), True
+
+
+def _boot_id() -> str:
+    """Another after each start of the machine; what was written before it without waiting for the disk may be lost."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text() if path.exists() else ""
 
 
 def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
@@ -192,6 +266,22 @@ def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
             f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
             f"--held_out_fraction, {other_share}"
         )
+
+
+def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
+    if manifest["pair_task"] == "none":
+        return
+    for split in SPLITS:
+        examples, ones = manifest["splits"][split]["examples"], manifest["splits"][split]["label_1"]
+        # Few examples may fall to one side by chance.
+        if examples >= 20 and not _ONE_SIDED < ones / examples < 1 - _ONE_SIDED:
+            files_of = len(manifest["splits"][split]["files"])
+            print(
+                f"warning: {ones / examples:.1%} of the {examples:,} {split} examples have label 1, where about half "
+                f"should: --pair_task={manifest['pair_task']} finds its pairs among the documents of a file, here "
+                f"{manifest['splits'][split]['documents']:,} documents in {files_of:,} files; give more or shorter "
+                "documents with two sentences or more, a larger --chunk_megabytes, or another --pair_task"
+            )
 
 
 def _counts(manifest: dict[str, Any]) -> str:

@@ -1,9 +1,11 @@
 """numba with a disk cache that knows every source it was made from."""
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numba
@@ -25,6 +27,18 @@ def compiled(function: Callable | None = None, **options) -> Callable:
         return numba.njit(function, nogil=True, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """One process of this machine at a time, where kernels have a cache; those that wait find them compiled."""
+    folder = _cache_folder()
+    if folder is None:
+        yield
+        return
+    with open(Path(folder) / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @functools.cache

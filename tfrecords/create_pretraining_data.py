@@ -33,11 +33,26 @@ _MASKING = flags.DEFINE_enum(
 )
 _PAIR_TASK = flags.DEFINE_enum("pair_task", "sop", pairs.PAIR_TASKS, "What the two segments of an example are.")
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "segment-pair", segments.INPUT_FORMATS, "What fills an example.")
-_SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter examples.")
+_SHORT_SEQ_PROB = flags.DEFINE_float(
+    "short_seq_prob",
+    None,
+    "Share of the examples that are cut shorter; 0.1 for pairs and 0 for single segments if unset.",
+)
+_SHORT_SEQ_RULE = flags.DEFINE_enum(
+    "short_seq_rule",
+    "example",
+    segments.SHORT_RULES,
+    "Whether that is drawn for each example, or as in google-research/albert for each document.",
+)
 _DUPE_FACTOR = flags.DEFINE_integer("dupe_factor", 1, "Passes over the corpus, each with other cuts, pairs and masks.")
 _HELD_OUT_FRACTION = flags.DEFINE_float("held_out_fraction", 0.1, "Share of the documents kept for evaluation.")
 _GZIP = flags.DEFINE_bool("gzip", False, "Compress the records.")
-_CHUNK_MEGABYTES = flags.DEFINE_float("chunk_megabytes", 8.0, "Text a file of records is made from, in MB.")
+_CHUNK_MEGABYTES = flags.DEFINE_float(
+    "chunk_megabytes", 0.0, "Text a file of records is made from, in MB; 0: 8, and up to 160 for corpora above 8 GB."
+)
+_MAX_BAD_LINES = flags.DEFINE_integer(
+    "max_bad_lines", 0, "JSON lines that may be left out because they hold no text.", 0
+)
 _WORKERS = flags.DEFINE_integer("workers", None, "Processes; the processors of this machine if not given.", 1)
 _RUNNER = flags.DEFINE_enum(
     "runner", "local", tuple(RUNNERS), "local: processes here; ray: the cluster of RAY_ADDRESS."
@@ -58,6 +73,7 @@ def main() -> None:
             pair_task=_PAIR_TASK.value,
             input_format=_INPUT_FORMAT.value,
             short_seq_prob=_SHORT_SEQ_PROB.value,
+            short_seq_rule=_SHORT_SEQ_RULE.value,
             dupe_factor=_DUPE_FACTOR.value,
         ),
         held_out_fraction=_HELD_OUT_FRACTION.value,
@@ -68,7 +84,16 @@ def main() -> None:
     )
     tokenizer = load_tokenizer(_TOKENIZER.value, _LOWER_CASE.value)
     workers = _WORKERS.value or len(os.sched_getaffinity(0))
-    build(_INPUT.value, _OUTPUT_DIR.value, tokenizer, config, workers, _OVERWRITE.value, _RUNNER.value)
+    build(
+        _INPUT.value,
+        _OUTPUT_DIR.value,
+        tokenizer,
+        config,
+        workers,
+        _OVERWRITE.value,
+        _RUNNER.value,
+        _MAX_BAD_LINES.value,
+    )
 
 
 def run() -> None:

@@ -34,13 +34,18 @@ class ExampleConfig:
     whole_words: bool = True
     pair_task: str = "sop"
     input_format: str = "segment-pair"
-    short_seq_prob: float = 0.1
+    # None: 0.1 for pairs as in the official code, 0 for single segments as in RoBERTa.
+    short_seq_prob: float | None = None
+    short_seq_rule: str = "example"
     dupe_factor: int = 1
 
     def __post_init__(self):
+        if self.short_seq_prob is None:
+            object.__setattr__(self, "short_seq_prob", 0.1 if self.is_pair else 0.0)
         _check_choice("masking", self.masking, MASKINGS)
         _check_choice("pair_task", self.pair_task, pairs.PAIR_TASKS)
         _check_choice("input_format", self.input_format, segments.INPUT_FORMATS)
+        _check_choice("short_seq_rule", self.short_seq_rule, segments.SHORT_RULES)
         for name, low, high in (
             ("seed", -(1 << 63), (1 << 63) - 1),
             ("max_seq_length", 8, 1 << 20),
@@ -129,7 +134,8 @@ def plan_examples(
         ids, sentence_splits, document_splits = segments.join_documents(
             ids, sentence_splits, document_splits, separator
         )
-    arguments = sentence_splits, document_splits, keys, config.max_tokens, config.short_seq_prob
+    by_document = config.short_seq_rule == "document"
+    arguments = sentence_splits, document_splits, keys, config.max_tokens, config.short_seq_prob, by_document
     if config.is_pair:
         task = pairs.PAIR_TASKS.index(config.pair_task)
         return Plan(ids, *pairs.pair_spans(*arguments, task, config.input_format == "sentence-pair"))

@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and folders met at the door."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -59,8 +60,23 @@ def _is_other_process(pid: str | None) -> bool:
     return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
-def write_json(path: str | os.PathLike, value: Any) -> None:
-    with replacing(path) as temporary:
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises UserError while another process is inside; a killed one is not. The lock leaves no file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(f"another process is building in '{folder}'; wait for it, or give another folder") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
+    with replacing(path, durable) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

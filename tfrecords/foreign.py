@@ -16,20 +16,21 @@ _CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build 
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
-    """A manifest with what can be known: masking "static", the lengths of the first record, and every file's examples.
+    """A manifest with what can be known: masking "static", the lengths of records, and every file's examples.
 
-    Raises UserError when the files do not hold static pre-training examples with google-research/albert's features.
+    Raises UserError when the files do not hold static pre-training examples with google-research/albert's features, all
+    of the same lengths as far as each file's first record tells.
     """
-    features = _first_record(paths)
+    records = {path: features for path in paths if (features := _first_record(path)) is not None}
+    if not records:
+        raise UserError(f"'{paths[0]}' holds no record; build the records anew")
     description: dict[str, Any] = {"masking": "static"}
     for key, names in _WIDTHS.items():
-        widths = {len(_values(features[name])) if name in features else 0 for name in names}
-        if len(widths) > 1 or 0 in widths:
-            raise UserError(
-                f"'{paths[0]}' holds no pre-training examples: they have {', '.join(names)} of one length; "
-                "build some with python -m tfrecords.create_pretraining_data"
-            )
-        description[key] = widths.pop()
+        widths = {path: _width(path, features, names) for path, features in records.items()}
+        first, last = min(widths, key=widths.get), max(widths, key=widths.get)
+        if widths[first] != widths[last]:
+            raise UserError(f"'{first}' has {key} {widths[first]} but '{last}' has {widths[last]}; read them apart")
+        description[key] = widths[first]
     files = [{"name": path.name, "examples": _count_records(path), "bytes": path.stat().st_size} for path in paths]
     return description | {"splits": {"train": {"files": files, "examples": sum(file["examples"] for file in files)}}}
 
@@ -38,14 +39,24 @@ def _values(feature: tf.train.Feature) -> Any:
     return feature.float_list.value or feature.int64_list.value
 
 
-def _first_record(paths: list[Path]) -> Any:
-    for path in paths:
-        try:
-            for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
-                return tf.train.Example.FromString(record.numpy()).features.feature
-        except Exception as error:  # tf.errors.* and protobuf's own
-            raise UserError(f"'{path}' is not a TFRecord file of tf.train.Example; check the name") from error
-    raise UserError(f"'{paths[0]}' holds no record; build the records anew")
+def _width(path: Path, features: Any, names: tuple[str, ...]) -> int:
+    widths = {len(_values(features[name])) if name in features else 0 for name in names}
+    if len(widths) > 1 or 0 in widths:
+        raise UserError(
+            f"'{path}' holds no pre-training examples: they have {', '.join(names)} of one length; "
+            "build some with python -m tfrecords.create_pretraining_data"
+        )
+    return widths.pop()
+
+
+def _first_record(path: Path) -> Any:
+    """Its features; None where there is none."""
+    try:
+        for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
+            return tf.train.Example.FromString(record.numpy()).features.feature
+    except Exception as error:  # tf.errors.* and protobuf's own
+        raise UserError(f"'{path}' is not a TFRecord file of tf.train.Example; check the name") from error
+    return None
 
 
 def _compression(path: Path) -> str:

@@ -34,12 +34,12 @@ def main() -> None:
     # Only here: --help and wrong flags need no TensorFlow.
     from tfrecords.reader import describe_records, read_examples
 
-    manifest, total = describe_records(paths, _SPLIT.value)
+    manifest, counts = describe_records(paths, _SPLIT.value)
     if _SAMPLE.value == 0:
         _check_sums(paths)
     tokenizer = load_tokenizer(_TOKENIZER.value or _tokenizer_beside(paths[0].parent))
     statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
-    wanted = min(_SAMPLE.value or total, total)
+    wanted = min(_SAMPLE.value or sum(counts), sum(counts))
     to_print = _EXAMPLES.value
     with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
         for batch in read_examples([str(path) for path in paths], 256, False, _SEED.value).as_numpy_iterator():

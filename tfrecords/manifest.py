@@ -1,6 +1,7 @@
 """The manifest of a folder of records, and the check that files are what it says."""
 
 import glob
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,14 +19,15 @@ PARTS = ".parts"
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Record files, sorted, that comma-separated globs or folders name.
 
-    Where a folder's manifest puts the files found into both splits, only those of `split` are returned, so that
-    data/*.tfrecord never trains on what is held out. Raises UserError when there is none, and for a folder whose
-    manifest has none of `split`: only files named as files are read for either purpose.
+    Where a folder's manifest (or, without one, the files' names) puts the files found into both splits, only those of
+    `split` are returned, so that data/*.tfrecord never trains on what is held out. Raises UserError when there is none,
+    and for a folder that has none of `split`: only files named as files are read for either purpose.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
         if _split_names(folder, split) == set():
-            raise UserError(f"'{folder}' holds no {split} records; build it with another --held_out_fraction")
+            mend = "build it with another --held_out_fraction" if (folder / MANIFEST).exists() else "name the files"
+            raise UserError(f"'{folder}' holds no {split} records; {mend}")
     paths = sorted({path for pattern in patterns for path in _matches(pattern)})
     paths = [path for path in paths if path.name != MANIFEST and not path.name.startswith(".")]
     of_split = {folder: _split_names(folder, split) for folder in {path.parent for path in paths}}
@@ -52,8 +54,8 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
-def check_files(paths: list[Path], split: str) -> int:
-    """Compares record files with the manifests beside them; returns how many examples they hold.
+def check_files(paths: list[Path], split: str) -> list[int]:
+    """Compares record files with the manifests beside them; returns how many examples each holds.
 
     Raises UserError for a file that is cut off, changed or not of its manifest's build, and when one of the split's
     files is missing from a folder.
@@ -74,13 +76,42 @@ def check_files(paths: list[Path], split: str) -> int:
                 f"'{path}' has {size} bytes, its manifest says {expected}: it is cut off or changed; "
                 "copy it again or build it anew"
             )
-    return sum(listed[path]["examples"] for path in paths)
+    return [listed[path]["examples"] for path in paths]
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Writes a line for each file and setting, not for each value: there may be thousands of files."""
+    with files.replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(_as_json(manifest, "") + "\n", encoding="utf-8")
+
+
+def _as_json(value: Any, indent: str) -> str:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not any(isinstance(one, (dict, list)) for one in inner):
+        return json.dumps(value, ensure_ascii=False)
+    deeper = indent + "  "
+    if isinstance(value, list):
+        lines, (begin, end) = [_as_json(one, deeper) for one in value], "[]"
+    else:
+        lines, (begin, end) = [f"{json.dumps(key)}: {_as_json(one, deeper)}" for key, one in value.items()], "{}"
+    return f"{begin}\n" + ",\n".join(deeper + line for line in lines) + f"\n{indent}{end}"
+
+
+def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
+    """Whether every file that the manifest lists is there with its size."""
+    listed = [file for split in manifest["splits"].values() for file in split["files"]]
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:
-    """Names of the split's files by the folder's manifest; None without one."""
+    """Names of the split's files by the folder's manifest; without one those of files named train-... and eval-...
+
+    None where nothing tells them apart.
+    """
     if not (folder / MANIFEST).exists():
-        return None
+        named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
+        return {name for name in named if name.startswith(split)} if named else None
     return {file["name"] for file in read_folder(folder)["splits"][split]["files"]}
 
 
@@ -95,7 +126,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
     manifests = [read_folder(folder) for folder in sorted(folders)]
     for folder, manifest in zip(sorted(folders), manifests):
-        for key in _SAME:
+        for key in _SAME + (_MASKS if manifests[0].get("masking") == "dynamic" else ()):
             if manifest.get(key) != manifests[0].get(key):
                 raise UserError(
                     f"'{folder}' has {key} {manifest.get(key)!r} but '{sorted(folders)[0]}' has "
@@ -112,6 +143,8 @@ _SAME = (
     "masking",
     "pair_task",
 )
+# What the reader's masks hang on.
+_MASKS = ("masked_lm_prob", "max_ngram", "whole_words")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

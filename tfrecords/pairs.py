@@ -5,7 +5,10 @@
     nsp         with probability 1/2 (and always for a chunk of one sentence) B comes from another document, label 1.
     none        A and B follow each other; label 0. A chunk of one sentence has no B.
 
-Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616.
+Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. Of the two segments
+of a `sop` pair neither tends to be the longer: a chunk ends with the sentence that fills it, which is longer than most,
+so that by the official cut the second segment is, and the label could be guessed from the lengths. (Pairs of single
+sentences are left whole.)
 """
 
 import numpy as np
@@ -17,13 +20,26 @@ from tfrecords.segments import target_length
 PAIR_TASKS = ("sop", "sop_legacy", "nsp", "none")
 SOP, SOP_LEGACY, NSP, NONE = range(4)
 _TRIES = 10
+# Draws of an example's stream; below 1 << 20 lie those of the cut, the label, the partner and the truncation, and up to
+# 5 << 20 those of `masking`.
+_SHORT, _MIRROR = (purpose << 20 for purpose in (5, 6))
 
 
 @compiled
-def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, task, single_sentences):
+def pair_spans(
+    sentence_splits,
+    document_splits,
+    keys,
+    max_tokens,
+    short_probability,
+    short_by_document,
+    task,
+    single_sentences,
+):
     """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
 
-    keys: uint64 [documents]. task: index into PAIR_TASKS. single_sentences: each segment is one sentence
+    keys: uint64 [documents]. short_by_document: the length aimed at is drawn once a document, as in the official code,
+    instead of once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence
     ("sentence-pair") instead of as many as fit ("segment-pair").
     Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], example keys uint64
     [examples]). A chunk that cannot make a pair under the task gives no example.
@@ -38,6 +54,8 @@ def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probabi
         first = begin
         while first < last:
             key = draw(keys[document], 2 + first - begin)
+            if not short_by_document:
+                target = target_length(draw(key, _SHORT), max_tokens, short_probability)
             end = _chunk_end(sentence_splits, first, last, target, task, single_sentences)
             size = end - first
             cut = first + 1
@@ -54,6 +72,8 @@ def pair_spans(sentence_splits, document_splits, keys, max_tokens, short_probabi
                 label, first = np.uint64(1), cut
             else:
                 row = (sentence_splits[first], sentence_splits[cut], sentence_splits[cut], sentence_splits[end])
+                if task == SOP and size > 1 and not single_sentences:
+                    row = _even_out(sentence_splits, first, cut, end, key)
                 first = end
                 if size == 1 and task != NONE:
                     continue
@@ -78,6 +98,39 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
     while end < last and (end - first < minimum or sentence_splits[end] - sentence_splits[first] < target):
         end += 1
     return end
+
+
+@compiled
+def _even_out(sentence_splits, first, cut, end, key):
+    """The row of this cut, or with equal chance of the cut nearest to its mirror image, both shortened so that the
+    segments' lengths in the one are those of the other exchanged.
+    """
+    begin, stop = sentence_splits[first], sentence_splits[end]
+    ahead, behind = sentence_splits[cut] - begin, stop - sentence_splits[cut]
+    mirror = cut
+    for other in range(first + 1, end):
+        if abs(sentence_splits[other] - begin - behind) < abs(sentence_splits[mirror] - begin - behind):
+            mirror = other
+    ahead = min(ahead, stop - sentence_splits[mirror])
+    behind = min(behind, sentence_splits[mirror] - begin)
+    if draw(key, _MIRROR) & np.uint64(1):
+        cut, ahead, behind = mirror, behind, ahead
+    middle = sentence_splits[cut]
+    a_start, a_end = _shorten(begin, middle, ahead, key, _MIRROR + 1)
+    b_start, b_end = _shorten(middle, stop, behind, key, _MIRROR + 1 + middle - begin)
+    return a_start, a_end, b_start, b_end
+
+
+@compiled
+def _shorten(start, end, length, key, counter):
+    """Drops one token at a time, at the front or the back with equal chance, until `length` are left."""
+    while end - start > length:
+        if draw(key, counter) & np.uint64(1) == 1:
+            start += 1
+        else:
+            end -= 1
+        counter += 1
+    return start, end
 
 
 @compiled

@@ -2,9 +2,10 @@
 
     files -> records (-> packed rows) -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked) features
 
-The order, and the masks of dynamic records, are functions of (seed, position), the position being the number of the
-record counted from the start of training over all epochs and workers. So training goes on after `skip_batches` batches
-exactly as if it had never stopped, whatever else in the program draws random numbers.
+Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of older folders, and to
+pack, every worker reads all files. The order, and the masks of dynamic records, are functions of (seed, position), the
+position being the number of the record counted from the start of training over all epochs and workers. So training goes
+on after `skip_batches` batches exactly as if it had never stopped, whatever else in the program draws random numbers.
 """
 
 import os
@@ -18,13 +19,15 @@ import tensorflow as tf
 from tfrecords.errors import UserError
 from tfrecords.foreign import describe_foreign
 from tfrecords.graph_masking import derive
+from tfrecords.lanes import Lanes, number_of_lanes
 from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest
 from tfrecords.packing import pack_records
 from tfrecords.parsing import Parser
 
 __all__ = ["read_examples", "read_manifest"]
 
-_FILES_AT_ONCE = 16
+# Of older folders, and of those dealt by hash.
+_FILES_AT_ONCE, _LANES = 16, 64
 _ORDER, _WINDOW = 1, 2
 
 
@@ -39,6 +42,7 @@ def read_examples(
     num_workers: int = 1,
     worker: int = 0,
     expected: Mapping[str, Any] | None = None,
+    files_at_once: int = 0,
 ) -> tf.data.Dataset:
     """Batches of examples by the official names.
 
@@ -51,35 +55,36 @@ def read_examples(
     as evaluation files. batch_size: of this worker. num_workers, worker: each of several training processes gets its
     share of every stretch of batch_size * num_workers records. skip_batches: how many of its batches this worker had
     before. examples_per_row above 1 packs up to so many examples into a row (see `packing` for the features).
-    expected: entries that the manifest must have, such as max_seq_length or tokenizer_sha256.
+    expected: entries that the manifest must have, such as max_seq_length or tokenizer_sha256. files_at_once: files that
+    are read side by side (fewer where there are few); 0: 64, of folders of older versions 16. Where num_workers divides
+    it, each worker reads its own files only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
-    if min(batch_size, shuffle_window, examples_per_row) < 1 or not 0 <= worker < num_workers or skip_batches < 0:
-        raise UserError(
-            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
-            f"worker {worker} of {num_workers}, skip_batches {skip_batches}: the first three must be above 0, "
-            "worker below num_workers, skip_batches not below 0"
-        )
+    _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers)
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
-    manifest, total = describe_records(paths, split)
+    manifest, counts = describe_records(paths, split)
+    total = sum(counts)
     _check_expected(manifest, expected or {}, paths[0].parent)
     if examples_per_row > 1 and manifest.get("pad_id", 0) != 0:
         raise UserError(f"packing needs [PAD] to be id 0; '{paths[0].parent}' has {manifest['pad_id']}: do not pack it")
 
-    def read(names: tf.Tensor) -> tf.data.Dataset:
-        return _read_files(names, manifest["max_seq_length"], examples_per_row)
-
-    names = tf.constant([str(path) for path in paths])
     skip = skip_batches * batch_size * num_workers
-    if training:
-        total = total if examples_per_row == 1 or not skip else int(read(names).reduce(np.int64(0), lambda n, _: n + 1))
-        rows = _training_rows(read, names, total, seed, shuffle_window, skip)
+    lanes = number_of_lanes(len(paths), files_at_once or _LANES)
+    if training and manifest.get("format_version", 1) > 1 and examples_per_row == 1:
+        order = Lanes(_records, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
+        rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
-        rows = read(names).skip(skip)
-    rows = rows.enumerate(start=skip)
-    rows = rows.shard(num_workers, worker) if num_workers > 1 else rows
+        names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
+
+        def read(names: tf.Tensor) -> tf.data.Dataset:
+            return _read_files(names, manifest["max_seq_length"], examples_per_row, at_once)
+
+        if training and skip and examples_per_row > 1:
+            total = int(read(names).reduce(np.int64(0), lambda count, _: count + 1))
+        rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
+        rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = Parser(manifest, paths[0].parent, seed, examples_per_row)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -94,15 +99,37 @@ def read_examples(
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], int]:
-    """The manifest of the files and the number of their examples, after a check that the files are as it says.
+def _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers):
+    wrong = min(batch_size, shuffle_window, examples_per_row) < 1 or min(skip_batches, files_at_once) < 0
+    if wrong or not 0 <= worker < num_workers:
+        raise UserError(
+            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
+            f"worker {worker} of {num_workers}, skip_batches {skip_batches}, files_at_once {files_at_once}: the first "
+            "three must be above 0, worker below num_workers, skip_batches and files_at_once not below 0"
+        )
+
+
+def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
+    """(position, row) of a worker: of its own lanes, or where they cannot be parted equally its share of all."""
+    if lanes % num_workers:
+        return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
+    rows = order.rows(skip, num_workers, worker).enumerate()
+    return rows.map(lambda place, row: (place * num_workers + worker + skip, row))
+
+
+def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dataset:
+    return rows.shard(num_workers, worker) if num_workers > 1 else rows
+
+
+def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
+    """The manifest of the files and the number of each one's examples, after a check that they are as it says.
 
     Files with no manifest beside them, and none on its way, are taken as another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
     manifest = describe_foreign(paths)
-    return manifest, manifest["splits"]["train"]["examples"]
+    return manifest, [file["examples"] for file in manifest["splits"]["train"]["files"]]
 
 
 def _check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
@@ -111,18 +138,22 @@ def _check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folde
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
-def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int) -> tf.data.Dataset:
+def _records(name: tf.Tensor) -> tf.data.Dataset:
+    gzipped = tf.strings.regex_full_match(name, r".*\.gz")
+    return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
+
+
+def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int, files_at_once: int) -> tf.data.Dataset:
     """Rows of the files, in turns from several at once, always in the same order: string [], or [examples_per_row]."""
 
     def read(name: tf.Tensor) -> tf.data.Dataset:
-        gzipped = tf.strings.regex_full_match(name, r".*\.gz")
-        records = tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
+        records = _records(name)
         if examples_per_row == 1:
             return records
         return pack_records(records, sequence, examples_per_row)
 
     return tf.data.Dataset.from_tensor_slices(names).interleave(
-        read, cycle_length=_FILES_AT_ONCE, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        read, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 

@@ -1,94 +1,93 @@
-"""Where chunks are built: in this process, in several on this machine, or on a Ray cluster. All give the same parts."""
+"""Where tasks are done: in this process, in several on this machine, or on a Ray cluster. All give the same files.
 
-import collections
-import itertools
+A runner is a context manager that gives a function of tasks (key, method of `Worker`, arguments), which yields (key,
+result) as they are done; `small` tasks are not worth the start of a process. A worker that is killed ends the build in
+one line; the same command goes on.
+"""
+
+import contextlib
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
-from tfrecords.corpus import Chunk
 from tfrecords.errors import UserError
 from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
-from tfrecords.writer import ChunkBuilder
+from tfrecords.writer import Worker
 
-_builder: ChunkBuilder
+Task = tuple[int, str, tuple]
+Run = Callable[..., Iterator[tuple[int, Any]]]
 
-
-def run_local(
-    builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (chunk number, report) as they are done; at most one chunk more than there are workers is in memory."""
-    chunks = iter(chunks)
-    head = collections.deque(itertools.islice(chunks, 2 if workers > 1 else 0))
-    all_chunks = itertools.chain((head.popleft() for _ in range(len(head))), chunks)
-    if len(head) == 2:
-        yield from _run_processes(builder, all_chunks, workers)
-        return
-    # A process for a single chunk would cost its start and gain nothing.
-    for number, chunk in all_chunks:
-        report = builder.build(number, chunk)
-        # Let go of before the next is read.
-        del chunk
-        yield number, report
+_worker: Worker
 
 
-def _run_processes(
-    builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    # Spawned, not forked: the caller may have TensorFlow's threads running.
-    context = multiprocessing.get_context("spawn")
-    pool_of = futures.ProcessPoolExecutor(workers, context, _start_worker, (builder,))
-    with interrupts_deferred() as interrupted, pool_of as pool:
-        running: dict[futures.Future, int] = {}
-        try:
-            for number, chunk in chunks:
-                with interrupts_held_back():
-                    running[pool.submit(_build, number, chunk)] = number
-                del chunk
-                if len(running) > workers:
-                    yield from _finished(running, futures.FIRST_COMPLETED, interrupted)
-            yield from _finished(running, futures.ALL_COMPLETED, interrupted)
-        except futures.process.BrokenProcessPool as error:
-            raise ChildProcessError(
-                "a worker process died, perhaps for want of memory (try fewer --workers)"
-            ) from error
-        finally:
-            for future in running:
-                future.cancel()
+@contextlib.contextmanager
+def run_local(worker: Worker, workers: int) -> Iterator[Run]:
+    """Processes are started for the first tasks that several could share: for one they would cost and gain nothing."""
+    with contextlib.ExitStack() as stack:
+        shared: list[tuple[futures.Executor, threading.Event]] = []
+
+        def run(tasks: list[Task], small: bool = False) -> Iterator[tuple[int, Any]]:
+            if min(len(tasks), workers) < 2 or (small and not shared):
+                for key, method, arguments in tasks:
+                    yield key, getattr(worker, method)(*arguments)
+                return
+            if not shared:
+                interrupted = stack.enter_context(interrupts_deferred())
+                # Spawned, not forked: the caller may have TensorFlow's threads running.
+                context = multiprocessing.get_context("spawn")
+                pool = futures.ProcessPoolExecutor(workers, context, _start_worker, (worker,))
+                shared.append((stack.enter_context(pool), interrupted))
+            yield from _run_in(*shared[0], tasks, workers)
+
+        yield run
 
 
-def _finished(
-    running: dict[futures.Future, int], when: str, interrupted: threading.Event
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    while True:
-        done, waiting = futures.wait(running, timeout=0.2, return_when=when)
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        if not waiting or (done and when == futures.FIRST_COMPLETED):
-            break
+def _run_in(
+    pool: futures.Executor, interrupted: threading.Event, tasks: list[Task], workers: int
+) -> Iterator[tuple[int, Any]]:
+    running: dict[futures.Future, int] = {}
+    try:
+        for key, method, arguments in tasks:
+            with interrupts_held_back():
+                running[pool.submit(_do, method, arguments)] = key
+            while len(running) > workers:
+                yield from _finished(running, interrupted)
+        while running:
+            yield from _finished(running, interrupted)
+    except futures.process.BrokenProcessPool as error:
+        raise ChildProcessError("a worker process died, perhaps for want of memory (try fewer --workers)") from error
+    finally:
+        for future in running:
+            future.cancel()
+
+
+def _finished(running: dict[futures.Future, int], interrupted: threading.Event) -> Iterator[tuple[int, Any]]:
+    done, _ = futures.wait(running, timeout=0.2, return_when=futures.FIRST_COMPLETED)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     for future in done:
         yield running.pop(future), future.result()
 
 
-def _start_worker(builder: ChunkBuilder) -> None:
-    global _builder
-    _builder = builder
+def _start_worker(worker: Worker) -> None:
+    global _worker
+    _worker = worker
     end_with_parent()
 
 
-def _build(number: int, chunk: Chunk) -> dict[str, Any]:
-    return _builder.build(number, chunk)
+def _do(method: str, arguments: tuple) -> Any:
+    return getattr(_worker, method)(*arguments)
 
 
-def run_ray(
-    builder: ChunkBuilder, chunks: Iterable[tuple[int, Chunk]], workers: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """As `run_local`, with tasks on the Ray cluster that RAY_ADDRESS names, or on one started here.
+@contextlib.contextmanager
+def run_ray(worker: Worker, workers: int) -> Iterator[Run]:
+    """Tasks on the Ray cluster that RAY_ADDRESS names, or on one started here.
 
-    Every node must see the output folder under the same path. A task whose node dies is run again by Ray.
+    Every node must see the output folder under the same path, and the corpus under the same path or URL. A task whose
+    node dies is run again by Ray.
     """
     try:
         import ray
@@ -97,28 +96,37 @@ def run_ray(
     started = not ray.is_initialized()
     if started:
         here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers}
-        ray.init(logging_level="error", include_dashboard=False, **here)
-    shared = ray.put(builder)
-    task = ray.remote(num_cpus=1)(lambda held, number, chunk: held.build(number, chunk))
-    running: dict[Any, int] = {}
-    try:
-        for number, chunk in chunks:
-            running[task.remote(shared, number, chunk)] = number
-            if len(running) > workers:
-                yield from _finished_ray(ray, running, 1)
+        ray.init(logging_level="error", log_to_driver=False, include_dashboard=False, **here)
+    shared = ray.put(worker)
+    remote = ray.remote(num_cpus=1)(lambda held, method, arguments: getattr(held, method)(*arguments))
+
+    def run(tasks: list[Task], small: bool = False) -> Iterator[tuple[int, Any]]:
+        running: dict[Any, int] = {}
+        for key, method, arguments in tasks:
+            running[remote.remote(shared, method, arguments)] = key
+            while len(running) > workers:
+                yield from _finished_ray(ray, running)
         while running:
-            yield from _finished_ray(ray, running, 1)
-    except ray.exceptions.RayTaskError as error:
-        # The exception of the task itself, a UserError perhaps.
-        raise error.cause from error
+            yield from _finished_ray(ray, running)
+
+    try:
+        yield run
     finally:
         if started:
             ray.shutdown()
 
 
-def _finished_ray(ray: Any, running: dict[Any, int], count: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    for reference in ray.wait(list(running), num_returns=count)[0]:
-        yield running.pop(reference), ray.get(reference)
+def _finished_ray(ray: Any, running: dict[Any, int]) -> Iterator[tuple[int, Any]]:
+    try:
+        for reference in ray.wait(list(running), num_returns=1)[0]:
+            yield running.pop(reference), ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        # The exception of the task itself, a UserError perhaps.
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise ChildProcessError(
+            f"a worker of Ray died each time its task was tried ({type(error).__name__}), perhaps for want of memory"
+        ) from error
 
 
 RUNNERS = {"local": run_local, "ray": run_ray}

@@ -1,32 +1,37 @@
-"""Chunks of a corpus to a folder of TFRecord files with a manifest: in parallel, resumable, the same bytes every time.
+"""The work of one process: pieces of a corpus to documents dealt to shards, and the documents of a shard to its file.
 
-Each chunk of the corpus becomes one file of each split. While the work runs, the files lie in `.parts` with a small
-JSON file a chunk that says it is done; at the end they get their final names, and then the manifest is written: a
-folder with a manifest is complete.
+While a build runs, all this lies in `.parts` with a small JSON file for each piece and each shard that is done; at the
+end the files get their final names, and then the manifest is written: a folder with a manifest is complete.
 """
 
+import dataclasses
 import hashlib
+import math
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from tfrecords import corpus, files
+from tfrecords import compiled, corpus, files, sections
+from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
 from tfrecords.errors import UserError
 from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
-from tfrecords.manifest import SPLITS
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import derive
 from tfrecords.tokenizer import Tokenizer
 
-# Purposes of keys that belong to no single copy of a document.
-_HELD_OUT, _SHUFFLE = -1, -2
+# Purposes of keys that belong to no single pass over a document; `deal` has more.
+_SHUFFLE, _ORDER = -2, -4
 # Examples encoded at once: few enough that their arrays stay in the processor's cache.
 _BLOCK = 256
 # Text tokenized at once.
 _CHARACTERS = 1 << 20
+# Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
+_SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
+_MANY_SHARDS = 1000
 
 
 @dataclass(frozen=True)
@@ -38,92 +43,185 @@ class BuildConfig:
     text_field: str = "text"
     split_sentences: bool = False
     gzip: bool = False
-    chunk_megabytes: float = 8.0
+    # 0: chosen by the size of the corpus.
+    chunk_megabytes: float = 0.0
 
     def __post_init__(self):
         if not 0 <= self.held_out_fraction < 1:
             raise UserError(f"held_out_fraction is {self.held_out_fraction}; it must be at least 0 and below 1")
-        if not 0.01 <= self.chunk_megabytes <= 1024:
-            raise UserError(f"chunk_megabytes is {self.chunk_megabytes}; it must lie between 0.01 and 1024")
+        if self.chunk_megabytes and not 0.01 <= self.chunk_megabytes <= 1024:
+            raise UserError(f"chunk_megabytes is {self.chunk_megabytes}; it must lie between 0.01 and 1024, or be 0")
+
+    def for_corpus(self, text_bytes: int) -> "BuildConfig":
+        """With chunk_megabytes chosen: 8, doubled until there are no more than a thousand shards, or 160."""
+        if self.chunk_megabytes:
+            return self
+        times = text_bytes / (_SMALLEST_CHUNK * 1e6 * _MANY_SHARDS)
+        chosen = _SMALLEST_CHUNK * 2 ** max(0, math.ceil(math.log2(times))) if times else _SMALLEST_CHUNK
+        return dataclasses.replace(self, chunk_megabytes=min(chosen, _LARGEST_CHUNK))
 
     @property
     def chunk_bytes(self) -> int:
         return int(self.chunk_megabytes * 1e6)
 
-
-def held_out(documents: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """bool [documents]: which of these places in the corpus are kept for evaluation.
-
-    One random document of every 1/fraction consecutive ones, so the share is exact; the first is one of the first two,
-    so that a corpus of two documents has one.
-    """
-    if fraction == 0:
-        return np.zeros(len(documents), bool)
-    stratum = np.floor(documents * fraction).astype(np.int64)
-    first = np.ceil(stratum / fraction).astype(np.int64)
-    size = np.ceil((stratum + 1) / fraction).astype(np.int64) - first
-    size = np.where(stratum == 0, np.minimum(size, 2), size)
-    choice = derive(seed, _HELD_OUT, stratum) % size.astype(np.uint64)
-    return documents - first == choice.astype(np.int64)
+    def deal(self, text_bytes: int) -> Deal:
+        """As many shards as the text fills; one at least for held-out documents where there are to be some."""
+        held_out = text_bytes * self.held_out_fraction
+        train, eval = (max(1, round(size / self.chunk_bytes)) for size in (text_bytes - held_out, held_out))
+        fraction = self.held_out_fraction
+        return Deal(self.examples.seed, train, eval if fraction else 0, fraction)
 
 
-class ChunkBuilder:
-    """Makes the parts of one chunk. One lives in each worker process."""
+class Worker:
+    """What a worker process holds: one method for each kind of task."""
 
     def __init__(self, config: BuildConfig, tokenizer: Tokenizer, parts: Path):
         self.config, self.tokenizer, self.parts = config, tokenizer, parts
         self.vocabulary = MaskingVocabulary.of(tokenizer)
+        self._is_warm = False
 
-    def build(self, number: int, chunk: corpus.Chunk) -> dict[str, Any]:
-        """Writes the chunk's parts and returns what goes into its JSON file."""
-        tokens = self._tokenize(chunk)
-        splits = {split: self._build_split(number, split, tokens[split]) for split in SPLITS}
-        report = {"text_bytes": len(chunk.data), "splits": splits}
-        files.write_json(part_path(self.parts, number, "done.json"), report)
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_is_warm": False}
+
+    def read_piece(
+        self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
+    ) -> dict[str, Any]:
+        """Deals the documents of a piece of the corpus to spill files; returns what is known of the piece.
+
+        Raises UserError for a file that cannot be read, and for one bad line more than are allowed.
+        """
+        bad_lines: list[str] = []
+        report = {
+            "key": key,
+            "documents": 0,
+            "held_out": 0,
+            "text_bytes": 0,
+            "blocks": 0,
+            "lowest": 1.0,
+            "highest": 0.0,
+        }
+        for batch in batches(self._texts(piece, bad_lines, max_bad_lines), piece_bytes):
+            hashes = hash_texts(batch)
+            shards, chance = deal.shard_of(hashes), deal.chance(hashes)
+            path = spill_path(self.parts, "piece", number, report["blocks"])
+            write_spill(path, shards // deal.group_size, Documents(hashes, shards, batch), deal.groups)
+            report["blocks"] += 1
+            report["documents"] += len(batch)
+            report["held_out"] += int((chance < deal.threshold).sum())
+            report["text_bytes"] += sum(map(len, batch))
+            report["lowest"] = min(report["lowest"], float(chance.min()))
+            report["highest"] = max(report["highest"], float(chance.max()))
+        report |= {"bad_lines": bad_lines, "digests": [sections.digest(section) for section in piece]}
+        files.write_json(report_path(self.parts, "piece", number), report, durable=False)
         return report
 
-    def _tokenize(self, chunk: corpus.Chunk) -> dict[str, "_Documents"]:
-        """The chunk's documents by split. They are tokenized some at a time: their text is larger than their ids."""
-        numbers = np.arange(chunk.first_document, chunk.first_document + chunk.num_documents)
-        kept_out = held_out(numbers, self.config.held_out_fraction, self.config.examples.seed)
-        collected = {split: _Documents() for split in SPLITS}
-        documents = corpus.parse_documents(chunk, self.config.text_field, self.config.split_sentences)
-        for number, out, document in zip(numbers, kept_out, documents):
-            collected[SPLITS[int(out)]].add(int(number), document, self.tokenizer)
-        for of_split in collected.values():
-            of_split.flush(self.tokenizer)
-        return collected
+    def _texts(self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int) -> Iterator[bytes]:
+        for section in piece:
+            for chunk in sections.read_chunks(section, self.config.chunk_bytes):
+                for text in corpus.read_texts(chunk, self.config.text_field):
+                    if isinstance(text, bytes):
+                        yield text
+                        continue
+                    bad_lines.append(str(text))
+                    if len(bad_lines) > max_bad_lines:
+                        raise too_many(bad_lines, max_bad_lines)
 
-    def _build_split(self, number: int, split: str, documents: "_Documents") -> dict[str, Any]:
-        config, examples, tokens = self.config.examples, 0, 0
-        with files.replacing(part_path(self.parts, number, split)) as temporary, open(temporary, "wb") as file:
+    def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
+        """The second round of dealing: one group's documents to spill files with a group for each of its shards."""
+        hashes, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+
+        def texts() -> Iterator[bytes]:
+            for path in blocks:
+                documents = read_spill(path, group)
+                hashes.append(documents.hashes)
+                shards.append(documents.shards)
+                yield from documents.texts
+
+        report = {"key": key, "blocks": 0}
+        for batch in batches(texts(), piece_bytes):
+            (of_batch, later), (to_shards, later_shards) = (
+                np.split(np.concatenate(column), [len(batch)]) for column in (hashes, shards)
+            )
+            path = spill_path(self.parts, "group", group, report["blocks"])
+            documents = Documents(of_batch, to_shards, batch)
+            write_spill(path, to_shards - group * deal.group_size, documents, deal.group_size)
+            hashes[:], shards[:] = [later], [later_shards]
+            report["blocks"] += 1
+        files.write_json(report_path(self.parts, "group", group), report, durable=False)
+        return report
+
+    def build(self, deal: Deal, shard: int, blocks: list[Path], standing: dict[str, Any] | None) -> dict[str, Any]:
+        """Writes a shard and returns what goes into the manifest of it; `standing` if it is of the same documents."""
+        group = shard % deal.group_size if deal.group_size > 1 else shard
+        if standing and standing["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
+            return standing
+        self._warm_up()
+        documents = read_shard(blocks, group, shard)
+        report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
+        report |= self._write(part_path(self.parts, shard, self.config.gzip), self._tokenize(documents))
+        files.write_json(report_path(self.parts, "shard", shard), report)
+        return report
+
+    def _warm_up(self) -> None:
+        """Compiles the kernels, where that was never done, in one process at a time: the others load the result."""
+        if self._is_warm:
+            return
+        with compiled.in_turn():
+            hashes = np.arange(2)
+            documents = Documents(hashes, hashes, [b"a b c d\ne f g h\ni"] * 2)
+            config = dataclasses.replace(self.config.examples, dupe_factor=1)
+            for _ in self._encode(config, self._tokenize(documents)):
+                pass
+        self._is_warm = True
+
+    def _tokenize(self, documents: Documents) -> "_Tokenized":
+        """The documents in the random order of their shard. Some at a time: their text is larger than their ids."""
+        tokenized = _Tokenized()
+        keys = derive(self.config.examples.seed, _ORDER, documents.hashes)
+        order = np.lexsort([documents.hashes, keys])
+        hashes = documents.hashes[order]
+        tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
+        for index in order.tolist():
+            text, documents.texts[index] = documents.texts[index], b""
+            tokenized.add(corpus.sentences_of(text.decode(), self.config.split_sentences), self.tokenizer)
+        tokenized.flush(self.tokenizer)
+        return tokenized
+
+    def _write(self, path: Path, documents: "_Tokenized") -> dict[str, Any]:
+        counts = {"documents": len(documents.numbers), "examples": 0, "tokens": 0, "label_1": 0}
+        with files.replacing(path) as temporary, open(temporary, "wb") as file:
             writer = _HashingWriter(file, self.config.gzip)
-            for copy in range(config.dupe_factor if documents.numbers else 0):
-                plan = plan_examples(config, self.vocabulary.sep_id, *documents.arrays(), copy)
-                order = np.argsort(derive(config.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
-                for start in range(0, len(order), _BLOCK):
-                    block = lay_out(config, self.vocabulary, plan, order[start : start + _BLOCK])
-                    writer.write(encode_examples(config, self.vocabulary, block))
-                    tokens += int(block.lengths.sum())
-                examples += len(plan)
+            for records, block in self._encode(self.config.examples, documents):
+                writer.write(records)
+                counts["examples"] += len(block.lengths)
+                counts["tokens"] += int(block.lengths.sum())
+                counts["label_1"] += int(block.labels.sum())
             writer.finish()
-        counts = {"documents": len(documents.numbers), "examples": examples, "tokens": tokens}
+            file.flush()
         return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
 
+    def _encode(self, config: ExampleConfig, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
+        """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time."""
+        for copy in range(config.dupe_factor if len(documents.numbers) else 0):
+            plan = plan_examples(config, self.vocabulary.sep_id, *documents.arrays(), copy)
+            order = np.argsort(derive(config.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
+            for start in range(0, len(order), _BLOCK):
+                block = lay_out(config, self.vocabulary, plan, order[start : start + _BLOCK])
+                yield encode_examples(config, self.vocabulary, block), block
 
-class _Documents:
-    """Documents on their way from text to arrays."""
+
+class _Tokenized:
+    """Documents on their way from text to arrays. numbers: int64 [documents], what their random choices hang on."""
 
     def __init__(self):
-        self.numbers: list[int] = []
+        self.numbers = np.zeros(0, np.int64)
         self._sizes: list[int] = []
         self._ids: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._waiting: list[str] = []
         self._characters = 0
 
-    def add(self, number: int, sentences: list[str], tokenizer: Tokenizer) -> None:
-        self.numbers.append(number)
+    def add(self, sentences: list[str], tokenizer: Tokenizer) -> None:
         self._sizes.append(len(sentences))
         self._waiting += sentences
         self._characters += sum(map(len, sentences))
@@ -140,7 +238,7 @@ class _Documents:
         """ids, sentence_splits, document_splits (see `segments`) and the documents' numbers."""
         self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
         sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
-        return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), np.array(self.numbers)
+        return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), self.numbers
 
 
 class _HashingWriter:
@@ -166,5 +264,24 @@ class _HashingWriter:
         return self._hash.hexdigest()
 
 
-def part_path(parts: Path, number: int, suffix: str) -> Path:
-    return parts / f"{number:06d}.{suffix}"
+def _source(documents: Documents) -> str:
+    """A digest of the documents of a shard, whatever their order."""
+    return hashlib.sha256(np.sort(documents.hashes).tobytes()).hexdigest()[:32]
+
+
+def too_many(bad_lines: list[str], allowed: int) -> UserError:
+    if not allowed:
+        return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
+    return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
+
+
+def part_path(parts: Path, shard: int, gzip: bool) -> Path:
+    return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
+
+
+def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
+    return parts / f"{kind}-{number:06d}-{block:04d}.spill"
+
+
+def report_path(parts: Path, kind: str, number: int) -> Path:
+    return parts / f"{kind}-{number:06d}.json"

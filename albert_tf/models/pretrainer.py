@@ -58,8 +58,6 @@ class AlbertPretrainer(EncoderModel):
             prefix = "sentence_order" if pair_task == "sop" else "next_sentence"
             names += [f"{prefix}_loss", f"{prefix}_accuracy"]
         self._means = [_FiniteMean(name=name) for name in names]
-        # Training over several replicas, each with a part of the batch, puts its own function here.
-        self.sum_over_replicas = lambda value: value
         self.build((None, None))
 
     def build(self, input_shape=None):
@@ -100,15 +98,21 @@ class AlbertPretrainer(EncoderModel):
         x: the features, with masked_lm_ids and masked_lm_weights [batch, predictions], next_sentence_labels [batch, 1]
         and, for packed rows, labels and pair_weights [batch, n], 0 where a row has fewer sequences.
 
-        Of a replica's part of a batch, the share of the whole batch's loss: the replicas' sum up to it.
+        loss_divisors: where x is a replica's part of a batch, the sums of all parts' `loss_divisors`; the loss is then
+        the part's share of the whole batch's.
         """
+        words, pairs = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
         nll, weights = _word_losses(x, y_pred)
-        loss = ops.sum(nll * weights) / (self.sum_over_replicas(ops.sum(weights)) + 1e-5)
+        loss = ops.sum(nll * weights) / (words + 1e-5)
         if self.pair_head is None:
             return loss
         labels, logits, weights = _pairs(x, y_pred)
-        pairs = ops.maximum(self.sum_over_replicas(ops.sum(weights)), 1)
-        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / pairs
+        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(pairs, 1)
+
+    def loss_divisors(self, x):
+        """How many words and how many pairs the losses of a batch are means over: float32 scalars."""
+        words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
+        return words, ops.sum(_pair_weights(x)) if self.pair_head is not None else ops.zeros_like(words)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """Means over all predicted words and all pairs seen since the last reset, whatever the batches' sizes."""
@@ -128,6 +132,8 @@ class AlbertPretrainer(EncoderModel):
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store):
+        if _is_of_several_workers(self._means[0].count):
+            return  # They save between rows only; and what one worker reads, all must.
         sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")
@@ -140,6 +146,11 @@ class AlbertPretrainer(EncoderModel):
 
     def get_config(self):
         return {**super().get_config(), "pair_task": self.pair_task}
+
+
+def _is_of_several_workers(variable) -> bool:
+    resolver = getattr(getattr(variable.value, "distribute_strategy", None), "cluster_resolver", None)
+    return resolver is not None and bool(resolver.cluster_spec())
 
 
 def _cross_entropy(labels, logits):
@@ -155,8 +166,13 @@ def _word_losses(features, predictions):
 def _pairs(features, predictions):
     """Labels [n], logits [n, 2] and weights [n] of all sequence pairs in a batch."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
-    weights = features.get("pair_weights", ops.ones_like(labels))
-    return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), ops.cast(ops.reshape(weights, (-1,)), "float32")
+    return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), _pair_weights(features)
+
+
+def _pair_weights(features):
+    """float32 [n]: 1 for every sequence pair of a batch, 0 where a packed row has fewer."""
+    weights = features.get("pair_weights", ops.ones_like(features["next_sentence_labels"]))
+    return ops.cast(ops.reshape(weights, (-1,)), "float32")
 
 
 def _correct(labels, logits):

@@ -9,6 +9,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
 from albert_tf.layers.heads import JointSpanHead
 from albert_tf.models.encoder_model import EncoderModel, variables_of
+from albert_tf.models.replicas import share_of_replica
 from albert_tf.models.span_search import at_most, top_spans
 from tfrecords.errors import UserError
 
@@ -127,7 +128,7 @@ class AlbertSpanPredictor(EncoderModel):
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
             logits = y_pred["answerable_logits"]
             loss = loss + 0.5 * ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True))
-        return loss
+        return share_of_replica(loss)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         for mean, end in zip(self._means, ("start", "end")):

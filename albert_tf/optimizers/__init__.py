@@ -1,12 +1,20 @@
 """The optimizers and the learning-rate curve that ALBERT was trained with."""
 
-from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
+from albert_tf.optimizers.adam_weight_decay import GRADIENT_NORMS, AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
 
 OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay}
 
-__all__ = ["OPTIMIZERS", "AdamWeightDecay", "Lamb", "WarmupPolynomialDecay", "create_optimizer", "scale_learning_rate"]
+__all__ = [
+    "GRADIENT_NORMS",
+    "OPTIMIZERS",
+    "AdamWeightDecay",
+    "Lamb",
+    "WarmupPolynomialDecay",
+    "create_optimizer",
+    "scale_learning_rate",
+]
 
 
 def create_optimizer(

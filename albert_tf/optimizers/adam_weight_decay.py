@@ -9,14 +9,32 @@ from keras import ops
 
 from albert_tf.layers.fused import fuse
 
+GRADIENT_NORMS = ("summed", "official")
+
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
     return any(re.search(pattern, path) for pattern in patterns)
 
 
-def _values(gradient):
-    """What a gradient's norm counts: of indexed slices the slices, as the official code does."""
-    return getattr(gradient, "values", gradient)
+def sum_over_replicas(tensors):
+    """Tensors, or a structure of them, summed over the replicas of a TensorFlow strategy; elsewhere as they are."""
+    if keras.backend.backend() != "tensorflow":
+        return tensors
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return tensors
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
+def _dense(gradient):
+    """Under TensorFlow the gradient of a lookup is rows with their numbers, those of one row of the table apart."""
+    if not hasattr(gradient, "indices"):
+        return gradient
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(gradient)
 
 
 @functools.cache
@@ -25,6 +43,7 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 
     @fuse
     def rule(gradient, variable, momentum, velocity, counts):
+        gradient = ops.where(counts, gradient, 0.0)
         momentum = ops.where(counts, beta_1, 1.0) * momentum + (1.0 - beta_1) * gradient
         velocity = ops.where(counts, beta_2, 1.0) * velocity + (1.0 - beta_2) * ops.square(gradient)
         update = momentum / (ops.sqrt(velocity) + epsilon)
@@ -43,13 +62,21 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     An update whose gradients are not all finite is not made: weights and moments stay as they are, `skipped` counts it,
     and the step counter, and with it the schedule, goes on.
 
+    Over TensorFlow's replicas gradients are summed before they are clipped; Keras's own optimizers clip first.
+
     Args:
         learning_rate: float or schedule.
         weight_decay_rate: factor of the decay term.
         beta_1, beta_2: decay of the first and second moment.
         epsilon: added to the root of the second moment.
         exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
+        gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
+            google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
+            several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
         **kwargs: of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+
+    Raises:
+        ValueError: for a `gradient_norm` that is unknown, or cannot be had here.
     """
 
     def __init__(
@@ -60,6 +87,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
+        gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
         **kwargs,
     ):
@@ -69,6 +97,19 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.exclude_from_weight_decay = list(exclude_from_weight_decay)
+        self.gradient_norm = gradient_norm
+        self._check_gradient_norm()
+
+    def _check_gradient_norm(self) -> None:
+        if self.gradient_norm not in GRADIENT_NORMS:
+            raise ValueError(f"unknown gradient_norm '{self.gradient_norm}'; choose one of {', '.join(GRADIENT_NORMS)}")
+        if self.gradient_norm == "official":
+            if keras.backend.backend() != "tensorflow":
+                raise ValueError("gradient_norm='official' needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
+            if self.gradient_accumulation_steps or self.loss_scale_factor:
+                raise ValueError(
+                    "gradient_norm='official' cannot be combined with gradient_accumulation_steps or loss_scale_factor"
+                )
 
     def build(self, variables) -> None:
         if self.built:
@@ -78,6 +119,42 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
         # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
+        self._shown = []
+        self.last_norm = self.add_shown_variable("gradient_norm")
+
+    def add_shown_variable(self, name: str) -> keras.Variable:
+        """A scalar that `figures` shows and no file keeps: files from before there were any still load."""
+        variable = self.add_variable((), name=name, aggregation="only_first_replica")
+        self._shown.append(variable)
+        return variable
+
+    @property
+    def updates(self) -> int:
+        """Updates made so far, as a number of Python."""
+        return int(ops.convert_to_numpy(self.iterations))
+
+    def figures(self) -> dict[str, float]:
+        """What the last update went by: learning_rate and gradient_norm, the latter before clipping."""
+        schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+        rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
+        norm = ops.convert_to_numpy(self.last_norm)
+        return {"learning_rate": float(ops.convert_to_numpy(rate)), "gradient_norm": float(norm)}
+
+    def save_own_variables(self, store) -> None:
+        for number, variable in enumerate(self._saved_variables()):
+            store[str(number)] = ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store) -> None:
+        saved = self._saved_variables()
+        if len(store.keys()) != len(saved):
+            super().load_own_variables(store)  # Warns and loads nothing.
+            return
+        for number, variable in enumerate(saved):
+            variable.assign(store[str(number)])
+
+    def _saved_variables(self) -> list:
+        shown = {id(variable) for variable in self._shown} if self.built else ()
+        return [variable for variable in self.variables if id(variable) not in shown]
 
     def _get_current_learning_rate(self):
         # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
@@ -85,41 +162,30 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
+    def apply(self, grads, trainable_variables=None) -> None:
+        """As Keras's, of gradients summed over replicas; a lookup's rows become the gradient of its whole table."""
+        keeps_rows = self.gradient_norm == "official"
+        present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
+        summed = iter(sum_over_replicas(present))
+        super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
+
     def _all_reduce_sum_gradients(self, pairs):
-        return pairs  # They are summed before they are clipped: see `_backend_update_step`.
+        return pairs  # `apply` did, since they are clipped before Keras asks.
 
     def _clip_gradients(self, gradients):
-        # The global norm, which tells finite from not, is taken only once: see below.
-        return gradients if self.global_clipnorm else super()._clip_gradients(gradients)
-
-    def _backend_update_step(self, gradients, trainable_variables, learning_rate) -> None:
-        """Sums over replicas and clips; where a gradient is not finite, hands on zeros and says that they do not count.
-
-        The choice is one branch around all gradients and some scalars: no pass over the weights is added.
-        """
-        if hasattr(super(), "_all_reduce_sum_gradients"):  # Only TensorFlow's replicas have gradients of their own.
-            pairs = super()._all_reduce_sum_gradients(list(zip(gradients, trainable_variables)))
-            gradients = [gradient for gradient, _ in pairs]
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(_values(gradient), "float32"))) for gradient in gradients))
-        finite = ops.isfinite(norm)
-        # An embedding's gradient arrives as indexed slices on the TensorFlow backend; slices of one row add up here.
-        gradients = [ops.convert_to_tensor(gradient) for gradient in gradients]
-        scale = None
-        if self.global_clipnorm:
-            scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
-
-        def counted():
-            if scale is None:
-                return gradients
-            return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
-
-        gradients = ops.cond(finite, counted, lambda: [ops.zeros_like(gradient) for gradient in gradients])
-        self.skipped.assign_add(ops.cast(ops.logical_not(finite), "int32"))
-        super()._backend_update_step(gradients, trainable_variables, (learning_rate, finite))
+        """Clips, and notes the norm: where it is not finite, `update_step` leaves everything as it is."""
+        values = [getattr(gradient, "values", gradient) for gradient in gradients]
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
+        self.last_norm.assign(norm)
+        self.skipped.assign_add(ops.cast(ops.logical_not(ops.isfinite(norm)), "int32"))
+        gradients = [_dense(gradient) for gradient in gradients]
+        if not self.global_clipnorm:
+            return super()._clip_gradients(gradients)
+        scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
+        return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
     def update_step(self, gradient, variable, learning_rate) -> None:
-        """learning_rate: the rate, and whether the gradients count (bool); those that do not are zeros."""
-        rate, counts = learning_rate
+        counts = ops.isfinite(self.last_norm)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         momentum, velocity = self._momentums[index], self._velocities[index]
@@ -128,7 +194,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         new_momentum, new_velocity, update = rule(*values)
         self.assign(momentum, new_momentum)
         self.assign(velocity, new_velocity)
-        rate = ops.where(counts, ops.cast(rate, variable.dtype), 0.0)
+        rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update, variable, index: int):
@@ -145,4 +211,5 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": self.exclude_from_weight_decay,
+            "gradient_norm": self.gradient_norm,
         }

@@ -1,5 +1,6 @@
 """LAMB as ALBERT uses it."""
 
+import statistics
 from collections.abc import Sequence
 
 import keras
@@ -35,8 +36,11 @@ class Lamb(AdamWeightDecay):
         self.exclude_from_layer_adaptation = list(self.exclude_from_weight_decay if excluded is None else excluded)
 
     def build(self, variables) -> None:
+        if self.built:
+            return
         super().build(variables)
         self._adapted = [not matches_any(variable.path, self.exclude_from_layer_adaptation) for variable in variables]
+        self._ratios = [self.add_shown_variable("trust_ratio") if adapted else None for adapted in self._adapted]
 
     def adapt(self, update, variable, index: int):
         if not self._adapted[index]:
@@ -44,7 +48,15 @@ class Lamb(AdamWeightDecay):
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)
         defined = ops.logical_and(weight_norm > 0, update_norm > 0)
         # The inner `where` keeps 0/0 out of the graph.
-        return update * ops.where(defined, weight_norm / ops.where(defined, update_norm, 1.0), 1.0)
+        ratio = ops.where(defined, weight_norm / ops.where(defined, update_norm, 1.0), 1.0)
+        self.assign(self._ratios[index], ratio)
+        return update * ratio
+
+    def figures(self) -> dict[str, float]:
+        """As AdamWeightDecay, and the smallest, median and largest trust ratio of the variables that have one."""
+        ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
+        values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
+        return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))
 
     def get_config(self) -> dict:
         return super().get_config() | {"exclude_from_layer_adaptation": self.exclude_from_layer_adaptation}

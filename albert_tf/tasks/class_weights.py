@@ -30,7 +30,8 @@ def weigh(rows: Rows, labels: Sequence[str] | None, wanted: str) -> Rows:
         weights = np.ones(len(labels))
         for pair in wanted.split(","):
             name, _, value = pair.rpartition("=")
-            weights[_number(name, labels)] = _weight(value, wanted)
+            number = _number(name or pair, labels)
+            weights[number] = _weight(value, wanted)
     return dataclasses.replace(
         rows, values=rows.values | {"class_weight": weights[classes].astype(np.float32)}, weight="class_weight"
     )
@@ -38,7 +39,9 @@ def weigh(rows: Rows, labels: Sequence[str] | None, wanted: str) -> Rows:
 
 def _number(name: str, labels: Sequence[str]) -> int:
     if name not in labels:
-        raise UserError(f"--class_weights names '{name}', which is none of {', '.join(labels)}; give name=weight")
+        raise UserError(
+            f"--class_weights names '{name}', which is none of {', '.join(labels)}; give balanced, or name=weight"
+        )
     return list(labels).index(name)
 
 

@@ -6,6 +6,7 @@ from tfrecords.errors import UserError
 from tfrecords.settings import setting
 
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
+STRATEGIES = ("none", "mirrored", "data_parallel")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,12 @@ class FinetuningSettings:
     early_exit: bool = setting(False, help="train a head at every depth step, for models that may stop early")
     length_buckets: bool = setting(True, help="batches of like length; otherwise all of max_seq_length columns")
     dtype_policy: str = setting("float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16")
-    jit_compile: bool = setting(False, help="compile the step with XLA, once per padded length")
+    jit_compile: bool = setting(
+        False, help="compile the step with XLA, once per padded length (under KERAS_BACKEND=jax it always is)"
+    )
+    strategy: str = setting(
+        "none", help="mirrored: the GPUs here; data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
+    )
     seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
     dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
@@ -88,6 +94,13 @@ class FinetuningSettings:
             raise UserError(f"--temperature={self.temperature} must be above 0")
         if self.dtype_policy not in DTYPE_POLICIES:
             raise UserError(f"--dtype_policy={self.dtype_policy} is unknown; choose one of {', '.join(DTYPE_POLICIES)}")
+        if self.strategy not in STRATEGIES:
+            raise UserError(f"--strategy={self.strategy} is unknown; choose one of {', '.join(STRATEGIES)}")
+        if self.strategy == "mirrored" and self.gradient_accumulation_steps > 1:
+            raise UserError(
+                f"--gradient_accumulation_steps={self.gradient_accumulation_steps} cannot be combined with "
+                "--strategy=mirrored in fine-tuning; use one of them, or --strategy=data_parallel under JAX"
+            )
         self.seed_list()
 
     def seed_list(self) -> list[int]:

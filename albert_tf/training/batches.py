@@ -71,13 +71,19 @@ def training_batches(
     return dataset.prefetch(4)
 
 
-def evaluation_batches(rows: Rows, batch_size: int, max_seq_length: int) -> Iterator[tuple[np.ndarray, dict]]:
-    """(row numbers, features) of all rows once, the longest first."""
+def evaluation_batches(
+    rows: Rows, batch_size: int, max_seq_length: int, full: bool = False
+) -> Iterator[tuple[np.ndarray, dict]]:
+    """(row numbers, features) of all rows once, the longest first.
+
+    full: a smaller batch after whole ones is filled up with its last row, so that no other shape need be compiled.
+    """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        yield batch, rows.batch(batch, padded_length(int(lengths[batch].max()), max_seq_length))[0]
+        filled = np.pad(batch, (0, batch_size - len(batch)), mode="edge") if full and start else batch
+        yield batch, rows.batch(filled, padded_length(int(lengths[batch].max()), max_seq_length))[0]
 
 
 def signature(rows: Rows, length: int | None = None) -> tuple:

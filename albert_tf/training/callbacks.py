@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 
+from albert_tf.training.figures import memory_figures
 from albert_tf.training.history import HistoryFile
 from tfrecords.errors import UserError
 
@@ -16,9 +17,16 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if not math.isfinite(logs["loss"]):
             raise UserError(
-                f"the loss is {logs['loss']} after step {int(self.model.optimizer.iterations)}; "
+                f"the loss is {logs['loss']} after step {self.model.optimizer.updates}; "
                 "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
             )
+
+
+class Figures(keras.callbacks.Callback):
+    """Adds to the logs what the last update went by, and memory, for the callbacks after it."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs.update(self.model.optimizer.figures() | memory_figures())
 
 
 class History(keras.callbacks.Callback):
@@ -36,4 +44,4 @@ class History(keras.callbacks.Callback):
         self.started = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
-        self.file.append(int(self.model.optimizer.iterations), time.monotonic() - self.started, logs)
+        self.file.append(self.model.optimizer.updates, time.monotonic() - self.started, logs)

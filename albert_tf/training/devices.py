@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,31 +17,43 @@ STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """strategy: of tf.distribute, or None. replicas: parts of a batch computed side by side, over all processes."""
+    """The devices of a run.
+
+    Attributes:
+        strategy: of tf.distribute, or None.
+        replicas: parts of a batch computed side by side, over all processes.
+        processes: how many share the run.
+        process: the number of this one, from 0.
+    """
 
     strategy: Any = None
     replicas: int = 1
-
-    @property
-    def processes(self) -> int:
-        """How many share the run."""
-        resolver = getattr(self.strategy, "cluster_resolver", None)
-        return len(resolver.cluster_spec().as_dict().get("worker", [0])) if resolver is not None else 1
+    processes: int = 1
+    process: int = 0
 
     @property
     def is_chief(self) -> bool:
         """Whether this process shows progress and writes files."""
-        resolver = getattr(self.strategy, "cluster_resolver", None)
-        return resolver is None or not resolver.cluster_spec() or resolver.task_id == 0
+        return self.process == 0
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Where model and optimizer must be made or loaded."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within it this process may make variables that no other makes: JAX would wait for all to make them."""
+        distribution = keras.distribution.distribution()
+        keras.distribution.set_distribution(None)
+        try:
+            yield
+        finally:
+            keras.distribution.set_distribution(distribution)
+
     def sums(self, values: list[float]) -> np.ndarray:
         """Element-wise sums over all replicas of what each process gives: float64 [n]."""
         if self.strategy is None:
-            return np.asarray(values, "float64")
+            return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
         import tensorflow as tf
 
         def add():
@@ -49,6 +62,11 @@ class Devices:
 
         summed = tf.function(lambda: self.strategy.run(add))()
         return self.strategy.experimental_local_results(summed)[0].numpy()
+
+    def of_chief(self, value: float) -> float:
+        """The chief's value, which all take where each has come to its own."""
+        total, count = self.sums([value * self.is_chief, int(self.is_chief)])
+        return total / count
 
     def check_same(self, step: int) -> None:
         """Raises UserError unless every process stands at the same step, as they do with one output folder."""
@@ -67,7 +85,7 @@ def make_devices(strategy: str) -> Devices:
         UserError: for a strategy of the other backend, or a TF_CONFIG that is not one.
     """
     backend = keras.backend.backend()
-    wanted = {"mirrored": "tensorflow", "multi_worker": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
+    wanted = {"mirrored": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
     if backend != wanted:
         raise UserError(f"--strategy={strategy} needs KERAS_BACKEND={wanted}, not {backend}")
     if backend == "jax":
@@ -79,12 +97,12 @@ def make_devices(strategy: str) -> Devices:
     if strategy == "none":
         return Devices()
     if strategy == "multi_worker":
-        _check_cluster()
+        workers, process = _cluster()
         made = tf.distribute.MultiWorkerMirroredStrategy()
-    else:
-        # Without GPUs it takes the processor, however often a program has cut it up.
-        gpus = tf.config.list_logical_devices("GPU")
-        made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
+        return Devices(made, made.num_replicas_in_sync, len(workers), process)
+    # Without GPUs it takes the processor, however often a program has cut it up.
+    gpus = tf.config.list_logical_devices("GPU")
+    made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
     return Devices(made, made.num_replicas_in_sync)
 
 
@@ -104,23 +122,37 @@ def whereabouts(strategy: str, devices: Devices) -> str:
 
 
 def _jax_devices(strategy: str) -> Devices:
+    import jax
     import tensorflow as tf
 
     # It reads the records only, and would take the memory of JAX's devices.
     tf.config.set_visible_devices([], "GPU")
     if strategy == "none":
         return Devices()
-    distribution = keras.distribution.DataParallel()
-    keras.distribution.set_distribution(distribution)
-    return Devices(replicas=len(keras.distribution.list_devices()))
+    if strategy == "multi_worker" and not jax.distributed.is_initialized():
+        workers, process = _cluster()
+        jax.distributed.initialize(workers[0], len(workers), process)
+    keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+    return Devices(None, jax.device_count(), jax.process_count(), jax.process_index())
 
 
-def _check_cluster() -> None:
+def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
+    from jax.experimental import multihost_utils
+
+    # JAX has no float64 unless told so: each number travels as two of half its digits.
+    exact = np.asarray(values, "float64")
+    halves = np.stack([exact.astype("float32"), (exact - exact.astype("float32")).astype("float32")])
+    return np.asarray(multihost_utils.process_allgather(halves), "float64").sum(axis=(0, 1))
+
+
+def _cluster() -> tuple[list[str], int]:
+    """Addresses of all workers and the number of this one, from TF_CONFIG; JAX takes the same."""
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(os.environ["TF_CONFIG"])
         workers, task = config["cluster"]["worker"], config["task"]
         assert task["type"] == "worker" and 0 <= int(task["index"]) < len(workers)
         assert set(config["cluster"]) == {"worker"}
+        return workers, int(task["index"])
     except Exception as error:
         raise UserError(f"--strategy=multi_worker needs the variable TF_CONFIG, like '{example}'") from error

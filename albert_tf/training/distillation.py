@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from albert_tf.models.classifier import AlbertRegressor
+from albert_tf.models.replicas import share_of_replica
 from albert_tf.training.model_folder import load_model_folder, load_task
 from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer
@@ -28,7 +29,8 @@ def distil(student: keras.Model, teacher: keras.Model, weight: float, temperatur
     def compute_loss(x=None, y=None, y_pred=None, sample_weight=None, training=True):
         loss = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
         shown = keras.tree.map_structure(ops.stop_gradient, teacher(x, training=False))
-        return (1 - weight) * loss + weight * _distance(y_pred, shown, sample_weight, temperature, is_number)
+        distance = _distance(y_pred, shown, sample_weight, temperature, is_number)
+        return (1 - weight) * loss + weight * share_of_replica(distance)
 
     student.compute_loss = compute_loss
 

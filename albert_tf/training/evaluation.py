@@ -67,5 +67,6 @@ def evaluate(
     if length > config.max_position_embeddings:
         raise UserError(f"the records are {length} tokens long, the model takes {config.max_position_embeddings}")
     if not model.compiled:
-        model.compile(jit_compile=False)
+        # Keras's trainer under JAX computes operation by operation unless asked to compile.
+        model.compile(jit_compile=keras.backend.backend() == "jax")
     return model.evaluate(dataset.take(max_eval_steps or -1), return_dict=True, verbose=0)

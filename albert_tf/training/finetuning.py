@@ -13,7 +13,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training import callbacks, finetuning_callbacks, model_folder, resumable
 from albert_tf.training.batches import training_batches
-from albert_tf.training.devices import make_devices
+from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.history import HistoryFile
 from albert_tf.training.interrupts import StopSignals
@@ -39,27 +39,38 @@ def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
     Raises:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
-    make_devices("none")
+    devices = make_devices(settings.strategy)
     if settings.dryrun:
         _check_claims(dataclasses.replace(settings, dryrun=False), task)
         with files.trial_folder(settings.output_dir, f".dryrun-{secrets.token_hex(4)}") as folder:
-            _finetune(dataclasses.replace(settings, output_dir=str(folder)), task)
+            _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices)
         print("dry run: everything worked; nothing was kept")
         return Path(settings.output_dir)
-    return _finetune(settings, task)
+    return _finetune(settings, task, devices)
 
 
-def _finetune(settings: FinetuningSettings, task: Task | None) -> Path:
+def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices) -> Path:
     run = prepare(settings, task)
+    _check_shares(run, devices)
     output_dir = files.make_output_dir(settings.output_dir)
     folders = _folders(settings)
     for seed, folder in folders.items():
         if len(folders) > 1:
             print(f"seed {seed}:")
-        _run(_of_seed(run, seed, folder))
+        with devices.scope():
+            _run(_of_seed(run, seed, folder))
     if len(folders) > 1:
         summarize(output_dir, folders, run.main_metric)
     return output_dir
+
+
+def _check_shares(run: Run, devices: Devices) -> None:
+    size, parts = min(run.settings.train_batch_size, len(run.train.rows)), run.settings.gradient_accumulation_steps
+    if size % (parts * devices.replicas):
+        raise UserError(
+            f"{devices.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; "
+            "choose another --train_batch_size"
+        )
 
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
@@ -86,7 +97,12 @@ def _run(run: Run) -> None:
     files.write_json(output_dir / RUN_FILE, _claim(run))
     keras.utils.set_random_seed(settings.seed)
     model = resumable.load(output_dir) or _new_model(run)
-    step = int(model.optimizer.iterations)
+    # Keras's trainer under JAX computes operation by operation unless asked to compile, also what once was not asked.
+    model.jit_compile = settings.jit_compile or keras.backend.backend() == "jax"
+    if settings.strategy == "mirrored":
+        # Before metrics and losses are built, Keras looks at the mean of the replicas' token ids, which is no id.
+        model._symbolic_build(data_batch=run.train.rows.batch([0], settings.max_seq_length))
+    step = model.optimizer.updates
     if step < settings.num_train_steps and not _stopped_early(run, step):
         action = "Resuming" if step else "Starting"
         print(
@@ -113,7 +129,7 @@ def _claim(run: Run) -> dict:
     # Where things lie decides nothing, what is in them does.
     for name in ("output_dir", "data_dir", "tokenizer", "lower_case", "max_unknown_share", "config", "exclude_ids"):
         del wanted[name]
-    for name in ("eval_batch_size", "seeds", "dryrun"):
+    for name in ("eval_batch_size", "strategy", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
     wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}
@@ -143,7 +159,7 @@ def _new_model(run: Run) -> keras.Model:
         weight_decay_rate=settings.weight_decay_rate,
         gradient_accumulation_steps=parts if parts > 1 else None,
     )
-    model.compile(optimizer=optimizer, jit_compile=settings.jit_compile, **run.task.compile_arguments())
+    model.compile(optimizer=optimizer, **run.task.compile_arguments())
     # Made within the first step, its variables would have TensorFlow trace that twice.
     optimizer.build(model.trainable_variables)
     return model
@@ -201,6 +217,7 @@ def _watchers(run: Run, step: int, progress: finetuning_callbacks.Progress) -> l
 
     return [
         callbacks.StopOnNonFiniteLoss(),
+        callbacks.Figures(),
         finetuning_callbacks.Evaluation(lambda model: evaluate(run, model)),
         history,
         finetuning_callbacks.Checkpoints(run.output_dir, history, run.main_metric, describe),

@@ -104,5 +104,5 @@ class StopWhenAsked(keras.callbacks.Callback):
         if keras.backend.backend() == "jax":
             self.model.jax_state_sync()
         resumable.save(self.model, self.folder)
-        print(f"stopped at step {int(self.model.optimizer.iterations)}; the same command goes on from there")
+        print(f"stopped at step {self.model.optimizer.updates}; the same command goes on from there")
         self.signals.end()

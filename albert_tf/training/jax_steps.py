@@ -1,35 +1,63 @@
-"""A training and an evaluation step under JAX, on one device or with each batch spread over all of them."""
+"""A training and an evaluation step under JAX, on one device or with each batch spread over those of all processes."""
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import keras
+import numpy as np
+
+from albert_tf.training.devices import Devices
+
+# Batches that are on their way to the device while it computes.
+_AHEAD = 2
 
 
 class JaxSteps:
     """As TensorFlowSteps. Between `sync` calls the state is here and the model's variables are out of date."""
 
-    def __init__(self, model: keras.Model):
-        self.model = model
-        self._train = jax.jit(model.train_step, donate_argnums=0)
-        self._evaluate = jax.jit(model.test_step)
-        self._state = None
+    def __init__(self, model: keras.Model, devices: Devices, parts: int = 1):
+        self.model, self.devices, self.parts = model, devices, parts
+        self._part = 0
+        distribution = keras.distribution.distribution()
+        self._everywhere = None
+        if distribution is not None:
+            mesh = distribution.device_mesh.backend_mesh
+            self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        options = {} if self._everywhere is None else {"out_shardings": self._everywhere}
+        self._add = jax.jit(self._add_part, donate_argnums=(0, 1), **options)
+        self._update = jax.jit(self._update_model, donate_argnums=(0, 1), **options)
+        self._evaluate = jax.jit(self._metrics_of, **options)
+        self._state = self._sums = None
 
-    def batches(self, make_dataset: Callable[[int, int, int], Any]):
-        return make_dataset(1, 1, 0).as_numpy_iterator
+    def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
+        """As of TensorFlowSteps; the batches are on the devices. Of training ones each process reads its share."""
+        shares = (1, self.devices.processes, self.devices.process) if training else (1, 1, 0)
+        dataset = make_dataset(*shares)
+
+        def iterate() -> Iterator[dict]:
+            placed = collections.deque()
+            for batch in dataset.as_numpy_iterator():
+                placed.append({name: self._placed(value, training) for name, value in batch.items()})
+                if len(placed) > _AHEAD:
+                    yield placed.popleft()
+            yield from placed
+
+        return iterate
 
     def train(self, batch: dict[str, Any]) -> None:
+        self._part = (self._part + 1) % self.parts
         if self._state is None:
-            self._state = tuple([variable.value for variable in group] for group in self._groups())
-        _, self._state = self._train(self._state, (_placed(batch),))
+            self._state = [[variable.value for variable in group] for group in self._groups()]
+        if self._sums is None and self.parts > 1:
+            self._sums = [keras.ops.zeros_like(variable) for variable in self._state[0]]
+        self._state, self._sums = (self._add if self._part else self._update)(self._state, self._sums, batch)
 
     def evaluate(self, batch: dict[str, Any]) -> None:
         self.sync()
-        trainable, others, _, metrics = self._groups()
-        state = tuple([variable.value for variable in group] for group in (trainable, others, metrics))
-        _, state = self._evaluate(state, (_placed(batch),))
-        for variable, value in zip(metrics, state[2]):
+        trainable, others, _, metrics = ([variable.value for variable in group] for group in self._groups())
+        for variable, value in zip(self.model.metrics_variables, self._evaluate(trainable, others, metrics, batch)):
             variable.assign(value)
 
     def results(self) -> dict[str, float]:
@@ -50,13 +78,53 @@ class JaxSteps:
         own = model.trainable_variables, model.non_trainable_variables
         return *own, model.optimizer.variables, model.metrics_variables
 
+    def _add_part(self, state, sums, batch):
+        trainable, others, optimizer, metrics = state
+        gradients, others, metrics = self._gradients(trainable, others, metrics, batch)
+        sums = [total + gradient for total, gradient in zip(sums, gradients)]
+        return [trainable, others, optimizer, metrics], sums
 
-def _placed(batch):
-    distribution = keras.distribution.distribution()
-    if distribution is None:
-        return batch
+    def _update_model(self, state, sums, batch):
+        trainable, others, optimizer, metrics = state
+        gradients, others, metrics = self._gradients(trainable, others, metrics, batch)
+        if sums is not None:
+            gradients = [(total + gradient) / self.parts for total, gradient in zip(sums, gradients)]
+            sums = [keras.ops.zeros_like(total) for total in sums]
+        trainable, optimizer = self.model.optimizer.stateless_apply(optimizer, gradients, trainable)
+        return [trainable, others, optimizer, metrics], sums
 
-    def place(value):
-        return jax.device_put(value, distribution.get_data_layout(value.shape).backend_layout)
+    def _gradients(self, trainable, others, metrics, batch):
+        def loss_of(trainable):
+            return self._forward(trainable, others, metrics, batch, training=True)
 
-    return {name: place(value) for name, value in batch.items()}
+        (_, (others, metrics)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
+        return gradients, others, metrics
+
+    def _metrics_of(self, trainable, others, metrics, batch):
+        return self._forward(trainable, others, metrics, batch, training=False)[1][1]
+
+    def _forward(self, trainable, others, metrics, batch, training: bool):
+        """The loss, and what the variables that do not train and the metrics are afterwards."""
+        model = self.model
+        variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
+        mapping = [
+            pair for group, values in zip(variables, (trainable, others, metrics)) for pair in zip(group, values)
+        ]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            predictions = model(batch, training=training)
+            loss = model.compute_loss(x=batch, y_pred=predictions, training=training)
+            model.compute_metrics(batch, None, predictions)
+        return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
+
+    def _placed(self, value: np.ndarray, is_share: bool):
+        """On the device, or spread over all. is_share: whether other processes have other rows of the batch."""
+        if self._everywhere is None:
+            return jax.device_put(value)
+        rows = jax.sharding.NamedSharding(
+            self._everywhere.mesh, jax.sharding.PartitionSpec(self._everywhere.mesh.axis_names)
+        )
+        if is_share:
+            return jax.make_array_from_process_local_data(rows, value)
+        # The last batch of an evaluation may have too few rows for all.
+        sharding = self._everywhere if len(value) % self.devices.replicas else rows
+        return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])

@@ -162,14 +162,12 @@ def fit_to_memory(
         parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
     if not parts:
         parts = 1
-        if total and settings.strategy not in ("mirrored", "multi_worker"):
+        if total and settings.gradient_norm != "official":
             choices = _common_divisors([phase.batch_size // devices.replicas for phase in phases])
             parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
-        if devices.processes > 1:  # Each may have another amount free: what the chief finds holds for all.
-            found, chiefs = devices.sums([parts * devices.is_chief, devices.is_chief])
-            parts = int(found / chiefs)
         if parts > 1:
             why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
+    parts = int(devices.of_chief(parts))  # Machines may have different memory free; a step has one number of parts.
     line = f"a step of {phases[0].batch_size} rows takes about {estimate(parts) / GIB:.1f} GiB{why}"
     if total:
         line += f"; free: {total / GIB:.1f} GiB"

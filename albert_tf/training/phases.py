@@ -34,6 +34,7 @@ class Phase:
             return read_examples(
                 self.train_data, self.batch_size // (parts * workers), training=True, seed=settings.seed,
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
+                shuffle_window=settings.shuffle_window, files_at_once=settings.files_at_once,
             )  # fmt: skip
 
         return read

@@ -20,8 +20,9 @@ def predict(model: keras.Model, rows: Rows, batch_size: int, max_seq_length: int
     A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
     """
     outputs: list[Any] = [None] * len(rows)
-    call = _graph(model, rows) if keras.backend.backend() == "tensorflow" else model.predict_on_batch
-    for indices, features in evaluation_batches(rows, batch_size, max_seq_length):
+    is_jax = keras.backend.backend() == "jax"
+    call = _compiled(model) if is_jax else _graph(model, rows)
+    for indices, features in evaluation_batches(rows, batch_size, max_seq_length, full=is_jax):
         answers = keras.tree.map_structure(np.asarray, call(features))
         for number, index in enumerate(indices):
             outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
@@ -38,3 +39,17 @@ def _graph(model: keras.Model, rows: Rows) -> Callable:
         reference = weakref.ref(model)
         graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
     return graphs[key]
+
+
+def _compiled(model: keras.Model) -> Callable:
+    """The model's call under JAX, compiled once for each shape, however it was itself compiled."""
+    import jax
+
+    graphs = _GRAPHS.setdefault(model, {})
+    if "jax" not in graphs:
+        reference = weakref.ref(model)
+        graphs["jax"] = jax.jit(lambda *given: reference().stateless_call(*given, training=False)[0])
+    state = [
+        [variable.value for variable in group] for group in (model.trainable_variables, model.non_trainable_variables)
+    ]
+    return lambda batch: graphs["jax"](*state, batch)

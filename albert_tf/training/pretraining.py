@@ -16,7 +16,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training import model_folder, resumable
+from albert_tf.training.accumulators import without_accumulators
 from albert_tf.training.devices import Devices, make_devices, whereabouts
+from albert_tf.training.figures import memory_figures
 from albert_tf.training.interrupts import StopSignals
 from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import Phase, read_phases
@@ -31,6 +33,8 @@ from tfrecords.tokenizer import load_tokenizer
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 RUN_FILE = "run.json"
+# What of the records' manifest decides which examples and masks a step gets.
+_DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 
 
 def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
@@ -60,6 +64,7 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
     keras.utils.set_random_seed(settings.seed)
     with devices.scope():
         model = resumable.load(output_dir, devices.is_chief) or _new_model(settings, start, phases[0])
+        without_accumulators(model)
     step = _number(model.optimizer.iterations)
     devices.check_same(step)
     if step >= settings.num_train_steps:
@@ -114,10 +119,15 @@ def _trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 def _claim(output_dir: Path, settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase]) -> None:
     """Writes what decides the run into its new folder; refuses a folder whose run had something else."""
     wanted = dataclasses.asdict(settings)
-    files_of_run = {"model": config.to_dict(), "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"]}
+    records = [{key: phase.manifest.get(key) for key in _DECISIVE_OF_RECORDS} for phase in phases]
+    files_of_run = {
+        "model": config.to_dict(),
+        "tokenizer_sha256": phases[0].manifest["tokenizer_sha256"],
+        "records": records,
+    }
     path = output_dir / RUN_FILE
     if path.is_file():
-        found = files.read_json(path)
+        found = {"records": records} | files.read_json(path)
         decisive = {key: value for key, value in wanted.items() if key not in FREE_ON_RESUME} | files_of_run
         # A run of before a setting was there had its default.
         found = {field.name: field.default for field in dataclasses.fields(settings)} | found
@@ -155,7 +165,6 @@ def _new_model(settings: PretrainingSettings, start: Start, phase: Phase) -> Alb
     if start.model is not None:
         fresh = copy_weights(start.model, model)
         print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
-    parts = settings.gradient_accumulation_steps
     optimizer = create_optimizer(
         settings.optimizer,
         settings.peak_learning_rate,
@@ -164,7 +173,7 @@ def _new_model(settings: PretrainingSettings, start: Start, phase: Phase) -> Alb
         settings.poly_power,
         weight_decay_rate=settings.weight_decay_rate,
         global_clipnorm=settings.global_clipnorm or None,
-        gradient_accumulation_steps=parts if parts > 1 else None,
+        gradient_norm=settings.gradient_norm,
     )
     model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
     optimizer.build(model.trainable_variables)
@@ -175,10 +184,10 @@ def _make_steps(model: AlbertPretrainer, devices: Devices, settings: Pretraining
     if keras.backend.backend() == "jax":
         from albert_tf.training.jax_steps import JaxSteps
 
-        return JaxSteps(model)
+        return JaxSteps(model, devices, settings.gradient_accumulation_steps)
     from albert_tf.training.tensorflow_steps import TensorFlowSteps
 
-    return TensorFlowSteps(model, devices, settings.jit_compile)
+    return TensorFlowSteps(model, devices, settings.jit_compile, settings.gradient_accumulation_steps)
 
 
 def _number(variable) -> int:
@@ -199,7 +208,7 @@ class _Run:
     def train(self, phase: Phase, held_out) -> None:
         """Goes on to the end of the phase, or until the run has to stop."""
         self.best = self._best_of(phase)
-        batches = self.steps.batches(phase.training(self.settings, self.step))()
+        batches = self.steps.batches(phase.training(self.settings, self.step), training=True)()
         held_out = held_out and self.steps.batches(held_out)
         while self.step < phase.last_step and not self.stopped:
             waited = 0.0
@@ -218,7 +227,7 @@ class _Run:
 
     def _row(self, held_out, saves: bool) -> None:
         figures, seconds = self.steps.results(), self.report.seconds
-        figures["skipped"] = self._check_skipped()
+        figures |= {"skipped": self._check_skipped()} | self.model.optimizer.figures() | memory_figures()
         self.stopped = self.step < self.settings.num_train_steps and self._is_over(seconds)
         if saves or self.stopped:
             figures |= self._evaluate(held_out)
@@ -276,7 +285,9 @@ class _Run:
         self.steps.sync()
         # As history.csv rounds it, so that a resumed run decides as an uninterrupted one.
         loss = float(f"{loss:.6g}")
-        if loss <= self.best:
-            self.best = loss
-            model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
-        resumable.save(self.model, self.output_dir)
+        is_best = loss <= self.best
+        self.best = min(loss, self.best)
+        with self.devices.alone():  # To write a model Keras makes others.
+            if is_best:
+                model_folder.save_for_inference(self.model, self.output_dir / model_folder.MODEL_FILE)
+            resumable.save(self.model, self.output_dir)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.walk import WALKS
-from albert_tf.optimizers import OPTIMIZERS, scale_learning_rate
+from albert_tf.optimizers import GRADIENT_NORMS, OPTIMIZERS, scale_learning_rate
 from albert_tf.training.devices import STRATEGIES
 from tfrecords.errors import UserError
 from tfrecords.settings import setting
@@ -43,6 +43,10 @@ class PretrainingSettings:
     poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero")
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
     global_clipnorm: float = setting(1.0, help="the norm over all gradients is cut to this; 0: not at all")
+    gradient_norm: str = setting(
+        "summed", help="what that norm is of; official: as google-research's code off TPUs, which counts each looked-up"
+        " row of an embedding by itself (TensorFlow only)"
+    )  # fmt: skip
     train_batch_size: int = setting(4096, help="examples a step")
     gradient_accumulation_steps: int = setting(
         0, help="parts that a step's batch is computed in one after the other; 0: as many as memory asks for"
@@ -64,9 +68,11 @@ class PretrainingSettings:
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     walk: str = setting("unrolled", help="unrolled; loop: a small graph; recompute: less memory, a second forward pass")
     strategy: str = setting(
-        "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG; "
+        "none", help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
         "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
     )  # fmt: skip
+    shuffle_window: int = setting(16384, help="examples that are shuffled among each other")
+    files_at_once: int = setting(0, help="files of records read side by side; 0: 64, of folders of older versions 16")
     seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
     dryrun: bool = setting(False, help="try every path with a tiny model in a minute, keep nothing")
 
@@ -76,26 +82,24 @@ class PretrainingSettings:
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
         self._check_numbers()
         choices = {"optimizer": OPTIMIZERS, "dtype_policy": DTYPE_POLICIES, "walk": WALKS, "strategy": STRATEGIES}
+        choices["gradient_norm"] = GRADIENT_NORMS
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise UserError(f"--{name}={getattr(self, name)} is unknown; choose one of {', '.join(known)}")
         self._check_phases()
-        if self.gradient_accumulation_steps > 1 and self.strategy in ("mirrored", "multi_worker"):
+        if self.gradient_norm == "official" and self.gradient_accumulation_steps > 1:
             raise UserError(
-                f"--gradient_accumulation_steps={self.gradient_accumulation_steps} cannot be combined with "
-                f"--strategy={self.strategy}; use more devices, or --walk=recompute to save memory"
+                "--gradient_norm=official cannot be combined with --gradient_accumulation_steps: sums have no rows"
             )
-        if self.jit_compile and self.strategy in ("mirrored", "multi_worker"):
-            raise UserError(f"--jit_compile cannot be combined with --strategy={self.strategy}: XLA has no way around")
 
     def _check_numbers(self):
         positive = ("train_batch_size", "eval_batch_size", "num_train_steps")
-        for name in (*positive, "save_checkpoints_steps", "log_steps"):
+        for name in (*positive, "save_checkpoints_steps", "log_steps", "shuffle_window"):
             if getattr(self, name) < 1:
                 raise UserError(f"--{name}={getattr(self, name)} must be 1 or more")
         not_negative = ("second_train_batch_size", "learning_rate_batch_size", "global_clipnorm", "max_eval_steps")
         not_negative += ("learning_rate", "weight_decay_rate", "poly_power", "gradient_accumulation_steps", "memory_gb")
-        for name in (*not_negative, "max_hours", "max_skipped_updates"):
+        for name in (*not_negative, "max_hours", "max_skipped_updates", "files_at_once"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"--{name}={getattr(self, name)} must be 0 or more")
         if not 0 <= self.num_warmup_steps < self.num_train_steps:

@@ -9,7 +9,7 @@ from albert_tf.training.model_folder import MODEL_FILE, save_model
 from benchmarks.latency.page import FAST, INT8, PLAIN
 from serving.export import ExportSettings, export
 
-# How each model is exported. "plain" is the exporter's default: float32, every padded position computed.
+# How each model is exported. "plain" is float32 with every padded position computed.
 VARIANTS = {
     PLAIN: {"compute": "float32", "padding": "computed"},
     FAST: {"compute": "auto", "padding": "skipped"},

@@ -113,7 +113,8 @@ def _costs(figures: Figures) -> str:
     note = (
         "Parameters of the encoder with its pooler; GFLOP of matrix products, a multiply and an add counted as two. "
         "Memory: growth of a fresh process by loading and a first call, TensorFlow itself not counted. Exports: plain "
-        "is the exporter's default; fast has --compute=auto (bfloat16, where the CPU has it) and --padding=skipped; "
+        "is float32 with --padding=computed; fast has --compute=auto (bfloat16, where the CPU has it) and "
+        "--padding=skipped; "
         "fast int8 has --compute=int8 and --padding=skipped. All three are classifiers, which compute their last "
         "step for [CLS] alone."
     )

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from serving.inference.rows import Rows, make_tables, ranges
+from serving.inference.rows import Rows, make_tables, missing, ranges
 
 
 class Batch:
@@ -19,6 +19,8 @@ class Batch:
         rows: the Rows of the tokens, shorter ones first.
         order: int32 [batch], the batch's number of each of the rows.
         cells: int32 [tokens], where each token is in the flat batch.
+        computed: the same, and, where padding is left out, once more cell 0 for all tokens that the products' sizes
+            are rounded up by.
     """
 
     def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool):
@@ -27,6 +29,7 @@ class Batch:
         self.mask = mask = mask | (tf.range(self.length) == 0)
         if not skip_padding:
             self.order, self.cells = tf.range(self.size), tf.range(self.size * self.length)
+            self.computed = self.cells
             self.rows = Rows(make_tables(tf.fill([self.size], self.length), config, mask), config)
             return
         lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -34,6 +37,7 @@ class Batch:
         ordered = tf.gather(lengths, self.order)
         real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
         self.cells = tf.gather(real, ranges(tf.gather(tf.cumsum(lengths, exclusive=True), self.order), ordered))
+        self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
         self.rows = Rows(make_tables(ordered, config), config)
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
@@ -41,7 +45,8 @@ class Batch:
         return tf.cast(tf.gather(of_rows, tf.math.invert_permutation(self.order)), tf.float32)
 
     def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        """[tokens, hidden_size] in the batch's places, float32, zeros where nothing was computed."""
+        """[computed tokens, hidden_size] in the batch's places, float32, zeros where nothing was computed."""
+        hidden = hidden[: tf.size(self.cells)]
         flat = tf.scatter_nd(
             self.cells[:, tf.newaxis], tf.cast(hidden, tf.float32), [self.size * self.length, self.config.hidden_size]
         )

@@ -14,7 +14,7 @@ class Attention(tf.Module):
         super().__init__()
         self.query_key_value = Dense(*query_key_value(layer), dtype)
         self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm, dtype, fused=dtype == tf.bfloat16)
+        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
 
     def __call__(self, hidden: tf.Tensor, rows: Rows, step: tf.Tensor | int, only_first: bool = False) -> tf.Tensor:
         """step: which of the plan's steps this is. only_first: the result is of each row's first token alone."""
@@ -29,7 +29,7 @@ class FeedForward(tf.Module):
         super().__init__()
         self.intermediate = dense(layer.intermediate, dtype, layer.config.hidden_act)
         self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm, dtype, fused=dtype == tf.bfloat16)
+        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         return self.layer_norm(self.output(self.intermediate(hidden), hidden))

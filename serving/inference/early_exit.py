@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from serving.inference.batch import Batch
-from serving.inference.rows import Rows, Tables, make_tables, ranges
+from serving.inference.rows import Rows, Tables, make_tables, missing, ranges
 from serving.inference.weights import array
 from tfrecords.errors import UserError
 
@@ -141,6 +141,7 @@ class EarlyExit:
         vectors, lengths = state.hidden, state.tables.lengths
         row = tf.range(tf.size(state.row))
         if self.by_token:
+            vectors = vectors[: tf.size(state.cell)]
             row = tf.searchsorted(tf.cumsum(lengths), tf.range(tf.size(state.cell)), side="right")
         else:
             vectors = tf.tanh(self.encoder.pooler(tf.gather(vectors, state.tables.starts)))
@@ -175,8 +176,9 @@ class EarlyExit:
         row = tf.gather(state.row, stay)
         skips = self.encoder.options.padding == "skipped"
         mask = None if skips else tf.gather(self.batch.mask, row)
+        padded = tokens if mask is not None else tf.pad(tokens, [[0, missing(tf.size(tokens))]])
         return state._replace(
-            hidden=tf.gather(state.hidden, tokens),
+            hidden=tf.gather(state.hidden, padded),
             row=row,
             is_open=tf.gather(state.is_open, stay),
             threshold=tf.gather(state.threshold, stay),

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.cpu import AVX512, has_avx512
+from serving.cpu import describe_needs, has_avx512, has_vnni
 from serving.inference import onednn
 from serving.inference.batch import Batch
 from serving.inference.block import Attention, FeedForward
-from serving.inference.calibration import find_ranges
+from serving.inference.calibration import Recorder, find_ranges
 from serving.inference.early_exit import EarlyExit, ExitRule
 from serving.inference.embeddings import Embeddings
-from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, check_int8
+from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
 from serving.inference.options import InferenceOptions
 from serving.inference.rows import Rows
 from serving.inference.weights import dense
@@ -32,7 +32,7 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
 
     Args:
         model: a Keras model with an `encoder`, or an AlbertEncoder.
-        options: how to compute; float32 with padding where None.
+        options: how to compute; float32 without padding where None.
         calibration: for int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
 
@@ -48,21 +48,21 @@ class InferenceEncoder(tf.Module):
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
         self.config, self.options = encoder.config, options
-        dtype = options.dtype
         if options.compute == "bfloat16":
             check_bfloat16()
-        # Of the vectors that go from step to step, and of the embeddings' projection: an int8 export has no bfloat16
-        # product that aborts on a CPU without AVX-512.
-        self.dtype = tf.bfloat16 if options.compute == "bfloat16" else tf.float32
-        self.embeddings = Embeddings(encoder.embeddings, self.dtype)
+        # Of the vectors that go from step to step, too.
+        self.dtype = dtype = options.dtype
+        self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
-        if options.compute == "int8":
-            self._quantize(encoder, calibration, dtype)
+        if options.is_quantized:
+            self._quantize(encoder, calibration, vnni=options.compute == "int8_vnni")
         else:
             self.attentions = [Attention(half, dtype) for half in encoder.attentions]
             self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
 
-    def _quantize(self, encoder: AlbertEncoder, calibration, dtype: tf.DType) -> None:
+    def _quantize(self, encoder: AlbertEncoder, calibration, vnni: bool) -> None:
+        if vnni and not has_vnni():
+            raise UserError("int8_vnni cannot run here: this CPU has neither avx512_vnni nor avx_vnni; choose int8")
         check_int8(self.config.hidden_act)
         ids, lengths, margin = _calibration_rows(self.config, calibration)
         batch = Batch(tf.sequence_mask(lengths, tf.shape(ids)[1]), self.config, skip_padding=True)
@@ -70,17 +70,28 @@ class InferenceEncoder(tf.Module):
             encoder,
             [Attention(half, tf.float32) for half in encoder.attentions],
             [FeedForward(half, tf.float32) for half in encoder.feed_forwards],
-            Embeddings(encoder.embeddings, tf.float32)(ids, None, batch.cells),
+            self._quantize_embeddings(encoder.embeddings, ids, batch, margin, vnni),
             batch.rows,
         )
-        self.attentions = [QuantizedAttention(half, attention * margin, dtype) for half in encoder.attentions]
-        self.feed_forwards = [QuantizedFeedForward(half, feed_forward * margin) for half in encoder.feed_forwards]
+        self.attentions = [QuantizedAttention(half, attention * margin, vnni) for half in encoder.attentions]
+        self.feed_forwards = [QuantizedFeedForward(half, feed_forward * margin, vnni) for half in encoder.feed_forwards]
+
+    def _quantize_embeddings(self, layer, ids: tf.Tensor, batch: Batch, margin: float, vnni: bool) -> tf.Tensor:
+        """Their product too: without AVX-512 the last bits of a float32 one depend on the number of tokens. Gives what
+        they were in float32."""
+        exact = self.embeddings.projection
+        if exact is None:
+            return self.embeddings(ids, None, batch.computed)
+        self.embeddings.projection = recorder = Recorder(exact)
+        hidden = self.embeddings(ids, None, batch.computed)
+        self.embeddings.projection = QuantizedProjection(layer.projection, recorder.largest * margin, vnni)
+        return hidden
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, and what a server needs for them, for a manifest."""
-        one_dnn = "TensorFlow for x86 with oneDNN"
-        needs = {"float32": "TensorFlow", "bfloat16": f"{one_dnn}, {AVX512}", "int8": one_dnn}
-        return dataclasses.asdict(self.options) | {"requires": needs[self.options.compute]}
+        needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
+        needs += filter(None, [describe_needs(self.options.compute)])
+        return dataclasses.asdict(self.options) | {"requires": ", a CPU with ".join(needs)}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
         """Encodes a batch.
@@ -142,7 +153,7 @@ class InferenceEncoder(tf.Module):
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
         batch = Batch(mask, self.config, skip_padding=self.options.padding == "skipped")
-        return batch, tf.cast(self.embeddings(input_ids, segment_ids, batch.cells), self.dtype)
+        return batch, tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
 
     def apply(self, which, step, hidden: tf.Tensor, rows: Rows, only_first: bool = False) -> tf.Tensor:
         """One step: `which` weights (a depth.Step), `step` its number in the plan."""
@@ -187,7 +198,7 @@ def check_bfloat16() -> None:
     if not has_avx512():
         raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
-    onednn.require("bfloat16", lambda: onednn.layer_norm(onednn.matmul(weights, weights, bias), bias, bias, 1e-12))
+    onednn.require("bfloat16", lambda: onednn.matmul(weights, weights, bias))
 
 
 def _calibration_rows(config, calibration) -> tuple[tf.Tensor, tf.Tensor, float]:

@@ -2,7 +2,12 @@
 
 Weights have a scale per output channel. Activations have one per depth step and place, found beforehand by
 `calibration`: a row's answer does not depend on the rows beside it. Bias, activation function and residual are part
-of the product; attention itself, layer norm and embeddings stay as in the bfloat16 or float32 encoder.
+of the product; attention itself and layer norm stay as in the float32 encoder.
+
+Where a CPU has no VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 up
+in 16 bits, which clips them: with weights of 127 beside 127, at half their sum. By experiment it does so with SSE4.1,
+AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. So two neighbouring weights of one sign
+may add up to 128, and 255 * 128 still fits.
 """
 
 import numpy as np
@@ -23,12 +28,13 @@ class QuantizedDense(tf.Module):
 
     Args:
         kernel, bias: float32 arrays [inputs, units] and [units].
+        vnni: whether only CPUs with VNNI will run it.
         lowest: where the inputs are unsigned 8-bit numbers, what their 0 stands for; None for signed ones.
     """
 
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, lowest: float | None = None):
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
         super().__init__()
-        self.range = np.maximum(np.abs(kernel).max(axis=0), 1e-12)
+        self.range = np.maximum(np.abs(kernel).max(axis=0) if vnni else largest_pairs(kernel), 1e-12)
         rounded = np.round(kernel * (127 / self.range))
         self.kernel = tf.Variable(rounded.astype(np.int8), trainable=False, name="kernel")
         self.bias = bias
@@ -45,19 +51,32 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual)
 
 
+class QuantizedProjection(tf.Module):
+    """As the embeddings' dense layer. largest: of its inputs."""
+
+    def __init__(self, layer, largest: float, vnni: bool):
+        super().__init__()
+        self.dense, self.largest = QuantizedDense(*arrays(layer), vnni), largest
+
+    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+        """float32 [tokens, inputs] to float32 [tokens, units]."""
+        largest = tf.constant(self.largest, tf.float32)
+        return self.dense(quantize(inputs, largest), largest, tf.float32)
+
+
 class QuantizedAttention(tf.Module):
     """As block.Attention. ranges: float32 [steps, 2], the largest input of the two products at each step."""
 
-    def __init__(self, layer, ranges: np.ndarray, dtype: tf.DType):
+    def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
-        self.query_key_value = QuantizedDense(*query_key_value(layer))
-        self.output = QuantizedDense(*arrays(layer.output_dense))
-        self.layer_norm = LayerNorm(layer.layer_norm, fused=True)
-        self.ranges, self.dtype = ranges, dtype
+        self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
+        self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
+        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.ranges = ranges
 
     def __call__(self, hidden: tf.Tensor, rows: Rows, step: tf.Tensor | int, only_first: bool = False) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        context = rows.attend(self.query_key_value(quantize(hidden, first), first, self.dtype), only_first)
+        context = rows.attend(self.query_key_value(quantize(hidden, first), first, tf.float32), only_first)
         residual = rows.first_tokens(hidden) if only_first else hidden
         return self.layer_norm(self.output(quantize(context, second), second, tf.float32, residual=residual))
 
@@ -65,13 +84,13 @@ class QuantizedAttention(tf.Module):
 class QuantizedFeedForward(tf.Module):
     """As block.FeedForward; ranges as there."""
 
-    def __init__(self, layer, ranges: np.ndarray):
+    def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
         self.function = onednn.FUSED_ACTIVATIONS[layer.config.hidden_act]
         self.lowest = LOWEST[layer.config.hidden_act]
-        self.intermediate = QuantizedDense(*arrays(layer.intermediate))
-        self.output = QuantizedDense(*arrays(layer.output_dense), self.lowest)
-        self.layer_norm = LayerNorm(layer.layer_norm, fused=True)
+        self.intermediate = QuantizedDense(*arrays(layer.intermediate), vnni)
+        self.output = QuantizedDense(*arrays(layer.output_dense), vnni, self.lowest)
+        self.layer_norm = LayerNorm(layer.layer_norm)
         self.ranges = ranges
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
@@ -86,11 +105,23 @@ class QuantizedFeedForward(tf.Module):
         return self.layer_norm(self.output(middle, second - self.lowest, tf.float32, residual=hidden))
 
 
+def largest_pairs(kernel: np.ndarray) -> np.ndarray:
+    """float32 [units]: the largest sum of neighbouring weights of one sign (or weight alone) of [inputs, units]."""
+    pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
+    return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
+
+
 def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """qint8, 127 standing for `largest`; what is beyond is clipped."""
-    values = tf.cast(values, tf.float32)
+    """qint8, 127 and -127 standing for `largest` and -`largest`; what is beyond is clipped."""
+    # Without narrow_range, QuantizeV2 makes -largest -128.
     return tf.raw_ops.QuantizeV2(
-        input=values, min_range=-largest, max_range=largest, T=tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN"
+        input=tf.cast(values, tf.float32),
+        min_range=-largest,
+        max_range=largest,
+        T=tf.qint8,
+        mode="SCALED",
+        round_mode="HALF_TO_EVEN",
+        narrow_range=True,
     ).output
 
 

@@ -45,13 +45,6 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
     return product
 
 
-def layer_norm(inputs, gamma, beta, epsilon: float) -> tf.Tensor:
-    """Of [tokens, units] over the last axis, float32 inside; gamma and beta [units] are of the inputs' dtype."""
-    return op_def_library.apply_op(
-        "_MklLayerNorm", name="layer_norm", x=inputs, scale=gamma, offset=beta, epsilon=epsilon
-    )
-
-
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None
 ) -> tf.Tensor:
@@ -90,5 +83,5 @@ def require(compute: str, probe) -> None:
         tf.function(probe, autograph=False)()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = "this TensorFlow has not the kernels; it needs a build for x86 with oneDNN"
-        more = " and TF_ENABLE_ONEDNN_OPTS not 0" if compute == "int8" else ""
+        more = "" if compute == "bfloat16" else " and TF_ENABLE_ONEDNN_OPTS not 0"
         raise UserError(f"{compute} cannot run here: {reason}{more}; choose float32") from error

@@ -8,7 +8,7 @@ import tensorflow as tf
 from serving.cpu import has_bfloat16
 from tfrecords.errors import UserError
 
-COMPUTE = ("float32", "bfloat16", "int8")
+COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
 PADDING = ("computed", "skipped")
 
 
@@ -18,17 +18,18 @@ class InferenceOptions:
 
     Attributes:
         compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
-            softmax stay float32 inside) and "int8" (attention in bfloat16 where the CPU has it), both by oneDNN; or
-            "auto": bfloat16 where this machine's CPU has the instructions, float32 elsewhere.
-        padding: "computed": a batch is a rectangle, padding goes through every product; "skipped": products run on
-            real tokens only.
+            softmax stay float32 inside), "int8" (right on every x86) and "int8_vnni" (finer weights, for CPUs with
+            avx512_vnni or avx_vnni only), all three by oneDNN; or "auto": bfloat16 where this machine's CPU has the
+            instructions, float32 elsewhere.
+        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
+            every product.
 
     Raises:
         UserError: an unknown choice.
     """
 
     compute: str = "float32"
-    padding: str = "computed"
+    padding: str = "skipped"
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
@@ -45,7 +46,9 @@ class InferenceOptions:
 
     @property
     def dtype(self) -> tf.DType:
-        """Of everything that is neither 8-bit nor always float32."""
-        if self.compute == "int8":
-            return tf.bfloat16 if has_bfloat16() else tf.float32
-        return tf.dtypes.as_dtype(self.compute)
+        """Of everything that is not 8-bit: the CPU that serves an int8 export may have no bfloat16 products."""
+        return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.compute in ("int8", "int8_vnni")

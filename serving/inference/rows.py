@@ -6,14 +6,17 @@ also does what transposes between tokens and heads would do.
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 
 MASKED_SCORE = -10000.0
-# Rows of up to these lengths share a block, padded to the longest of them. Longer rows only share one with their
-# equals: there a masked score costs more than one more block.
-BLOCK_LENGTHS = (8, 12, 16, 24, 32, 48, 64, 96)
+# What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
+# thread, and at 400 sizes that is 280 MB (issue 14, item 19). Multiples of 4, from 32 on of 8, from 128 on eight an
+# octave.
+_BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 14) for count in range(8, 16)]
+SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
 
 class Tables(NamedTuple):
@@ -47,7 +50,7 @@ class Rows:
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
     def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
-        """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size].
+        """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size]; both may end with padding.
 
         only_first: of each row's first token alone, [rows, hidden_size].
         """
@@ -104,18 +107,19 @@ def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None
         lengths: int32 [rows], ascending: how many tokens of each row lie there.
         config: of the encoder.
         mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
+            None: attention pads each row to the next of SIZES, whatever rows are beside it.
     """
-    _, block_of_row, counts = tf.unique_with_counts(_block_keys(lengths))
-    ends = tf.cumsum(counts)
-    longest, shortest = tf.gather(lengths, ends - 1), tf.gather(lengths, ends - counts)
-    block_lengths, starts = tf.gather(longest, block_of_row), tf.cumsum(lengths, exclusive=True)
-    is_masked = longest != shortest
+    block_lengths, starts = lengths if mask is not None else round_up(lengths), tf.cumsum(lengths, exclusive=True)
+    longest, _, counts = tf.unique_with_counts(block_lengths)
+    is_masked = tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest
     if mask is None:
         bias = tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE)
     else:
         is_masked |= ~tf.reduce_all(mask)
         bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
+    if mask is None:
+        back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
     return Tables(
         lengths=lengths,
         starts=starts,
@@ -145,10 +149,14 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor,
     return query, back
 
 
-def _block_keys(lengths: tf.Tensor) -> tf.Tensor:
-    """Equal numbers for rows that share a block."""
-    shared = tf.searchsorted(tf.constant(BLOCK_LENGTHS), lengths)
-    return tf.where(lengths > BLOCK_LENGTHS[-1], lengths, shared)
+def round_up(counts: tf.Tensor) -> tf.Tensor:
+    """The next of SIZES, of an int32 vector; what is above all of them stays."""
+    return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
+
+
+def missing(count: tf.Tensor) -> tf.Tensor:
+    """What `round_up` adds to one number."""
+    return round_up(count[tf.newaxis])[0] - count
 
 
 def ranges(starts: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

@@ -7,10 +7,6 @@ import tensorflow as tf
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
 
-# From here on oneDNN's layer norm is the faster one: it has some 100 us of fixed cost, the ten ops of the other have
-# 24 us at 32 tokens and 250 at 384.
-FUSED_LAYER_NORM_TOKENS = 64
-
 
 class Dense(tf.Module):
     """Variables kernel [inputs, units] and bias [units], in the dtype of the products.
@@ -39,33 +35,26 @@ class Dense(tf.Module):
 
 
 class LayerNorm:
-    """Over the last axis, float32 inside.
+    """Over the last axis, float32 inside; dtype is of inputs and results.
 
-    Args:
-        dtype: of inputs and results.
-        fused: whether many tokens may use oneDNN's op.
+    A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
+    follows makes a large difference of the smallest (issue 14, item 17). So there is no kernel for many tokens
+    (oneDNN's takes half the time from 384 tokens on, four times as long at 32), and no rsqrt: its vector instructions
+    round other than the scalar ones that take what is left over.
     """
 
-    def __init__(self, layer, dtype: tf.DType = tf.float32, fused: bool = False):
-        self.dtype, self.epsilon, self.fused = dtype, layer.epsilon, fused
+    def __init__(self, layer, dtype: tf.DType = tf.float32):
+        self.dtype, self.epsilon = dtype, layer.epsilon
         self.gamma, self.beta = array(layer.gamma), array(layer.beta)
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         """[tokens, units] to the same."""
-        # oneDNN's op takes bfloat16 too, but with gamma and beta in it, which doubles the encoder's rounding error.
-        exact = tf.cast(inputs, tf.float32)
-        if not self.fused:
-            return tf.cast(self._by_parts(exact), self.dtype)
-        few = tf.shape(inputs)[0] < FUSED_LAYER_NORM_TOKENS
-        return tf.cast(tf.cond(few, lambda: self._by_parts(exact), lambda: self._at_once(exact)), self.dtype)
-
-    def _by_parts(self, inputs: tf.Tensor) -> tf.Tensor:
+        inputs = tf.cast(inputs, tf.float32)
         centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        return centred * (tf.math.rsqrt(variance + self.epsilon) * self.gamma) + self.beta
-
-    def _at_once(self, inputs: tf.Tensor) -> tf.Tensor:
-        return onednn.layer_norm(inputs, tf.constant(self.gamma), tf.constant(self.beta), self.epsilon)
+        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
+        # Of a plain 1 / sqrt grappler makes an rsqrt.
+        scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
+        return tf.cast(centred * scale + self.beta, self.dtype)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:

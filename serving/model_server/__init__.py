@@ -1,6 +1,8 @@
 """TensorFlow Serving's gRPC and REST contract on the pip-installed TensorFlow: `python -m serving.model_server`.
 
-Every exact message and default in this package is that of tensorflow_model_server 2.20.
+Defaults, status codes and the answers' bytes are those of tensorflow_model_server 2.20. So are error messages as far as
+its contract was written down (choice of the model, Predict, Classify, Regress, batching, loading, the REST parser).
+Elsewhere, and in the order of names or in how much of a value is quoted, the words may differ.
 """
 
 import tfrecords  # noqa: F401  quiets TensorFlow's start-up log; must come before TensorFlow

@@ -37,7 +37,11 @@ class Batch:
 
 
 class Queue:
-    """The waiting batches of one kind of request; only the last one is open."""
+    """The waiting batches of one kind of request; only the last one is open.
+
+    Attributes:
+      users: requests that hold the queue; its owner counts them.
+    """
 
     def __init__(
         self,
@@ -53,13 +57,14 @@ class Queue:
         self._timeout = timeout
         self._max_enqueued_batches = max_enqueued_batches
         self._batches: collections.deque[Batch] = collections.deque()
-        self._running = 0
         self.process = process
+        self.users = 0
 
     def submit(self, tasks: list[Task]) -> None:
         """Enqueues all of `tasks`, each no larger than a batch, or none. Raises ServingError UNAVAILABLE when full."""
         with self._scheduler.changed:
-            if self._new_batches(tasks) > self._max_enqueued_batches - len(self._batches):
+            opened = self._new_batches(tasks)
+            if opened > self._max_enqueued_batches - len(self._batches):
                 raise ServingError(
                     UNAVAILABLE,
                     "The batch scheduling queue to which this task was submitted is full; currently "
@@ -69,7 +74,8 @@ class Queue:
                 if not self._fits(task):
                     self._batches.append(Batch())
                 self._batches[-1].add(task)
-            self._scheduler.changed.notify()
+            # One thread for the batch that was open, one for each new one.
+            self._scheduler.changed.notify(1 + opened)
 
     def free_rows(self) -> int:
         """Room in the open batch; a whole batch when none is open."""
@@ -86,15 +92,7 @@ class Queue:
 
     def take(self) -> Batch:
         """The scheduler's lock is held."""
-        self._running += 1
         return self._batches.popleft()
-
-    def finished(self) -> None:
-        """The scheduler's lock is held."""
-        self._running -= 1
-
-    def is_idle(self) -> bool:
-        return not self._batches and not self._running
 
     def _fits(self, task: Task) -> bool:
         return bool(self._batches) and self._batches[-1].size + task.size <= self._max_batch_size
@@ -128,9 +126,8 @@ class BatchScheduler:
             self._queues.append(queue)
 
     def remove(self, queue: Queue) -> None:
-        """Waits until what stands in the queue has run."""
+        """Nothing may wait in the queue any more."""
         with self.changed:
-            self.changed.wait_for(queue.is_idle)
             self._queues.remove(queue)
 
     def stop(self) -> None:
@@ -149,10 +146,7 @@ class BatchScheduler:
                 batch = queue.take()
             queue.process(batch.tasks)
             # The batch holds requests and answers; an idle thread must not keep them alive.
-            del batch
-            with self.changed:
-                queue.finished()
-                self.changed.notify_all()
+            del batch, queue
 
     def _wait_for_ready_queue(self) -> Queue | None:
         while not self._stopped:

@@ -3,21 +3,24 @@
 Semantics and messages are those of TF Serving's batching_session.cc.
 """
 
+import concurrent.futures
+import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, Options
 from serving.model_server.protos import BatchingParameters
-from serving.model_server.servable import Runner
+from serving.model_server.servable import Model, Runner
 from serving.model_server.status import (
     FAILED_PRECONDITION,
     RESOURCE_EXHAUSTED,
@@ -66,21 +69,22 @@ class BatchingOptions:
 
     def check(self) -> None:
         """Raises ServingError for sizes that cannot be met."""
-        for name in ("max_batch_size", "max_execution_batch_size"):
+        for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
             if getattr(self, name) < 1:
                 raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
-        if self.timeout < 0 or self.max_enqueued_batches < 0:
-            raise invalid_argument("batch_timeout_micros and max_enqueued_batches must not be negative")
-        sizes = self.allowed_batch_sizes
-        if not sizes:
-            return
-        if self.split_large and any(b <= a for a, b in itertools.pairwise(sizes)):
-            raise invalid_argument("allowed_batch_sizes entries must be monotonically increasing")
-        if sizes[-1] != self.max_execution_batch_size:
-            limit = "be equal to max_execution_batch_size" if self.split_large else "match max_batch_size"
+        if self.timeout < 0:
+            raise invalid_argument(f"batch_timeout_micros must be non-negative; was {round(self.timeout * 1e6)}")
+        if self.max_execution_batch_size > self.max_batch_size:
             raise invalid_argument(
-                f"Last entry in allowed_batch_sizes must {limit}; last entry was {sizes[-1]}; "
-                f"expected {self.max_execution_batch_size}"
+                "When enable_large_batch_splitting is true, max_batch_size must be greater than or equal to "
+                f"max_execution_batch_size; were {self.max_batch_size} and {self.max_execution_batch_size}"
+            )
+        sizes = self.allowed_batch_sizes
+        # Whatever max_execution_batch_size says: bundle_factory_util.cc compares with max_batch_size.
+        if sizes and sizes[-1] != self.max_batch_size:
+            raise invalid_argument(
+                f"Last entry in allowed_batch_sizes must match max_batch_size; last entry was {sizes[-1]}; "
+                f"expected {self.max_batch_size}"
             )
 
     def padded_size(self, size: int) -> int:
@@ -89,33 +93,40 @@ class BatchingOptions:
 
 
 class BatchingRunner:
-    """Runs requests with the same inputs and outputs together on `wrapped`."""
+    """Runs requests with the same kinds of inputs and the same outputs together on `wrapped`."""
 
-    def __init__(self, wrapped: Runner, scheduler: BatchScheduler, options: BatchingOptions):
+    def __init__(
+        self,
+        wrapped: Runner,
+        scheduler: BatchScheduler,
+        options: BatchingOptions,
+        signatures: Iterable[meta_graph_pb2.SignatureDef] = (),
+    ):
         """Raises ServingError when `options` contradict each other."""
         options.check()
         self._wrapped = wrapped
         self._scheduler = scheduler
         self._options = options
-        self._queues: dict[tuple[frozenset[str], frozenset[str]], Queue] = {}
+        self._fixed_axes = {
+            info.name: [axis for axis, dim in enumerate(info.tensor_shape.dim) if axis and dim.size >= 0]
+            for signature in signatures
+            for info in signature.inputs.values()
+        }
+        self._queues: dict[Hashable, Queue] = {}
         self._lock = threading.Lock()
 
     def run(self, feeds: Feeds, fetches: Sequence[str], timeout: float | None = None) -> list[np.ndarray]:
         size = self._checked_size(feeds)
-        # The same output may be asked for under two names; it is computed once.
-        names = sorted(set(fetches))
-        queue = self._queue(feeds, names)
         deadline = None if timeout is None else time.monotonic() + timeout
-        tasks = [Task(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
-        queue.submit(tasks)
+        with self._queue(feeds, list(fetches)) as queue:
+            tasks = [Task(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
+            queue.submit(tasks)
+            concurrent.futures.wait([task.done for task in tasks])
         results = [task.done.result() for task in tasks]
-        joined = results[0] if len(results) == 1 else [np.concatenate(parts) for parts in zip(*results)]
-        by_name = dict(zip(names, joined, strict=True))
-        return [by_name[name] for name in fetches]
+        return results[0] if len(results) == 1 else [np.concatenate(parts) for parts in zip(*results)]
 
     def close(self) -> None:
-        for queue in self._queues.values():
-            self._scheduler.remove(queue)
+        """Call it after the last run has returned."""
         self._wrapped.close()
 
     def _checked_size(self, feeds: Feeds) -> int:
@@ -147,20 +158,42 @@ class BatchingRunner:
             for begin, end in itertools.pairwise(cuts)
         ]
 
-    def _queue(self, feeds: Feeds, fetches: list[str]) -> Queue:
-        key = (frozenset(feeds), frozenset(fetches))
+    @contextlib.contextmanager
+    def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
+        """The queue of requests like this one. It lives as long as somebody waits in it: clients choose what makes a
+        queue (outputs, dtypes, ranks), so what they chose once must not stay for good."""
+        key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))
         with self._lock:
-            if key not in self._queues:
-                options = self._options
-                self._queues[key] = Queue(
-                    self._scheduler,
-                    lambda tasks: self._process(tasks, fetches),
-                    options.max_execution_batch_size,
-                    options.timeout,
-                    options.max_enqueued_batches,
-                )
-                self._scheduler.add(self._queues[key])
-            return self._queues[key]
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = self._new_queue(fetches)
+            queue.users += 1
+        try:
+            yield queue
+        finally:
+            with self._lock:
+                queue.users -= 1
+                if not queue.users:
+                    del self._queues[key]
+                    self._scheduler.remove(queue)
+
+    def _kind(self, name: str, value: np.ndarray) -> tuple:
+        """What two requests must share to run together: otherwise one client's wrong dtype, rank, empty tensor or size
+        of an axis that the signature fixes would fail the requests of others."""
+        fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
+        return name, value.dtype, value.ndim, fixed, value.size > 0
+
+    def _new_queue(self, fetches: list[str]) -> Queue:
+        options = self._options
+        queue = Queue(
+            self._scheduler,
+            lambda tasks: self._process(tasks, fetches),
+            options.max_execution_batch_size,
+            options.timeout,
+            options.max_enqueued_batches,
+        )
+        self._scheduler.add(queue)
+        return queue
 
     def _process(self, tasks: list[Task], fetches: list[str]) -> None:
         try:
@@ -208,11 +241,11 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Every dimension but the first brought to the largest size with copies of the array's own first element."""
-    ranks = {value.ndim for value in values}
-    if len(ranks) > 1:
-        raise ServingError(FAILED_PRECONDITION, "Tensors of one batch must have the same rank to be padded")
-    if max(ranks) > _MAX_PADDED_RANK:
+    """Every dimension but the first brought to the largest size with copies of the array's own first element.
+
+    All are of one rank, and all or none are empty.
+    """
+    if values[0].ndim > _MAX_PADDED_RANK:
         raise invalid_argument("Only tensors with rank from 1 to 6 can be padded.")
     largest = np.max([value.shape[1:] for value in values], axis=0).astype(int).tolist()
     result = []
@@ -261,17 +294,17 @@ class Batching:
             raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
-    def wrapped(self, model: Runner, path: str) -> Runner:
+    def wrapped(self, model: Model, path: str) -> Runner:
         """`model`, batched or not as the flags and the version's folder say. Raises ServingError."""
         if self._scheduler is None:
             return model
         if not self._per_model:
-            return BatchingRunner(model, self._scheduler, self._common)
+            return BatchingRunner(model, self._scheduler, self._common, model.signatures.values())
         file = Path(path) / _PER_MODEL_FILE
         if not file.is_file():
             return model
         parameters = BatchingOptions.from_proto(read_text_proto(str(file), BatchingParameters()))
-        return BatchingRunner(model, self._scheduler, parameters)
+        return BatchingRunner(model, self._scheduler, parameters, model.signatures.values())
 
     def close(self) -> None:
         if self._scheduler is not None:

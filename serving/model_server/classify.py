@@ -1,6 +1,6 @@
 """Classify, Regress and MultiInference: tf.Examples in, labels, scores and values out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,7 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2
 from serving.model_server import metrics
 from serving.model_server.predict import DEFAULT_SIGNATURE
 from serving.model_server.servable import Servable
-from serving.model_server.status import FAILED_PRECONDITION, UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.status import UNIMPLEMENTED, ServingError, invalid_argument
 
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
@@ -25,8 +25,8 @@ def classify(
 ) -> classification_pb2.ClassificationResult:
     """Labels and scores of each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
-    tensor, fetches = _classify_plan(signature)
-    values, count = _run(servable, "Classify", examples, tensor, fetches, timeout)
+    tensor, fetches = _classify_plan(signature, servable.check_method)
+    values, count = _run(servable, "Classify", examples, [tensor], fetches, timeout)
     return _classification(signature, count, values)
 
 
@@ -35,18 +35,22 @@ def regress(
 ) -> regression_pb2.RegressionResult:
     """One value for each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
-    tensor, fetches = _regress_plan(signature)
-    values, count = _run(servable, "Regress", examples, tensor, fetches, timeout)
+    tensor, fetches = _regress_plan(signature, servable.check_method)
+    values, count = _run(servable, "Regress", examples, [tensor], fetches, timeout)
     return _regression(signature, count, values)
 
 
 def multi_inference(
     servable: Servable, request: inference_pb2.MultiInferenceRequest, timeout: float | None = None
 ) -> inference_pb2.MultiInferenceResponse:
-    """Several classify and regress signatures of one model on the same examples, in one run of the graph."""
+    """Several classify and regress signatures of one model on the same examples, in one run of the graph.
+
+    Each signature may have an input tensor of its own, as those of tf.saved_model.save do.
+    """
     plans = _task_plans(servable, request)
+    tensors = {tensor for _, tensor, _ in plans}
     fetches = sorted({name for _, _, names in plans for name in names})
-    values, count = _run(servable, "MultiInference", request.input, plans[0][1], fetches, timeout)
+    values, count = _run(servable, "MultiInference", request.input, tensors, fetches, timeout)
     response = inference_pb2.MultiInferenceResponse()
     for task, (signature, _, _) in zip(request.tasks, plans, strict=True):
         result = response.results.add()
@@ -74,13 +78,11 @@ def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest
         seen.add(name)
         signature = _signature(servable, name, "Requested signature not found in model graph")
         if task.method_name == CLASSIFY:
-            tensor, fetches = _classify_plan(signature)
+            tensor, fetches = _classify_plan(signature, servable.check_method)
         elif task.method_name == REGRESS:
-            tensor, fetches = _regress_plan(signature)
+            tensor, fetches = _regress_plan(signature, servable.check_method)
         else:
             raise ServingError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
-        if plans and plans[0][1] != tensor:
-            raise invalid_argument("Input tensor must be the same for all Signatures.")
         plans.append((signature, tensor, fetches))
     return plans
 
@@ -92,45 +94,54 @@ def _signature(servable: Servable, name: str, complaint: str) -> meta_graph_pb2.
     return servable.signatures[name]
 
 
-def _classify_plan(signature: meta_graph_pb2.SignatureDef) -> tuple[str, list[str]]:
+def _classify_plan(signature: meta_graph_pb2.SignatureDef, check_method: bool) -> tuple[str, list[str]]:
     """The tensor to feed and those to fetch."""
-    tensor = _input_tensor(signature, CLASSIFY, "classification")
+    _check_head(signature, CLASSIFY, "classification", check_method)
     if len(signature.outputs) not in (1, 2):
         raise invalid_argument(f"Expected one or two output Tensors, found {len(signature.outputs)}")
+    tensor = _input_tensor(signature, "classification")
     fetches = [signature.outputs[alias].name for alias in (_CLASSES, _SCORES) if alias in signature.outputs]
     if not fetches:
-        raise ServingError(
-            FAILED_PRECONDITION,
+        raise invalid_argument(
             "Expected classification signature outputs to contain at least one of "
-            f'"{_CLASSES}" or "{_SCORES}". Signature was: {signature}',
+            f'"{_CLASSES}" or "{_SCORES}". Signature was: {signature}'
         )
     return tensor, fetches
 
 
-def _regress_plan(signature: meta_graph_pb2.SignatureDef) -> tuple[str, list[str]]:
-    tensor = _input_tensor(signature, REGRESS, "regression")
+def _regress_plan(signature: meta_graph_pb2.SignatureDef, check_method: bool) -> tuple[str, list[str]]:
+    _check_head(signature, REGRESS, "regression", check_method)
     if len(signature.outputs) != 1:
         raise invalid_argument("Expected one output Tensor.")
+    tensor = _input_tensor(signature, "regression")
     if _OUTPUTS not in signature.outputs:
-        raise ServingError(FAILED_PRECONDITION, f"No regression outputs found in SignatureDef: {signature}")
+        raise invalid_argument(f"No regression outputs found in SignatureDef: {signature}")
     return tensor, [signature.outputs[_OUTPUTS].name]
 
 
-def _input_tensor(signature: meta_graph_pb2.SignatureDef, method: str, kind: str) -> str:
-    if signature.method_name != method:
+def _check_head(signature: meta_graph_pb2.SignatureDef, method: str, kind: str, check_method: bool) -> None:
+    if check_method and signature.method_name != method:
         raise invalid_argument(f"Expected {kind} signature method_name to be {method}. Was: {signature.method_name}")
     if len(signature.inputs) != 1:
         raise invalid_argument("Expected one input Tensor.")
+
+
+def _input_tensor(signature: meta_graph_pb2.SignatureDef, kind: str) -> str:
     if _INPUTS not in signature.inputs:
-        raise ServingError(FAILED_PRECONDITION, f"No {kind} inputs found in SignatureDef: {signature}")
+        raise invalid_argument(f"No {kind} inputs found in SignatureDef: {signature}")
     return signature.inputs[_INPUTS].name
 
 
 def _run(
-    servable: Servable, api: str, examples: input_pb2.Input, tensor: str, fetches: Sequence[str], timeout: float | None
+    servable: Servable,
+    api: str,
+    examples: input_pb2.Input,
+    tensors: Iterable[str],
+    fetches: Sequence[str],
+    timeout: float | None,
 ) -> tuple[Outputs, int]:
     serialized = _serialized_examples(examples)
-    values = servable.run(api, {tensor: serialized}, fetches, timeout)
+    values = servable.run(api, dict.fromkeys(tensors, serialized), fetches, timeout)
     metrics.REQUEST_EXAMPLE_COUNTS.observe(len(serialized), servable.name)
     metrics.REQUEST_EXAMPLE_COUNT_TOTAL.increase(len(serialized), servable.name)
     return dict(zip(fetches, values, strict=True)), len(serialized)

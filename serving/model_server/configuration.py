@@ -18,13 +18,25 @@ _PLATFORM = "tensorflow"
 
 def read_text_proto(path: str, message: M) -> M:
     """Fills `message` from a text-format file. Raises ServingError."""
+    text = ""
     try:
-        text_format.Parse(Path(path).read_text(encoding="utf-8"), message)
+        text = Path(path).read_text(encoding="utf-8")
+        text_format.Parse(text, message)
     except OSError as error:
         raise ServingError(NOT_FOUND, f"{path}; {error.strerror}") from error
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise invalid_argument(f"Invalid protobuf file: '{path}'") from error
+        raise invalid_argument(
+            f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
+            + _without_quoted_line(str(error), text)
+        ) from error
     return message
+
+
+def _without_quoted_line(complaint: str, text: str) -> str:
+    """The parser's message, "line:column : what", less the line itself, which may hold a private key."""
+    for line in text.split("\n"):
+        complaint = complaint.replace(f"'{line}': ", "")
+    return complaint
 
 
 def server_config(options: Options) -> ModelServerConfig:
@@ -40,6 +52,13 @@ def server_config(options: Options) -> ModelServerConfig:
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
     """Model name -> its configuration. Raises ServingError for one that must not take the place of `old`."""
+    if old and config.WhichOneof("config") != "model_config_list":
+        # An empty file, too: a writer that truncates it first must not unload every model.
+        raise ServingError(
+            FAILED_PRECONDITION,
+            "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to "
+            "another.",
+        )
     if config.WhichOneof("config") == "custom_model_config":
         raise ServingError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
@@ -53,6 +72,8 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
             raise invalid_argument(
                 f"Expected model {model.name} to have an absolute path or URI; got base_path()={model.base_path}"
             )
+        if "\0" in model.base_path:
+            raise invalid_argument(f"The base path of model {model.name} holds a NUL character: {model.base_path!r}")
         if model.name in old and platform_of(old[model.name]) != platform:
             raise invalid_argument(
                 f"Illegal to change a model's platform. For model {model.name} platform was "

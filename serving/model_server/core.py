@@ -1,23 +1,34 @@
 """What the gRPC and the REST side both call: models by name, version or label, and changes of the configuration."""
 
 import contextlib
+import functools
 import logging
+import math
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import configuration
+from serving.model_server import configuration, metrics
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, Options
-from serving.model_server.manager import Manager
+from serving.model_server.manager import Manager, Version
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.servable import Servable
 from serving.model_server.source import StoragePathSource
-from serving.model_server.status import UNKNOWN, ServingError, invalid_argument
+from serving.model_server.status import (
+    ABORTED,
+    DEADLINE_EXCEEDED,
+    UNAVAILABLE,
+    UNKNOWN,
+    ServingError,
+    as_serving_error,
+    invalid_argument,
+)
 from serving.model_server.tflite_model import FILE as TFLITE_FILE
 from serving.model_server.tflite_model import TfLiteModel
 from serving.model_server.warmup import warm_up
@@ -44,16 +55,69 @@ class ServerCore:
         self._source = StoragePathSource(self._manager.aspire, options.file_system_poll_wait_seconds)
         self._models: dict[str, ModelConfig] = {}
         self._labels: dict[str, dict[str, int]] = {}
+        # Models that a reload brought, for which it or the one that took its place waits.
+        self._awaited: set[str] = set()
         self._reloading = threading.Lock()
+        self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available. Raises ServingError."""
-        self._apply(configuration.server_config(self.options), first=True)
+        """Loads the configured models and waits until each is available, those of a model config file as it stands by
+        then. Raises ServingError."""
+        models = configuration.checked_models(configuration.server_config(self.options), {})
+        # Before anything is loaded: the real server, too, refuses labels at start without the flag.
+        self._labels = self._checked_labels(models)
+        self._configure(models)
+        while (failed := self._wait_for_all()) is None:
+            try:
+                self.reread()
+            except Exception as error:
+                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+        _raise_failed(failed, "servable(s)")
         self._manager.end_initial_load()
 
-    def reload(self, config: ModelServerConfig) -> None:
-        """Makes `config` the whole configuration. Raises ServingError when it is bad or a model does not load."""
-        self._apply(config, first=False)
+    def reload(self, config: ModelServerConfig, timeout: float | None = None) -> None:
+        """Makes `config` the whole configuration and waits for the models that are new in it.
+
+        A later configuration takes the place of one that is still waited for, so that a wrong base path can be put
+        right, and that one caller at most waits.
+
+        Args:
+          config: the models; those left out are unloaded.
+          timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
+        Raises ServingError when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED)
+        or a later configuration came (ABORTED).
+        """
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        with self._reloading:
+            models = configuration.checked_models(config, self._models)
+            self._awaited = (self._awaited & models.keys()) | _new_or_moved(models, self._models)
+            self._generation += 1
+            self._configure(models)
+            names = sorted(self._awaited)
+            check = functools.partial(self._check_wait, self._generation, deadline)
+        failed = self._manager.wait_until_available(names, check)
+        self._are_labels_settled(models, check)
+        with self._reloading:
+            check()
+            self._awaited.clear()
+            try:
+                self._labels = self._checked_labels(models)
+            finally:
+                _raise_failed(failed, "model(s)")
+
+    def reread(self) -> None:
+        """Applies the model config file as it stands now. Waits for no model: the file may be put right at any time.
+
+        Raises ServingError when it is bad.
+        """
+        config = configuration.server_config(self.options)
+        with self._reloading:
+            models = configuration.checked_models(config, self._models)
+            self._awaited &= models.keys()
+            self._generation += models != self._models
+            self._configure(models)
+            if self._are_labels_settled(models, lambda: True):
+                self._labels = self._checked_labels(models)
 
     @contextlib.contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
@@ -71,23 +135,36 @@ class ServerCore:
         self._manager.close()
         self._batching.close()
 
-    def _apply(self, config: ModelServerConfig, first: bool) -> None:
-        with self._reloading:
-            models = configuration.checked_models(config, self._models)
-            if first:
-                # Before anything is loaded: the real server, too, refuses labels at start without the flag.
-                self._labels = self._checked_labels(models)
-            self._models = models
-            self._source.configure(models)
-            failed = self._manager.wait_until_available(models, self.interrupted)
-            if failed:
-                errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
-                noun = "servable(s)" if first else "model(s)"
-                raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
-            if not first:
-                for name, model in models.items():
-                    self._manager.wait_until_settled(name, model.version_labels.values(), self.interrupted)
-                self._labels = self._checked_labels(models)
+    def _configure(self, models: dict[str, ModelConfig]) -> None:
+        self._models = models
+        self._source.configure(models)
+
+    def _wait_for_all(self) -> list[Version] | None:
+        """The versions that failed of models that have no other; None when the config file is to be read again first:
+        a wrong base path in it can be put right."""
+        pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
+        end = time.monotonic() + (pause if pause > 0 else math.inf)
+        failed = self._manager.wait_until_available(
+            self._models, lambda: self.interrupted.is_set() or time.monotonic() >= end
+        )
+        return failed if self.interrupted.is_set() or time.monotonic() < end else None
+
+    def _check_wait(self, generation: int, deadline: float) -> bool:
+        """Raises ServingError when a reload's wait must end; returns False."""
+        if self._generation != generation:
+            raise ServingError(ABORTED, "A later configuration took the place of this one")
+        if self.interrupted.is_set():
+            raise ServingError(UNAVAILABLE, "The server is stopping")
+        if time.monotonic() >= deadline:
+            raise ServingError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
+        return False
+
+    def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
+        """Waits, until `stop`, for the versions that labels name and that still load."""
+        return all(
+            self._manager.wait_until_settled(name, model.version_labels.values(), stop)
+            for name, model in models.items()
+        )
 
     def _checked_labels(self, models: dict[str, ModelConfig]) -> dict[str, dict[str, int]]:
         available = {name: self._manager.available(name) for name in models}
@@ -116,8 +193,10 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
+        metrics.add_model(name)
         try:
-            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path))
+            check = self.options.enable_signature_method_name_check
+            servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path), check)
         except BaseException:
             model.close()
             raise
@@ -128,6 +207,16 @@ class ServerCore:
             servable.close()
             raise
         return servable
+
+
+def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -> set[str]:
+    return {name for name, model in models.items() if name not in old or old[name].base_path != model.base_path}
+
+
+def _raise_failed(failed: list[Version], noun: str) -> None:
+    if failed:
+        errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
+        raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
 
 
 def _session_config(options: Options) -> config_pb2.ConfigProto:

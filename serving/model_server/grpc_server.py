@@ -34,6 +34,17 @@ _REFUSING_THREADS = 4
 _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
+class _Health(health.HealthServicer):
+    """Watches of any other name are held together: the library remembers each name it was ever asked to watch."""
+
+    def Watch(self, request, context, send_response_callback=None):
+        known = request.service in _HEALTH_NAMES
+        return super().Watch(request if known else _UNKNOWN_SERVICE, context, send_response_callback)
+
+
+_UNKNOWN_SERVICE = health_pb2.HealthCheckRequest(service="unknown")
+
+
 class GrpcServer:
     """A running gRPC server in front of `core`."""
 
@@ -49,7 +60,7 @@ class GrpcServer:
         for service in sorted({method.service for method in METHODS}):
             handlers = {m.name: self._handler(m) for m in METHODS if m.service == service}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self._health = health.HealthServicer() if options.enable_grpc_healthcheck_service else None
+        self._health = _Health() if options.enable_grpc_healthcheck_service else None
         if self._health:
             for name in _HEALTH_NAMES:
                 self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -36,7 +36,10 @@ def _fill_example(value: Any, example: example_pb2.Example) -> None:
         raise invalid_argument(f"Example must be JSON object but got JSON {json_type(value)}")
     example.SetInParent()
     for name, content in value.items():
-        feature = example.features.feature[name]
+        try:
+            feature = example.features.feature[name]
+        except UnicodeEncodeError as error:
+            raise invalid_argument(f"Feature name {name!r} is not UTF-8") from error
         for leaf in content if type(content) is list else (content,):
             _add_to_feature(name, leaf, feature)
 

@@ -1,6 +1,7 @@
 """REST answers: tensors and results as the JSON text that TF Serving writes, to the digit."""
 
 import base64
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 
@@ -20,6 +21,7 @@ from serving.model_server.status import invalid_argument
 _BYTES_SUFFIX = "_bytes"
 _INDENT = "    "
 _FULL_DIGITS = {4: 9, 8: 17}
+_SLICE = 2**13
 
 
 def error(message: str) -> bytes:
@@ -113,8 +115,12 @@ def float_texts(values: np.ndarray) -> list[str]:
 
     values: [n] float32 or float64.
     """
-    if not len(values):
-        return []
+    # In slices: a single formatting of millions would hold Python's lock for seconds, and with it every request.
+    slices = (values[begin : begin + _SLICE] for begin in range(0, len(values), _SLICE))
+    return list(itertools.chain.from_iterable(map(_float_texts, slices)))
+
+
+def _float_texts(values: np.ndarray) -> list[str]:
     numbers = values.tolist()
     texts = ("%.6g " * len(numbers) % tuple(numbers)).split()
     with np.errstate(over="ignore", invalid="ignore"):
@@ -170,4 +176,7 @@ def _string(text: str) -> str:
 
 
 def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # Half a surrogate pair, which UTF-8 has no bytes for.
+        return text.encode("utf-8", "replace")

@@ -96,33 +96,44 @@ class Manager:
             versions = self._versions.get(name, {}).values()
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
 
-    def wait_until_available(self, names: Iterable[str], interrupted: threading.Event | None = None) -> list[Version]:
+    def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
         """Waits until each model has an available version, or none of those wanted can become one.
 
-        Returns the versions that failed of the models that have none, empty when all are well; returns early,
-        with an empty list, when `interrupted` is set.
+        Args:
+          names: the models.
+          stop: asked several times a second; ends the wait when it says True, or raises.
+        Returns the versions that failed of the models that have none, empty when all are well.
         """
-        failed: dict[str, list[Version]] = {}
-        with self._changed:
-            for name in names:
-                while not self._closing and not (interrupted and interrupted.is_set()):
-                    versions = [v for v in self._versions.get(name, {}).values() if v.aspired]
-                    if any(version.state == AVAILABLE for version in versions):
-                        break
-                    if versions and all(version.state == END for version in versions):
-                        failed[name] = versions
-                        break
-                    self._changed.wait(0.2)
-        return [version for versions in failed.values() for version in versions]
+        failed: list[Version] = []
+        for name in names:
+            self._wait_while(lambda name=name: self._is_undecided(name), stop)
+            with self._changed:
+                wanted = self._wanted(name)
+                if wanted and all(version.state == END for version in wanted):
+                    failed += wanted
+        return failed
 
-    def wait_until_settled(self, name: str, numbers: Iterable[int], interrupted: threading.Event) -> None:
-        """Waits while one of these versions is wanted and still loads."""
+    def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
+        """Waits while one of these versions is wanted and still loads. Returns False when `stop` ended the wait."""
+        return self._wait_while(
+            lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
+        )
+
+    def _wait_while(self, condition: Callable[[], bool], stop: Callable[[], bool]) -> bool:
+        """condition is asked with the lock held. Returns False when `stop` or `close` ended the wait."""
         with self._changed:
-            while not self._closing and not interrupted.is_set():
-                versions = [self._versions.get(name, {}).get(number) for number in numbers]
-                if not any(v and v.aspired and v.state in (START, LOADING) for v in versions):
-                    return
+            while condition():
+                if self._closing or stop():
+                    return False
                 self._changed.wait(0.2)
+        return True
+
+    def _wanted(self, name: str) -> list[Version]:
+        return [version for version in self._versions.get(name, {}).values() if version.aspired]
+
+    def _is_undecided(self, name: str) -> bool:
+        states = [version.state for version in self._wanted(name)]
+        return AVAILABLE not in states and (not states or any(state != END for state in states))
 
     def end_initial_load(self) -> None:
         """From here on loads take the small pool, so that a swap leaves the processors to requests."""
@@ -177,40 +188,55 @@ class Manager:
 
     def _start_load(self, versions: dict[int, Version], name: str, number: int, path: str) -> None:
         present = versions.get(number)
-        # A version that failed stays failed for as long as it is wanted.
-        if self._closing or (present and (present.state != END or present.error)):
+        if present and present.state in (START, LOADING):
+            # The next attempt takes it from there.
+            present.path = path
+        # A version that failed stays failed for as long as it is wanted from that folder.
+        if self._closing or (present and (present.state != END or (present.error and present.path == path))):
             return
         versions[number] = Version(name, number, path)
         pool = self._initial_pool or self._load_pool
         pool.submit(self._run_load, versions[number])
 
-    def _run_load(self, version: Version) -> None:
+    def _run_load(self, version: Version, retries: int = 0) -> None:
         with self._changed:
-            if version.state != START:
+            if version.state == END:
                 return
             version.state = LOADING
+            path = version.path
             self._changed.notify_all()
         servable, error = None, None
-        for attempt in range(self._max_load_retries + 1):
-            if attempt and not self._still_wanted_after_pause(version):
-                break
-            try:
-                servable, error = self._load(version.name, version.number, version.path), None
-                break
-            except Exception as failure:
-                error = as_serving_error(failure)
-                _LOG.error("Loading servable: %s failed: %s", version, error)
+        try:
+            servable = self._load(version.name, version.number, path)
+        except Exception as failure:
+            error = as_serving_error(failure)
+            _LOG.error("Loading servable: %s failed: %s", version, error)
         with self._changed:
-            version.servable, version.error = servable, error
-            version.state = END if servable is None else AVAILABLE
-            if servable is not None:
-                _LOG.info("Successfully loaded servable version %s", version)
-            self._update(version.name)
+            if error and retries < self._max_load_retries:
+                # On a thread of its own: the pool's are for other versions in the meantime.
+                arguments = (version, path, retries + 1, error)
+                threading.Thread(target=self._retry_after_pause, args=arguments, name="load-retry", daemon=True).start()
+            else:
+                self._finish_load(version, servable, error)
 
-    def _still_wanted_after_pause(self, version: Version) -> bool:
+    def _retry_after_pause(self, version: Version, path: str, retries: int, error: ServingError) -> None:
+        """path: what failed with `error`; another one is tried at once."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or not version.aspired, self._retry_interval)
-            return version.aspired and not self._closing
+            self._changed.wait_for(
+                lambda: self._closing or not version.aspired or version.path != path, self._retry_interval
+            )
+            if version.aspired and not self._closing:
+                (self._initial_pool or self._load_pool).submit(self._run_load, version, retries)
+            else:
+                self._finish_load(version, None, error)
+
+    def _finish_load(self, version: Version, servable: Closable | None, error: ServingError | None) -> None:
+        """The lock is held."""
+        version.servable, version.error = servable, error
+        version.state = END if servable is None else AVAILABLE
+        if servable is not None:
+            _LOG.info("Successfully loaded servable version %s", version)
+        self._update(version.name)
 
     def _run_unload(self, version: Version) -> None:
         with self._changed:

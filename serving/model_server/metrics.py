@@ -8,9 +8,6 @@ import re
 import threading
 from collections.abc import Iterable, Sequence
 
-# Model names come from clients: somebody who invents names must not fill the memory.
-_MAX_SERIES = 10_000
-
 
 class Metric:
     """A family of series, one per combination of label values. Thread-safe."""
@@ -48,8 +45,7 @@ class Counter(Metric):
 
     def increase(self, amount: int, *values: str) -> None:
         with self._lock:
-            if values in self._series or len(self._series) < _MAX_SERIES:
-                self._series[values] = self._series.get(values, 0) + amount
+            self._series[values] = self._series.get(values, 0) + amount
 
     def value(self, *values: str) -> int:
         with self._lock:
@@ -76,8 +72,6 @@ class Histogram(Metric):
         with self._lock:
             state = self._series.get(values)
             if state is None:
-                if len(self._series) >= _MAX_SERIES:
-                    return
                 state = self._series[values] = [[0] * (len(self._limits) + 1), 0.0]
             state[0][bucket] += 1
             state[1] += amount
@@ -137,8 +131,21 @@ INPUT_BATCH_SIZE = Histogram(f"{_BATCHING}/input_batch_size", (), powers(1, 2, 1
 PROCESSED_BATCH_SIZE = Histogram(f"{_BATCHING}/processed_batch_size", (), powers(1, 2, 15))
 
 
+_served: set[str] = set()
+
+
+def add_model(name: str) -> None:
+    """From now on requests for this model are counted under its name."""
+    _served.add(name)
+
+
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts one inference request; only those answered OK enter the latency."""
+    """Counts one inference request; only those answered OK enter the latency.
+
+    Names that were never served are counted together, under the empty name: clients could invent them without end, and
+    a series is kept for good.
+    """
+    model = model if model in _served else ""
     REQUEST_COUNT.increase(1, model, status)
     if status == "OK":
         REQUEST_LATENCY.observe(seconds * 1e6, model, api, entrypoint)

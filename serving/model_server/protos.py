@@ -1,7 +1,6 @@
 """The few configuration messages that tensorflow-serving-api leaves out, declared so that the same text files parse.
 
-Field names are those of ssl_config.proto, monitoring_config.proto and session_bundle_config.proto; the numbers are
-ours, since only the text format is ever read.
+Field names and numbers are those of ssl_config.proto, monitoring_config.proto and session_bundle_config.proto.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
@@ -29,8 +28,8 @@ _MESSAGES: dict[str, list[tuple[str, int, int | str]]] = {
         ("thread_pool_name", 5, ".google.protobuf.StringValue"),
         ("allowed_batch_sizes", 6, _FIELD.TYPE_INT64),
         ("pad_variable_length_inputs", 7, _FIELD.TYPE_BOOL),
-        ("enable_large_batch_splitting", 9, ".google.protobuf.BoolValue"),
-        ("max_execution_batch_size", 10, _INT64),
+        ("enable_large_batch_splitting", 8, ".google.protobuf.BoolValue"),
+        ("max_execution_batch_size", 9, _INT64),
     ],
 }
 _REPEATED = {"allowed_batch_sizes"}

@@ -1,15 +1,21 @@
 """The REST API's URLs: each is turned into the same calls that gRPC makes."""
 
+import contextlib
+import gc
 import gzip
 import io
 import logging
+import math
 import re
+import threading
 import time
 import urllib.parse
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import grpc
+import numpy as np
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
 from serving.model_server import json_examples, json_request, json_response, json_values, metrics
@@ -18,7 +24,14 @@ from serving.model_server.classify import classify, regress
 from serving.model_server.core import ServerCore
 from serving.model_server.metadata import get_model_metadata, get_model_status
 from serving.model_server.predict import DEFAULT_SIGNATURE, predict
-from serving.model_server.status import INTERNAL, as_serving_error, invalid_argument
+from serving.model_server.status import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    ServingError,
+    as_serving_error,
+    invalid_argument,
+)
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
@@ -27,7 +40,8 @@ _PREDICTION_PATH = re.compile(rf"/v1/models/([^/:]+){_SELECTION}:(classify|regre
 _STATUS_PATH = re.compile(rf"/v1/models(?:/([^/:]+))?{_SELECTION}(?:/(metadata))?", re.IGNORECASE | re.ASCII)
 _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
-_MAX_INFLATED_BYTES = 2**28
+# Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
+LARGE_BODY_BYTES = 2**20
 _HTTP_STATUS = {
     grpc.StatusCode.OK: 200,
     grpc.StatusCode.CANCELLED: 499,
@@ -61,18 +75,31 @@ class RestApi:
         self._core = core
         self._access_log = access_log
         self._metrics_path = metrics_path
+        self._large_body = threading.Lock()
 
-    def answer(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        """verb: "GET", ...; path: still percent-encoded, without the query; headers: names in lower case."""
-        if path == self._metrics_path:
+    @property
+    def max_body_bytes(self) -> int:
+        return self._core.options.rest_api_max_body_bytes
+
+    def answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float | None = None) -> Answer:
+        """Answers one request.
+
+        Args:
+          verb: "GET", ...
+          path: still percent-encoded, with the query if there is one.
+          headers: names in lower case.
+          body: as it came.
+          begin: when its time limit began, in time.monotonic()'s seconds; None = now.
+        """
+        if path.partition("?")[0] == self._metrics_path:
             return Answer(200, metrics.exposition().encode(), {"Content-Type": "text/plain"})
-        if not _API_PATH.fullmatch(path):
+        if not _API_PATH.fullmatch(path) or "?" in path:
             return Answer(404, headers={})
         cors = self._core.options.rest_api_enable_cors_support
         if verb == "OPTIONS" and "origin" in headers:
             answer = Answer(200, headers={})
         else:
-            answer = self._api_answer(verb, path, headers, body)
+            answer = self._api_answer(verb, path, headers, body, time.monotonic() if begin is None else begin)
         if cors:
             answer.headers |= {
                 "Access-Control-Allow-Origin": "*",
@@ -81,8 +108,10 @@ class RestApi:
             }
         return answer
 
-    def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        begin = time.perf_counter()
+    def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float) -> Answer:
+        limit = self._core.options.rest_api_timeout_in_ms / 1000
+        # As in the C++ server's RunOptions, 0 is no limit.
+        deadline = begin + limit if limit > 0 else math.inf
         code, spec, method = grpc.StatusCode.OK, model_pb2.ModelSpec(), ""
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
@@ -91,26 +120,29 @@ class RestApi:
             if match[2] and not _is_int64(match[2]):
                 return Answer(400)
             spec, method = _model_spec(match), match[4] or ""
-            answer = Answer(200, self._dispatch(verb, path, spec, method, _decoded(headers, body)))
+            body = _decoded(headers, body, self.max_body_bytes)
+            answer = Answer(200, self._dispatch(verb, path, spec, method, body, deadline))
         except Exception as failure:
             error = as_serving_error(failure)
             if error.code == INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
-            answer = Answer(_HTTP_STATUS.get(code, 500), json_response.error(error.message))
-        seconds = time.perf_counter() - begin
+            status = 413 if isinstance(failure, BodyTooLarge) else _HTTP_STATUS.get(code, 500)
+            answer = Answer(status, json_response.error(error.message))
+        seconds = time.monotonic() - begin
         if verb == "POST" and method:
             metrics.record_request(spec.name, method, "REST", code.name, seconds)
         self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds)
         return answer
 
-    def _dispatch(self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, body: bytes) -> bytes:
+    def _dispatch(
+        self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, body: bytes, deadline: float
+    ) -> bytes:
         if verb == "POST":
-            timeout = self._core.options.rest_api_timeout_in_ms / 1000
             if method == "predict":
-                return self._predict(spec, body, timeout)
+                return self._predict(spec, body, deadline)
             if method in ("classify", "regress"):
-                return self._examples(spec, method, body, timeout)
+                return self._examples(spec, method, body, deadline)
             # The real server matches ":Predict" and then finds no such method.
             raise invalid_argument(f"Malformed request: {verb} {path}")
         if not spec.name:
@@ -121,29 +153,84 @@ class RestApi:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
         return json_response.status(get_model_status(self._core, request))
 
-    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, timeout: float) -> bytes:
-        document = json_values.parse_object(body)
-        name = json_values.signature_name(document)
-        with self._core.use(spec) as servable:
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, deadline: float) -> bytes:
+        with contextlib.ExitStack() as stack:
+            servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
+            check = self._core.options.enable_signature_method_name_check
+            _, outputs = predict(servable, name, inputs, timeout=_left(deadline), check_method=check)
+        with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
+            return json_response.predictions(outputs, row_format)
+
+    def _predict_inputs(self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, body: bytes, deadline: float):
+        """The servable (in use until `stack` closes), the signature's name, its inputs and whether they came in rows.
+        Nothing else of the parsed body outlives the call."""
+        with self._turn(len(body), deadline):
+            document = json_values.parse_object(body, deadline)
+            name = json_values.signature_name(document)
+            servable = stack.enter_context(self._core.use(spec))
             resolved = name or DEFAULT_SIGNATURE
             if resolved not in servable.signatures:
                 raise invalid_argument(f'Serving signature name: "{resolved}" not found in signature def')
-            infos = servable.signatures[resolved].inputs
+            # A protobuf map cannot even be asked for a name that is no UTF-8.
+            infos = dict(servable.signatures[resolved].inputs)
             if not infos:
                 raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
             inputs, row_format = json_request.predict_inputs(document, infos)
-            check = self._core.options.enable_signature_method_name_check
-            _, outputs = predict(servable, name, inputs, timeout=timeout, check_method=check)
-        return json_response.predictions(outputs, row_format)
+        return servable, name, inputs, row_format
 
-    def _examples(self, spec: model_pb2.ModelSpec, method: str, body: bytes, timeout: float) -> bytes:
-        document = json_values.parse_object(body)
-        name = json_values.signature_name(document)
-        examples = json_examples.examples_input(document)
+    def _examples(self, spec: model_pb2.ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
+        with self._turn(len(body), deadline):
+            document = json_values.parse_object(body, deadline)
+            name = json_values.signature_name(document)
+            examples = json_examples.examples_input(document)
         with self._core.use(spec) as servable:
             if method == "classify":
-                return json_response.classification(classify(servable, name, examples, timeout))
-            return json_response.regression(regress(servable, name, examples, timeout))
+                return json_response.classification(classify(servable, name, examples, _left(deadline)))
+            return json_response.regression(regress(servable, name, examples, _left(deadline)))
+
+    @contextlib.contextmanager
+    def _turn(self, size: int, deadline: float) -> Iterator[None]:
+        """Lets one large body or answer (size: bytes or numbers) be converted at a time, and any number of small ones.
+        Raises ServingError when the turn does not come before the deadline."""
+        if size < LARGE_BODY_BYTES:
+            yield
+            return
+        wait = min(max(0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+        if not self._large_body.acquire(timeout=wait):
+            raise _too_late()
+        # A million small lists would set the cyclic garbage collector off again and again: five times the time, all of
+        # it with Python's lock held.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collecting:
+                gc.enable()
+            self._large_body.release()
+
+
+class BodyTooLarge(ServingError):
+    """A body above --rest_api_max_body_bytes: the real server has no such limit, so no status code either."""
+
+    def __init__(self, limit: int):
+        super().__init__(
+            RESOURCE_EXHAUSTED, f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
+        )
+
+
+def _left(deadline: float) -> float | None:
+    """Seconds until the deadline; None = no end. Raises ServingError when it has passed."""
+    if deadline == math.inf:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise _too_late()
+    return left
+
+
+def _too_late() -> ServingError:
+    return ServingError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
 
 
 def _is_int64(digits: str) -> bool:
@@ -160,13 +247,13 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
     return spec
 
 
-def _decoded(headers: dict[str, str], body: bytes) -> bytes:
+def _decoded(headers: dict[str, str], body: bytes, limit: int) -> bytes:
     if headers.get("content-encoding", "").lower() != "gzip":
         return body
     try:
-        inflated = gzip.GzipFile(fileobj=io.BytesIO(body)).read(_MAX_INFLATED_BYTES + 1)
+        inflated = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise invalid_argument(f"Cannot decompress the gzip body: {error}") from error
-    if len(inflated) > _MAX_INFLATED_BYTES:
-        raise invalid_argument(f"The decompressed body exceeds {_MAX_INFLATED_BYTES} bytes")
+    if len(inflated) > limit:
+        raise BodyTooLarge(limit)
     return inflated

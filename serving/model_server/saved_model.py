@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import gc
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,8 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model import loader_impl
 
-from serving.cpu import AVX512, has_avx512
-from serving.model_server.status import DATA_LOSS, FAILED_PRECONDITION, NOT_FOUND, ServingError, invalid_argument
+from serving.model_server.status import DATA_LOSS, NOT_FOUND, ServingError, invalid_argument
+from serving.model_server.tensors import MAX_RANK
 
 
 class SavedModel:
@@ -29,7 +28,6 @@ class SavedModel:
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         """Raises ServingError or tf.errors.OpError when the folder holds no such model."""
         _check_files(path, tags)
-        _check_cpu(path)
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
         try:
@@ -40,6 +38,9 @@ class SavedModel:
             raise
         self.signatures: dict[str, meta_graph_pb2.SignatureDef] = dict(meta_graph.signature_def)
         self._elements: dict[str, object] = {}
+        for name in {info.name for signature in self.signatures.values() for info in signature.outputs.values()}:
+            self._guard(name)
+        self._session._extend_graph()
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs the graph once.
@@ -47,6 +48,7 @@ class SavedModel:
         Args:
           feeds: tensor name ("x:0") -> array. Its dtype is checked by the session, its shape by nobody but the
             operations that read it, as in the C++ server: Session.run would refuse what the export did not declare.
+            At most MAX_RANK dimensions, which its readers (tensors, json_request) have seen to.
           fetches: tensor names.
           timeout: seconds until the run is abandoned with DEADLINE_EXCEEDED.
         Returns one array per fetch.
@@ -58,6 +60,13 @@ class SavedModel:
         try:
             # The wrapper under Session.run: the callables of _make_callable_from_options take no timeout per call.
             return pywrap_tf_session.TF_SessionRun_wrapper(self._session._session, buffer, inputs, outputs, [], None)
+        except UnicodeDecodeError as error:
+            # TensorFlow quotes the request's bytes in its message, which Python's binding wants to be UTF-8.
+            raise invalid_argument(error.object.decode("utf-8", "replace")) from error
+        except tf.errors.InternalError as error:
+            if "Could not allocate ndarray" not in error.message:
+                raise
+            raise invalid_argument("an output has more dimensions, or larger ones, than NumPy takes") from error
         finally:
             pywrap_tf_session.TF_DeleteBuffer(buffer)
 
@@ -69,6 +78,21 @@ class SavedModel:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
 
+    def _guard(self, name: str) -> None:
+        """Lets an output of strings fail where it has more dimensions than NumPy's iterator inside TensorFlow takes:
+        tf.reshape and tf.expand_dims can make such a one, and its conversion ends the process (issue 14.4)."""
+        try:
+            tensor = self._graph.get_tensor_by_name(name)
+        except (KeyError, ValueError):
+            return  # Fetching it says so.
+        if tensor.dtype != tf.string or (tensor.shape.rank is not None and tensor.shape.rank <= MAX_RANK):
+            return
+        complaint = f"output {name} has more than the {MAX_RANK} dimensions that this server answers"
+        with self._graph.as_default(), tf.device(tensor.device):
+            fits = tf.debugging.Assert(tf.rank(tensor) <= MAX_RANK, [complaint])
+            with tf.control_dependencies([fits]):
+                self._elements[name] = tf.identity(tensor)._as_tf_output()
+
     def _element(self, name: str):
         element = self._elements.get(name)
         if element is None:
@@ -79,18 +103,6 @@ class SavedModel:
                 raise invalid_argument(message) from error
             self._elements[name] = element
         return element
-
-
-def _check_cpu(path: str) -> None:
-    """Raises ServingError for an export that says it needs what this CPU has not: it would end the whole server."""
-    try:
-        manifest = json.loads((Path(path) / "assets.extra" / "manifest.json").read_text(encoding="utf-8"))
-        requires = manifest["compute"]["requires"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # Not an export of ours.
-    if AVX512 in requires and not has_avx512():
-        message = f"{path} requires {requires}, and this CPU has no AVX-512; export it with --compute=float32 or int8"
-        raise ServingError(FAILED_PRECONDITION, message)
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:

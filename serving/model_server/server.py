@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 
 from serving.model_server import configuration, tls
 from serving.model_server.access_log import AccessLog
@@ -38,15 +39,24 @@ class ModelServer:
         self.core.start()
         if self.core.interrupted.is_set():
             return
-        if options.port or options.grpc_socket_path:
-            self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
-            _LOG.info("Running gRPC ModelServer at %s:%d ...", options.bind_address, options.port)
         if options.rest_api_port and options.rest_api_port == options.port:
             _LOG.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")
         elif options.rest_api_port:
             api = RestApi(self.core, self._access_log, self._metrics_path)
+            # Its port is taken before gRPC answers, so that a start that fails has served nobody.
             self._rest = RestServer(api, options.bind_address, options.rest_api_port, options.rest_api_num_threads)
+        if options.port or options.grpc_socket_path:
+            self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
+            _LOG.info("Running gRPC ModelServer at %s:%d ...", options.bind_address, options.port)
+        if self._rest:
+            self._rest.start()
             _LOG.info("Exporting HTTP/REST API at:%s:%d ...", options.bind_address, options.rest_api_port)
+            if self._credentials:
+                _LOG.warning(
+                    "--ssl_config_file protects gRPC only, as in the real server: the REST port %d takes plain HTTP "
+                    "from anyone who reaches it, without a certificate. Leave out --rest_api_port, or shield it.",
+                    options.rest_api_port,
+                )
         if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
             self._config_poll.start()
 
@@ -55,11 +65,16 @@ class ModelServer:
         self.core.interrupted.set()
 
     def stop(self, grace: float | None = None) -> None:
-        """Takes no new requests, finishes those that run (up to `grace` seconds on gRPC), unloads."""
+        """Takes no new requests, waits up to `grace` seconds (None = as long as it takes) for those that run, cuts off
+        the others, unloads. A run of a graph that has begun cannot be cut off: its model is unloaded after it."""
         self.interrupt()
-        for server in (self._grpc, self._rest):
-            if server is not None:
-                server.stop(grace) if server is self._grpc else server.stop()
+        end = None if grace is None else time.monotonic() + grace
+        if self._rest is not None:
+            self._rest.refuse_new()
+        if self._grpc is not None:
+            self._grpc.stop(grace)
+        if self._rest is not None:
+            self._rest.stop(None if end is None else max(0.0, end - time.monotonic()))
         if self._config_poll.is_alive():
             self._config_poll.join()
         self.core.close()
@@ -69,7 +84,7 @@ class ModelServer:
         wait = self.core.options.model_config_file_poll_wait_seconds
         while not self.core.interrupted.wait(wait):
             try:
-                self.core.reload(configuration.server_config(self.core.options))
+                self.core.reread()
             except Exception as error:
                 _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
 
@@ -86,6 +101,9 @@ def _check(options: Options) -> None:
     for name in ("port", "rest_api_port"):
         if not 0 <= getattr(options, name) <= _MAX_PORT:
             raise invalid_argument(f"--{name} must be 0 to {_MAX_PORT}, not {getattr(options, name)}")
+    for name in ("rest_api_max_body_bytes", "drain_seconds"):
+        if not getattr(options, name) >= 0:
+            raise invalid_argument(f"--{name} must not be negative, but is {getattr(options, name)}")
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")

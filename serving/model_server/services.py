@@ -62,10 +62,9 @@ def _fill_spec(answer: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, version:
 def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: float | None) -> bytes:
     spec = _checked_spec(request)
     response = predict_pb2.PredictResponse()
-    check = core.options.enable_signature_method_name_check
     with core.use(spec) as servable:
         signature, outputs = predict(
-            servable, spec.signature_name, request.inputs, request.output_filter, timeout, check
+            servable, spec.signature_name, request.inputs, request.output_filter, timeout, servable.check_method
         )
         _fill_spec(response.model_spec, spec, servable.version, signature)
     as_content = core.options.enable_serialization_as_tensor_content
@@ -103,7 +102,7 @@ def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest,
         )
     before = {name: metrics.total(name) for name in request.metric_names}
     response = model_management_pb2.ReloadConfigResponse()
-    core.reload(request.config)
+    core.reload(request.config, timeout)
     response.status.SetInParent()
     for name, value in before.items():
         response.metric.add(name=name, int64_value_increase=metrics.total(name) - value)

@@ -102,4 +102,8 @@ class StoragePathSource:
                 _LOG.error("FileSystemStoragePathSource: could not find base path %s for servable %s: %s",
                            model.base_path, name, error.strerror)  # fmt: skip
                 continue
+            except Exception:
+                # Whatever is wrong with one model, the next ones are looked for.
+                _LOG.exception("Polling for versions of servable %s failed", name)
+                continue
             self._aspire(name, versions)

@@ -3,6 +3,7 @@
 import grpc
 import tensorflow as tf
 
+ABORTED = grpc.StatusCode.ABORTED
 CANCELLED = grpc.StatusCode.CANCELLED
 DATA_LOSS = grpc.StatusCode.DATA_LOSS
 DEADLINE_EXCEEDED = grpc.StatusCode.DEADLINE_EXCEEDED

@@ -1,5 +1,7 @@
 """TensorProto to NumPy and back, without a Python object per element wherever the wire format allows."""
 
+import itertools
+import math
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -32,8 +34,11 @@ _LIST_FIELDS = {
 }
 _HALF_TYPES = {types_pb2.DT_HALF: np.dtype(np.float16), types_pb2.DT_BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 _COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX128: "dcomplex_val"}
-# A message cannot exceed this, so only a shape that lies about a repeated value can ask for more.
-_MAX_TENSOR_BYTES = 2**31
+# A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more (issue 14.4).
+# For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
+MAX_RANK = 32
+# Elements that a few bytes may claim, where one value is repeated over a shape or the tensor is empty.
+_MAX_CLAIMED = 2**23
 _CONTENT_FIELD = 4
 _LENGTH_DELIMITED = 2
 
@@ -42,24 +47,37 @@ def to_numpy(proto: tensor_pb2.TensorProto) -> np.ndarray:
     """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
 
     Returns an array of the proto's shape; strings are an object array of bytes. Raises ValueError when the proto is no
-    tensor (unknown dtype, negative dimension, content of the wrong size).
+    tensor that may be handed to TensorFlow (unknown dtype, negative or too many dimensions, content of the wrong size,
+    a shape far larger than its values).
     """
-    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
-    if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > 254:
-        raise ValueError("shape is not fully defined")
-    count = 1
-    for size in shape:
-        count *= size
+    shape = _checked_shape(proto)
+    count = math.prod(shape)
     if proto.dtype == types_pb2.DT_STRING:
-        return _filled(_strings(proto.string_val), count, np.dtype(object)).reshape(shape)
+        return _filled(_strings(proto, count), count, np.dtype(object)).reshape(shape)
     dtype = np.dtype(tf.as_dtype(proto.dtype).as_numpy_dtype)
-    if dtype.hasobject or count * dtype.itemsize > _MAX_TENSOR_BYTES:
-        raise ValueError(f"cannot hold a tensor of dtype {proto.dtype} and shape {shape}")
+    if dtype.hasobject:
+        raise ValueError(f"tensors of dtype {proto.dtype} cannot be sent")
     if proto.tensor_content:
         if len(proto.tensor_content) != count * dtype.itemsize:
             raise ValueError("tensor_content has the wrong size")
+        if proto.dtype == types_pb2.DT_BOOL:
+            # To C++ a bool of any byte but 0 and 1 is undefined behaviour.
+            return (np.frombuffer(proto.tensor_content, np.uint8) != 0).reshape(shape)
         return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
     return _filled(_listed_values(proto, dtype), count, dtype).reshape(shape)
+
+
+def _checked_shape(proto: tensor_pb2.TensorProto) -> tuple[int, ...]:
+    """Raises ValueError for a shape that is none, or that claims far more memory than the message itself takes."""
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
+        raise ValueError("shape is not fully defined, or has too many dimensions")
+    # Dimensions of size 0 count as 1: operations allocate from the others.
+    claimed = math.prod(max(size, 1) for size in shape)
+    # No value takes less than a byte on the wire. ByteSize is slow on large messages, so it comes last.
+    if claimed > _MAX_CLAIMED and claimed > proto.ByteSize():
+        raise ValueError(f"the shape {shape} is far larger than the values sent")
+    return shape
 
 
 def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray:
@@ -75,10 +93,36 @@ def _listed_values(proto: tensor_pb2.TensorProto, dtype: np.dtype) -> np.ndarray
     return np.array(values, wide).astype(dtype, copy=False)
 
 
-def _strings(values) -> np.ndarray:
+def _strings(proto: tensor_pb2.TensorProto, count: int) -> np.ndarray:
+    values = _packed_strings(proto.tensor_content, count) if proto.tensor_content else list(proto.string_val)
     result = np.empty(len(values), object)
-    result[:] = list(values)
+    result[:] = values
     return result
+
+
+def _packed_strings(content: bytes, count: int) -> list[bytes]:
+    """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all. Raises ValueError.
+
+    (tf.io.parse_tensor reads them too, but writes every tensor that it cannot read into the server's log.)
+    """
+    if count > len(content):
+        raise ValueError("tensor_content has the wrong size")
+    sizes, position = [], 0
+    for _ in range(count):
+        size, shift = 0, 0
+        while True:
+            byte = content[position : position + 1]
+            if not byte or shift > 28:
+                raise ValueError("tensor_content holds no sizes of strings")
+            size |= (byte[0] & 0x7F) << shift
+            position, shift = position + 1, shift + 7
+            if byte[0] < 0x80:
+                break
+        sizes.append(size)
+    ends = list(itertools.accumulate(sizes, initial=position))
+    if ends[-1] != len(content):
+        raise ValueError("tensor_content has the wrong size")
+    return [content[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
@@ -86,8 +130,6 @@ def _filled(values: np.ndarray, count: int, dtype: np.dtype) -> np.ndarray:
         return values
     if len(values) > count:
         return values[:count]
-    if dtype.hasobject and count > _MAX_TENSOR_BYTES // 8:
-        raise ValueError("more strings than memory can hold")
     result = np.full(count, values[-1] if len(values) else (b"" if dtype.hasobject else 0), dtype)
     result[: len(values)] = values
     return result

@@ -1,25 +1,36 @@
 """A TensorFlow Lite version on disk (--prefer_tflite_model): VERSION/model.tflite instead of a SavedModel."""
 
+import contextlib
 import queue
+import struct
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from flatbuffers import flexbuffers
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.lite.python import schema_py_generated
 
 from serving.model_server.predict import DEFAULT_SIGNATURE
-from serving.model_server.status import INTERNAL, ServingError, invalid_argument
+from serving.model_server.status import invalid_argument
 
+_METADATA = b"signature_defs_metadata"
+_PREDICT = "tensorflow/serving/predict"
 FILE = "model.tflite"
+# A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
+_MAX_RANK = 6
 
 
 class TfLiteModel:
     """Interpreters of one model; each runs one request at a time.
 
     Attributes:
-      signatures: name -> SignatureDef; a model without any gets serving_default over all its inputs and outputs.
+      signatures: name -> SignatureDef. What the metadata entry `signature_defs_metadata` says goes first, as in the
+        real server; then the model's own signatures; a model without any gets serving_default over all its inputs and
+        outputs.
     """
 
     def __init__(self, path: str, interpreters: int):
@@ -36,12 +47,19 @@ class TfLiteModel:
         inputs, outputs = made[0].get_input_details(), made[0].get_output_details()
         self._inputs = {detail["name"]: detail for detail in inputs}
         self._outputs = {detail["name"]: detail["index"] for detail in outputs}
-        self.signatures = _signatures(made[0], inputs, outputs)
+        stored = _stored_signature(content)
+        self.signatures = _renamed(stored, inputs, outputs) if stored else _signatures(made[0], inputs, outputs)
         for interpreter in made:
+            # Before the first request: one with a bad shape would leave the interpreter unfit for good ones. A model
+            # may have no use for the shapes it declares.
+            with contextlib.suppress(RuntimeError, ValueError):
+                interpreter.allocate_tensors()
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
+        for name, value in feeds.items():
+            self._check_shape(name, np.shape(value))
         interpreter = self._idle.get()
         try:
             for name, value in feeds.items():
@@ -51,12 +69,20 @@ class TfLiteModel:
                 interpreter.set_tensor(self._inputs[name]["index"], value)
             interpreter.invoke()
             return [interpreter.get_tensor(self._outputs[name]) for name in fetches]
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
+            # TensorFlow Lite does not tell apart what the model and what the request did wrong; the model was loaded.
             raise invalid_argument(str(error)) from error
-        except RuntimeError as error:
-            raise ServingError(INTERNAL, str(error)) from error
         finally:
             self._idle.put(interpreter)
+
+    def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
+        """Kernels do not check shapes that the model did not declare, and a row of them ends the process. The real
+        server resizes to whatever comes; here that is so for the number of rows, and for models of one input."""
+        declared = self._inputs[name]["shape_signature"].tolist()
+        limit = max(_MAX_RANK, len(declared))
+        fits = len(shape) == len(declared) and all(size in (-1, given) for size, given in zip(declared[1:], shape[1:]))
+        if len(shape) > limit or (len(self._inputs) > 1 and not fits):
+            raise invalid_argument(f"{name} has the shape {list(shape)}; this model takes {declared}")
 
     def close(self) -> None:
         self._idle = None
@@ -74,8 +100,46 @@ def _signatures(interpreter: tf.lite.Interpreter, inputs: list, outputs: list) -
     return result
 
 
-def _signature_def(inputs: Mapping[str, dict], outputs: Mapping[str, dict]) -> meta_graph_pb2.SignatureDef:
-    signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
+def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
+    """The signature that TensorFlow Lite's signature_def_util wrote: a FlexBuffer map of serialised SignatureDefs."""
+    try:
+        model = schema_py_generated.Model.GetRootAs(content, 0)
+        entries = [model.Metadata(index) for index in range(model.MetadataLength())]
+        buffers = [model.Buffers(entry.Buffer()) for entry in entries if entry.Name() == _METADATA]
+        if not buffers:
+            return None
+        stored = [value.AsStringBytes for value in flexbuffers.GetRoot(buffers[0].DataAsNumpy().tobytes()).AsMap.Values]
+        signatures = [meta_graph_pb2.SignatureDef.FromString(bytes(text)) for text in stored]
+    except (AttributeError, IndexError, TypeError, ValueError, struct.error, DecodeError) as error:
+        raise invalid_argument(f"Invalid SignatureDefs found in TfLite model: {error}") from error
+    if len(signatures) > 1:
+        raise invalid_argument("Multiple SignatureDefs found in TfLite model")
+    return signatures[0] if signatures else None
+
+
+def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -> dict:
+    """`stored` as the one signature, with the dtypes and shapes that the model itself has."""
+    details = []
+    for kind, infos, found in (("input", stored.inputs, inputs), ("output", stored.outputs, outputs)):
+        aliases = {_plain(info.name): alias for alias, info in infos.items()}
+        for detail in found:
+            if _plain(detail["name"]) not in aliases:
+                raise invalid_argument(
+                    f"Cannot find signature def {kind} name from tflite {kind} tensor {detail['name']}"
+                )
+        details.append({aliases[_plain(detail["name"])]: detail for detail in found})
+    return {DEFAULT_SIGNATURE: _signature_def(*details, stored.method_name)}
+
+
+def _plain(tensor_name: str) -> str:
+    """TensorFlow writes "x:0" for what may be "x" in TensorFlow Lite."""
+    return tensor_name.partition(":")[0]
+
+
+def _signature_def(
+    inputs: Mapping[str, dict], outputs: Mapping[str, dict], method_name: str = _PREDICT
+) -> meta_graph_pb2.SignatureDef:
+    signature = meta_graph_pb2.SignatureDef(method_name=method_name)
     for infos, details in ((signature.inputs, inputs), (signature.outputs, outputs)):
         for alias, detail in details.items():
             infos[alias].name = detail["name"]

@@ -7,7 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from serving.cpu import NEEDS
 from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.servables.cpu_check import CpuCheck
 from serving.servables.framing import Framer
 from serving.servables.rows import BY_LENGTHS, SEGMENTS, Rows, by_mask
 from serving.servables.signature import Signature, specs
@@ -53,6 +55,8 @@ class Servable(tf.Module, abc.ABC):
         super().__init__()
         self.options = options
         self.encoder = make_encoder(model, options.inference, options.calibration)
+        compute = self.encoder.options.compute
+        self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
         self.framer = None
         if options.tokenizer is not None:
             self.framer = Framer(options.tokenizer, options.max_seq_length)

@@ -1,6 +1,7 @@
 """What is exported answers as the Keras model does, stands alone on disk, and is whole or not there."""
 
 import dataclasses
+import json
 import os
 import shutil
 import socket
@@ -67,7 +68,8 @@ def test_ids_answers_equal_the_keras_model(tiny_run, ids, framed):
     means = [sequence[row, :length].mean(axis=0) for row, length in enumerate(lengths)]
     np.testing.assert_allclose(served["embedding"], means, atol=1e-5)
 
-    positions = np.array([[1, 2]] * len(lengths), np.int32)
+    # Tokens of all rows, the empty text's [CLS] and [SEP] too: what padding would be filled with is nobody's business.
+    positions = np.array([[0, 1]] * len(lengths), np.int32)
     filled = ids["fill_mask"](
         input_ids=tf.constant(input_ids), lengths=tf.constant(lengths), masked_lm_positions=tf.constant(positions)
     )
@@ -151,6 +153,21 @@ def test_only_known_ops(versions, inputs):
     core = {name for name in {node.op for node in nodes} if hasattr(tf.raw_ops, name) or name == "NoOp"}
     extra = {node.op for node in nodes} - core - set(tf.config.list_logical_devices())
     assert extra == (CUSTOM_OPS if inputs == "text" else set())
+
+
+def test_the_command_says_what_another_compute_would_add_on_this_cpu(tiny_run, tmp_path, run_module):
+    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f avx512_bf16\n")
+    environment = os.environ | {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo"), "PYTHONPATH": "."}
+    flags = (f"--model={tiny_run}", f"--output_dir={tmp_path}", "--warm_up_lengths=")
+    ended = run_module("serving.export", *flags, env=environment)
+    exported, advice = ended.stdout.splitlines()
+    assert exported.startswith(f"exported {tmp_path}/1 (")
+    assert (
+        advice
+        == "this CPU has avx512_bf16: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+    )
+    manifest = json.loads((tmp_path / "1/assets.extra/manifest.json").read_text())
+    assert manifest["advice"] == advice and manifest["compute"]["padding"] == "skipped"
 
 
 def test_versions_count_up_and_are_never_overwritten(tiny_run, versions, tmp_path):

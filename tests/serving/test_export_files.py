@@ -128,6 +128,20 @@ def test_int8_is_exported_checked_and_says_what_it_needs(export_model, tmp_path,
     assert 0 < manifest["check"]["logits"] < 0.3 and 0 < manifest["check"]["text logits"] < 0.3
 
 
+@pytest.mark.parametrize("compute", ["int8", "int8_vnni"])
+def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeypatch, compute):
+    """The process that checks is made to be a CPU without VNNI."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setattr("serving.inference.encoder.has_vnni", lambda: True)
+    model = make_model("classifier", hidden_size=64, intermediate_size=128)
+    settings = {"inputs": "ids", "compute": compute, "check": True, "warm_up_lengths": ""}
+    if compute == "int8":
+        export_model(model, **settings)
+        return
+    with pytest.raises(UserError, match="failed its check"):
+        export_model(model, **settings)
+
+
 def test_an_export_that_does_not_load_is_no_version(version, tmp_path, make_model, tokenizer, serve):
     shutil.copytree(version, tmp_path / "broken")
     os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.training.model_folder import save_model
-from serving.check import compare, expected_answers
+from serving.check import TOLERANCES, Tolerance, compare, expected_answers
 from serving.litert import LiteRtSettings, convert, run_file, write
 from serving.model_server.tflite_model import TfLiteModel
 from tfrecords import files
@@ -14,6 +14,7 @@ INPUTS = {
     "input_ids": np.random.default_rng(1).integers(5, 40, (3, 12), np.int32),
     "lengths": np.array([12, 5, 1], np.int32),
 }
+NEAR = Tolerance(angle=1e-6, difference=1e-5)
 
 
 @pytest.fixture
@@ -30,13 +31,13 @@ def test_answers_equal_the_keras_model(make_model, answer, head):
     model = make_model(head, num_hidden_layers=3)
     expected = expected_answers(model, INPUTS)
     for length in (None, 12):
-        compare(expected, answer(convert(model, length=length), INPUTS), 1e-5)
+        compare(expected, answer(convert(model, length=length), INPUTS), NEAR)
 
 
 @pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"hidden_act": "gelu_erf"}])
 def test_other_configurations(make_model, answer, changes):
     model = make_model("classifier", num_hidden_layers=4, **changes)
-    compare(expected_answers(model, INPUTS), answer(convert(model), INPUTS), 1e-5)
+    compare(expected_answers(model, INPUTS), answer(convert(model), INPUTS), NEAR)
 
 
 def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_model, answer):
@@ -86,7 +87,7 @@ def test_command_writes_a_file_that_our_server_serves(make_model, folder, run_mo
     feeds = {signature.inputs[name].name: values for name, values in inputs.items()}
     (logits,) = served.run(feeds, [signature.outputs["logits"].name])
     expected = expected_answers(model, inputs)
-    assert compare(expected, {"logits": logits}, 0.3)["logits"] > 1e-5
+    assert compare(expected, {"logits": logits}, TOLERANCES["int8"])["logits"] > 1e-5
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from tfrecords import corpus
 from tfrecords.errors import UserError
+from tfrecords.sections import line_number, plan_pieces, read_chunks
 
 
 def read(path, **options):
@@ -46,11 +48,13 @@ def test_files_of_several_globs_come_once_and_sorted(tmp_path):
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "line 2 is not JSON"),
         ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, "line 2 is not JSON"),
         ("a.jsonl", b'{"body": "x"}', "no text under 'text' .it has 'body'"),
-        ("a.jsonl", b"[1]", "it has a list"),
+        ("a.jsonl", b'{"text": 5}', "a int under 'text' where text should be"),
+        ("a.jsonl", b'{"text": null}', "null under 'text' where text should be"),
+        ("a.jsonl", b"[1]", "it is a list"),
         ("a.txt.gz", gzip.compress(b"x" * 9999, mtime=0)[:-9], "is damaged"),
         ("a.txt.gz", b"no gzip", "cannot read corpus file"),
     ],
-    ids=["half a line", "nested too deep", "no field", "no object", "cut off", "no gzip"],
+    ids=["half a line", "nested too deep", "no field", "a number", "null", "no object", "cut off", "no gzip"],
 )
 def test_bad_files_are_named_with_what_is_wrong(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
@@ -68,35 +72,40 @@ line = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size
 documents = st.lists(st.lists(line, max_size=5), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(documents, st.integers(64, 2000), st.booleans())
-def test_documents_do_not_depend_on_the_chunks(tmp_path_factory, lines_of, chunk_bytes, json_lines):
+def chunks_of(path, chunk_bytes, piece_bytes=None):
+    pieces = plan_pieces([path], piece_bytes or chunk_bytes)
+    return [chunk for piece in pieces for section in piece for chunk in read_chunks(section, chunk_bytes)]
+
+
+def documents_of(chunks):
+    return [document for chunk in chunks for document in corpus.parse_documents(chunk)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(documents, st.integers(64, 2000), st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))
+def test_documents_do_not_depend_on_the_cuts(tmp_path_factory, lines_of, chunk_bytes, json_lines, line_end):
     path = tmp_path_factory.mktemp("chunks") / ("a.jsonl" if json_lines else "a.txt")
     if json_lines:
-        path.write_text("\n".join(json.dumps({"text": "\n".join(lines)}) for lines in lines_of))
+        text = "\n".join(json.dumps({"text": "\n".join(lines)}) for lines in lines_of)
     else:
-        path.write_text("\n\n".join("\n".join(lines) for lines in lines_of), encoding="utf-8", newline="")
-    whole = list(corpus.read_chunks([path], 1 << 30))
-    parts = list(corpus.read_chunks([path], chunk_bytes * (1 if json_lines else 20)))
-    assert [d for c in parts for d in corpus.parse_documents(c)] == [
-        d for c in whole for d in corpus.parse_documents(c)
-    ]
-    count = 0
-    for part in parts:
-        assert part.first_document == count
-        assert part.num_documents == sum(1 for _ in corpus.parse_documents(part))
-        count += part.num_documents
+        text = "\n\n".join("\n".join(lines) for lines in lines_of)
+    path.write_bytes(text.replace("\n", line_end).encode())
+    whole = list(corpus.read_documents(str(path)))
+    # No document is longer than a chunk, or it would be cut.
+    least = chunk_bytes if json_lines else max(chunk_bytes, 2 * max(map(len, text.encode().split(b"\n\n"))) + 64)
+    assert documents_of(chunks_of(path, least)) == whole
+    assert documents_of(chunks_of(path, least, 3 * least)) == whole
 
 
 def test_a_document_longer_than_a_chunk_is_cut_at_line_ends(tmp_path):
     path = tmp_path / "a.txt"
     lines = [f"line {number} " + "x" * 90 for number in range(400)]
     path.write_text("\n".join(lines))
-    chunks = list(corpus.read_chunks([path], 4000))
-    assert len(chunks) > 5
-    assert max(len(chunk.data) for chunk in chunks) <= 5000
-    assert [line for c in chunks for document in corpus.parse_documents(c) for line in document] == lines
-    assert sum(chunk.size_on_disk for chunk in chunks) == path.stat().st_size
+    for piece_bytes in (4000, 12_000, 1 << 20):
+        chunks = chunks_of(path, 4000, piece_bytes)
+        assert len(chunks) > 5
+        assert max(len(chunk.data) for chunk in chunks) <= 5200
+        assert [line for document in documents_of(chunks) for line in document] == lines
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
@@ -104,7 +113,36 @@ def test_after_a_line_longer_than_a_chunk_the_cutting_goes_on(tmp_path, name):
     path = tmp_path / name
     lines = ["short", "y" * 20_000, *(f"line {number} " + "x" * 90 for number in range(400)), "z" * 30_000]
     path.write_text("\n".join(json.dumps({"text": line}) if name == "a.jsonl" else line for line in lines))
-    chunks = list(corpus.read_chunks([path], 4000))
-    assert sum(len(chunk.data) > 5000 for chunk in chunks) == 2
-    assert [line for c in chunks for document in corpus.parse_documents(c) for line in document] == lines
-    assert [chunk.first_line for chunk in chunks[:3]] == [1, 2, 3]
+    for piece_bytes in (4000, 12_000, 1 << 20):
+        chunks = chunks_of(path, 4000, piece_bytes)
+        assert sum(len(chunk.data) > 5200 for chunk in chunks) == 2
+        assert [line for document in documents_of(chunks) for line in document] == lines
+        assert [line_number(chunk, 0) for chunk in chunks[:3]] == [1, 2, 3]
+
+
+def test_small_files_share_a_piece_and_large_ones_are_cut(tmp_path):
+    for name, size in (("a", 10), ("b", 10), ("c", 450), ("d", 10), ("e", 0)):
+        (tmp_path / f"{name}.txt").write_text("x" * size)
+    pieces = plan_pieces(sorted(tmp_path.iterdir()), 100)
+    described = [[(Path(s.path).stem, s.start, s.end) for s in piece] for piece in pieces]
+    assert described[0] == [("a", 0, 10), ("b", 0, 10)]
+    assert [start for piece in described[1:] for name, start, _ in piece if name == "c"] == [0, 100, 200, 300, 400]
+    assert described[-1] == [("c", 400, 450), ("d", 0, 10), ("e", 0, 0)]
+
+
+def test_a_corpus_on_object_storage(tmp_path):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/corpus/a.jsonl", b'{"text": "one\\ntwo"}\n' * 50)
+    memory.pipe("/bucket/corpus/b.txt.gz", gzip.compress(b"three\n\nfour"))
+    try:
+        found = corpus.find_files("memory://bucket/corpus/*")
+        assert found == ["memory:///bucket/corpus/a.jsonl", "memory:///bucket/corpus/b.txt.gz"]
+        assert list(corpus.read_documents("memory://bucket/corpus/*")) == [["one", "two"]] * 50 + [["three"], ["four"]]
+        assert len(chunks_of(found[0], 200)) > 3
+        assert documents_of(chunks_of(found[0], 200)) == [["one", "two"]] * 50
+        with pytest.raises(UserError, match="matches no file"):
+            corpus.find_files("memory://bucket/nothing/*")
+    finally:
+        memory.rm("/bucket", recursive=True)

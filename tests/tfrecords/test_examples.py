@@ -138,11 +138,19 @@ def test_copies_differ_and_documents_do_not_depend_on_their_batch():
     np.testing.assert_array_equal(tail.keys, first.keys[-len(tail.keys) :])
 
 
+def test_single_segments_are_not_cut_short_unless_asked_to():
+    for input_format, expected in (("segment-pair", 0.1), ("full-sentences", 0.0), ("doc-sentences", 0.0)):
+        task = "sop" if input_format == "segment-pair" else "none"
+        assert ExampleConfig(input_format=input_format, pair_task=task).short_seq_prob == expected
+        assert ExampleConfig(input_format=input_format, pair_task=task, short_seq_prob=0.3).short_seq_prob == 0.3
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"masking": "both"},
         {"pair_task": "rop"},
+        {"short_seq_rule": "sentence"},
         {"input_format": "lines"},
         {"max_seq_length": 4},
         {"max_predictions_per_seq": 0},

@@ -1,9 +1,30 @@
 """Folders that are there for a trial only."""
 
+import os
+
 import pytest
 
+from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.files import trial_folder
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_afterwards(tmp_path, monkeypatch):
+    done, replace = [], os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(os, "replace", lambda source, target: (done.append("replace"), replace(source, target)))
+    files.write_json(tmp_path / "a.json", 1)
+    written, replaced, named = done
+    assert ".partial" in written and replaced == "replace" and named == str(tmp_path)
+
+
+def test_a_lock_is_left_behind_by_nobody(tmp_path):
+    with files.locked(tmp_path), pytest.raises(UserError, match="another process"), files.locked(tmp_path):
+        pass
+    with pytest.raises(RuntimeError), files.locked(tmp_path):
+        raise RuntimeError
+    with files.locked(tmp_path):
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_trial_removes_all_that_was_made_for_it(tmp_path):

@@ -1,3 +1,4 @@
+import hashlib
 import itertools
 import json
 import random
@@ -10,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfrecords.errors import UserError
+from tfrecords.lanes import Lanes, number_of_lanes
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
 from tfrecords.statistics import Statistics, original_ids
@@ -72,13 +74,13 @@ class TestBothMaskings:
 
     @pytest.mark.parametrize("options", [{}, {"examples_per_row": 3}, {"num_workers": 2, "worker": 1}])
     def test_resumed_training_goes_on_exactly(self, build, masking, options):
-        # Files of their own, a window smaller than the epoch, and a resumption in the third epoch.
-        folder = str(build(masking=masking, chunk_megabytes=0.1))
+        # Several lanes, a window smaller than the epoch, and a resumption in the third epoch.
+        folder = str(build(masking=masking, chunk_megabytes=0.03))
         whole = batches(folder, 230, seed=4, shuffle_window=300, **options)
         assert_same(batches(folder, 5, seed=4, shuffle_window=300, skip_batches=225, **options), whole[225:])
 
     def test_an_epoch_holds_every_example_once_and_the_next_in_another_order(self, build, masking):
-        folder = build(masking=masking, chunk_megabytes=0.1)
+        folder = build(masking=masking, chunk_megabytes=0.03)
         total = read_manifest(folder)["splits"]["train"]["examples"]
         epochs = batches(str(folder), 2, batch_size=total, shuffle_window=200)
         assert rows_of(epochs[:1]) == rows_of(epochs[1:])
@@ -88,14 +90,21 @@ class TestBothMaskings:
         same = len(masks[0] & masks[1]) / total
         assert same == 1 if masking == "static" else same < 0.02
 
-    def test_workers_share_what_one_would_read(self, build, masking):
-        folder = str(build(masking=masking))
-        alone = batches(folder, 6, batch_size=12, seed=5)
-        shared = [batches(folder, 6, batch_size=4, seed=5, num_workers=3, worker=worker) for worker in range(3)]
+    @pytest.mark.parametrize("workers", [2, 3])
+    def test_workers_share_what_one_would_read(self, build, masking, workers):
+        # Four lanes, which three workers cannot part among them. The epoch ends within.
+        folder = str(build(masking=masking, chunk_megabytes=0.03))
+        steps = 3 + 2 * read_manifest(folder)["splits"]["train"]["examples"] // 96
+        alone = batches(folder, steps, batch_size=96, seed=5)
+        size = 96 // workers
+        shared = [
+            batches(folder, steps, batch_size=size, seed=5, num_workers=workers, worker=worker)
+            for worker in range(workers)
+        ]
         for name in NAMES:
-            for step in range(6):
-                for worker in range(3):
-                    np.testing.assert_array_equal(shared[worker][step][name], alone[step][name][worker::3])
+            for step in range(steps):
+                for worker in range(workers):
+                    np.testing.assert_array_equal(shared[worker][step][name], alone[step][name][worker::workers])
 
     def test_packing_keeps_every_example_whole_and_apart(self, build, masking):
         folder = str(build(masking=masking, short_seq_prob=1.0, input_format="doc-sentences", pair_task="none"))
@@ -203,6 +212,14 @@ class TestBadRecords:
         with pytest.raises(UserError, match="read them apart"):
             read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
 
+    @pytest.mark.parametrize("other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
+    def test_other_masks_of_dynamic_records(self, build, tmp_path, other):
+        folder = shutil.copytree(build(masking="dynamic"), tmp_path / "data")
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | other))
+        with pytest.raises(UserError, match=f"{next(iter(other))}.*read them apart"):
+            read_examples(f"{build(masking='dynamic')},{folder}", 4, True)
+
     def test_packing_where_padding_is_not_0(self, build, tmp_path):
         shutil.copytree(build(), tmp_path / "data")
         path = tmp_path / "data/manifest.json"
@@ -222,7 +239,10 @@ class TestBadRecords:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}, {"examples_per_row": 0}, {"shuffle_window": 0}],
+        [
+            *({"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}, {"examples_per_row": 0}, {"shuffle_window": 0}),
+            {"files_at_once": -1},
+        ],
     )
     def test_wrong_numbers(self, build, wrong):
         with pytest.raises(UserError, match=next(iter(wrong))):
@@ -246,6 +266,33 @@ class TestForeignRecords:
         with pytest.raises(UserError, match=r"cut off or damaged after \d\d+ records"):
             read_examples(str(tmp_path), 4, True)
 
+    def test_of_two_lengths_are_refused_before_training(self, build, tmp_path):
+        shutil.copy(build() / "eval-00000-of-00001.tfrecord", tmp_path / "a.tfrecord")
+        shutil.copy(build(max_seq_length=128) / "eval-00000-of-00001.tfrecord", tmp_path / "b.tfrecord")
+        with pytest.raises(UserError, match=r"a.tfrecord' has max_seq_length 64 but '.*b.tfrecord' has 128"):
+            read_examples(str(tmp_path), 4, True)
+
+    def test_files_named_for_training_are_not_evaluated_on(self, build, tmp_path):
+        shutil.copy(build() / "train-00000-of-00001.tfrecord", tmp_path)
+        with pytest.raises(UserError, match="holds no eval records; name the files"):
+            read_examples(str(tmp_path), 4, False)
+        assert find_records(f"{tmp_path}/train-*", "eval") == find_records(tmp_path, "train")
+        shutil.copy(build() / "eval-00000-of-00001.tfrecord", tmp_path)
+        for patterns in (tmp_path, f"{tmp_path}/*.tfrecord"):
+            assert [path.name[:5] for path in find_records(patterns, "eval")] == ["eval-"]
+            assert [path.name[:5] for path in find_records(patterns, "train")] == ["train"]
+
+    @pytest.mark.parametrize(
+        ("workers", "expected"),
+        [({}, "7b80f88fd4d488d1"), ({"num_workers": 2, "worker": 1}, "4c095a85c86c8633")],
+    )
+    def test_order_of_older_folders_is_what_it_was(self, tmp_path, workers, expected):
+        """Runs that began on them go on. The digests were taken at commit 79d08d3."""
+        write_foreign(tmp_path)
+        options = {"seed": 3, "shuffle_window": 50, "skip_batches": 45}
+        ids = np.concatenate([batch["input_ids"][:, 0] for batch in batches(tmp_path, 9, **options, **workers)])
+        assert hashlib.sha256(ids.astype(np.int64).tobytes()).hexdigest()[:16] == expected
+
     def test_records_of_google_research_albert(self, shared):
         read = batches(str(shared / "gold/official_records/sop_128.tfrecord"), training=False, batch_size=64)
         assert sum(len(batch["input_ids"]) for batch in read) == 382
@@ -265,6 +312,122 @@ class TestForeignRecords:
         ids = original_ids(batch)
         ours = (np.isin(ids, [2, 3]) | tokenizer.word_starts[ids]) & (batch["input_mask"] > 0)
         np.testing.assert_array_equal(ours, np.array(boundaries) == 1)
+
+
+def write_foreign(folder):
+    """20 files of 30 to 49 records, of one number each."""
+
+    def whole(values):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    for file in range(20):
+        with tf.io.TFRecordWriter(str(folder / f"{file:02d}.tfrecord")) as writer:
+            for row in range(30 + file):
+                features = {name: whole([file * 100 + row] * 4) for name in ("input_ids", "input_mask", "segment_ids")}
+                features |= {n: whole([1]) for n in ("masked_lm_positions", "masked_lm_ids", "next_sentence_labels")}
+                features["masked_lm_weights"] = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def planned(order, skip, step, worker, count, like=None):
+    """The first rows by the plan of `lanes` alone, windows shuffled by Python, or into the order of `like`."""
+    found, first = [], skip + worker
+    epoch = first // order._total
+    while len(found) < count:
+        lanes, windows, skips, splits, stretches = order._plan(epoch, first, step)
+        turns = []
+        for place, lane in enumerate(lanes):
+            rows = [
+                int(file) * 10**6 + int(passed) + row
+                for file, passed, size in stretches[splits[place] : splits[place + 1]]
+                for row in range(size)
+            ]
+            shuffled = []
+            for start in range(0, len(rows), order._window):
+                window = rows[start : start + order._window]
+                if like is None:
+                    random.Random(f"{epoch} {lane} {start // order._window + windows[place]}").shuffle(window)
+                else:
+                    window.sort(key=like[epoch * order._total :].index)
+                shuffled += window
+            turns.append(shuffled[skips[place] :])
+        while any(turns):
+            found += [turn.pop(0) for turn in turns if turn]
+        epoch += 1
+    return found[:count]
+
+
+class TestLanes:
+    """Files of whole numbers instead of records: file n holds n * 10**6, n * 10**6 + 1, ..."""
+
+    def lanes(self, counts, lanes, window=64, seed=7):
+        names = [str(number) for number in range(len(counts))]
+        sizes = tf.constant(counts, tf.int64)
+
+        def read(name):
+            number = tf.strings.to_number(name, tf.int64)
+            return tf.data.Dataset.range(number * 10**6, number * 10**6 + sizes[number])
+
+        return Lanes(read, names, counts, lanes, window, seed)
+
+    def test_any_start_goes_on_as_if_never_stopped(self):
+        counts = [5, 1, 0, 9, 30, 2, 2, 17]
+        order, total = self.lanes(counts, 6, window=24), sum(counts)
+        whole = list(order.rows(0, 1, 0).take(3 * total).as_numpy_iterator())
+        assert whole == planned(order, 0, 1, 0, 3 * total, whole)
+        for skip, step, worker in ((total // 2, 1, 0), (total + 3, 2, 1), (total - 1, 3, 0)):
+            part = list(order.rows(skip, step, worker).take(total // step).as_numpy_iterator())
+            assert part == whole[skip + worker :: step][: total // step]
+
+    @pytest.mark.parametrize("counts", [[5, 1, 0, 9, 30, 2, 2, 17], [40] * 9, [1, 1]])
+    @pytest.mark.parametrize("lanes", [1, 4, 6])
+    def test_plans_of_any_start_and_worker_fit_and_an_epoch_holds_all(self, counts, lanes):
+        order, total = self.lanes(counts, lanes, window=lanes * 4), sum(counts)
+        whole = planned(order, 0, 1, 0, 4 * total)
+        every = sorted(file * 10**6 + row for file, count in enumerate(counts) for row in range(count))
+        assert all(sorted(whole[epoch * total : (epoch + 1) * total]) == every for epoch in range(4))
+        for skip in range(0, 2 * total, max(1, total // 7)):
+            for step in [step for step in (1, 2, 3) if lanes % step == 0]:
+                for worker in range(step):
+                    part = planned(order, skip, step, worker, total // step)
+                    assert part == whole[skip + worker :: step][: total // step]
+
+    def test_a_worker_reads_its_own_files_and_a_restart_little(self):
+        order = self.lanes([1000] * 64, 16, window=1600)
+        read_by = []
+        for worker in range(4):
+            *_, stretches = order._plan(0, worker, 4)
+            read_by.append(set(stretches[:, 0].tolist()))
+        # Files at the ends of lanes are of two lanes.
+        assert sum(map(len, read_by)) <= 64 + 16
+        assert order._plan(0, 0, 4)[4][:, 2].sum() == 16_000
+        # Behind three quarters of the epoch: passed over are a part of a file and of a window a lane.
+        _, _, skips, _, stretches = order._plan(0, 48_000, 1)
+        assert stretches[:, 1].sum() + skips.sum() <= 16 * (1000 + 100)
+        assert stretches[:, 2].sum() - skips.sum() == 16_000
+
+    @pytest.mark.parametrize("shards", [8, 100, 12_500])
+    def test_topics_in_batches_of_a_sorted_corpus(self, shards):
+        """Documents of eight examples, a third of one source, dealt to shards: shares in batches as by chance."""
+        rows, batch = 3600, 4096
+        order = self.lanes([rows] * shards, number_of_lanes(shards, 64), window=16384)
+        generator = np.random.default_rng(1)
+        count = min(20, shards * rows // batch)
+        places = order.rows(0, 1, 0).take(count * batch).batch(batch, drop_remainder=True).as_numpy_iterator()
+        topics = {}
+        shares = []
+        for of_batch in places:
+            files, examples = np.divmod(of_batch, 10**6)
+            of_row = np.empty(batch)
+            for file in np.unique(files).tolist():
+                if file not in topics:
+                    documents = generator.random(rows // 8) < 1 / 3
+                    topics[file] = generator.permutation(np.repeat(documents, 8))
+                of_row[files == file] = topics[file][examples[files == file]]
+            shares.append(of_row.mean())
+        seen = np.mean([topic.mean() for topic in topics.values()]) if shards <= 100 else 1 / 3
+        deviation = np.sqrt(np.mean((np.array(shares) - seen) ** 2))
+        assert deviation <= 1.5 * np.sqrt(1 / 3 * 2 / 3 / batch)
 
 
 def test_inspect_examples(build, tmp_path):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,10 +22,10 @@ def document_of(corpus):
     return np.repeat(np.arange(len(corpus)), [sum(document) for document in corpus])
 
 
-def make_pairs(corpus, max_tokens, task, seed=0, short=0.1, single=False):
+def make_pairs(corpus, max_tokens, task, seed=0, short=0.1, single=False, by_document=False):
     sentence_splits, document_splits = splits_of(corpus)
     keys = derive(seed, np.arange(len(corpus)))
-    return pair_spans(sentence_splits, document_splits, keys, max_tokens, short, task, single)
+    return pair_spans(sentence_splits, document_splits, keys, max_tokens, short, by_document, task, single)
 
 
 @settings(max_examples=80, deadline=None)
@@ -67,7 +68,7 @@ def test_pairs_fit_and_hold_what_the_task_says(corpus, max_tokens, task, single,
 
 def test_without_truncation_sop_uses_every_token_once():
     corpus = [[5, 5, 5, 5, 5, 5]] * 40
-    spans, _, _ = make_pairs(corpus, 10, SOP, short=0.0)
+    spans, _, _ = make_pairs(corpus, 30, SOP, short=0.0)
     assert sorted(t for a, b, c, d in spans for t in [*range(a, b), *range(c, d)]) == list(range(40 * 30))
 
 
@@ -106,7 +107,7 @@ def test_cut_between_the_segments_is_uniform():
 
 
 def test_short_targets_are_uniform_and_drawn_once_a_document():
-    spans, _, keys = make_pairs([[1] * 200] * 10_000, 20, NONE, short=0.3)
+    spans, _, keys = make_pairs([[1] * 200] * 10_000, 20, NONE, short=0.3, by_document=True)
     lengths = spans[:, 3] - spans[:, 0]
     first = np.concatenate([[0], np.flatnonzero(np.diff(spans[:, 0] // 200)) + 1])
     targets = lengths[first]
@@ -120,23 +121,65 @@ def test_short_targets_are_uniform_and_drawn_once_a_document():
     assert len(np.unique(keys)) == len(keys)
 
 
+@pytest.mark.parametrize("task", [NONE, SOP])
+def test_short_examples_of_long_documents_are_as_rare_as_asked_for(task):
+    # By the official rule a long document cut short gives many short rows.
+    for by_document, low, high in ((False, 0.09, 0.125), (True, 0.2, 0.9)):
+        spans, _, _ = make_pairs([[1] * 5000] * 300, 100, task, short=0.1, by_document=by_document)
+        lengths = spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2]
+        assert low < (lengths < 98).mean() < high
+
+
 def test_short_targets_reach_from_2_to_the_full_length():
-    spans, _, _ = make_pairs([[1] * 4] * 30_000, 4, NONE, short=1.0)
+    spans, _, _ = make_pairs([[1] * 4] * 30_000, 4, NONE, short=1.0, by_document=True)
     lengths = (spans[:, 3] - spans[:, 0])[np.flatnonzero(spans[:, 0] % 4 == 0)]
     # 2, 3 or 4 tokens, a third each.
     assert (np.abs(np.bincount(lengths, minlength=5)[2:] - 10_000) < 5 * np.sqrt(30_000 * 2 / 9)).all()
 
 
-def test_truncation_takes_from_both_ends_of_the_longer_segment():
-    spans, labels, _ = make_pairs([[30, 10]] * 4000, 20, SOP, short=0.0)
+def test_truncation_takes_from_both_ends_of_both_segments():
+    spans, labels, _ = make_pairs([[30, 30]] * 4000, 20, SOP, short=0.0)
     spans = np.where(labels[:, None] == 1, spans[:, [2, 3, 0, 1]], spans)
-    assert (spans[:, 1] - spans[:, 0] == 10).all()
-    assert (spans[:, 3] - spans[:, 2] == 10).all()
-    dropped_in_front = spans[:, 0] - np.arange(4000) * 40
-    assert abs(dropped_in_front.mean() - 10) < 5 * np.sqrt(5 / 4000)
+    assert (np.diff(spans)[:, ::2] == 10).all()
+    for segment in (0, 2):
+        dropped_in_front = spans[:, segment] - np.arange(4000) * 60 - segment * 15
+        assert dropped_in_front.min() >= 0
+        assert abs(dropped_in_front.mean() - 10) < 5 * np.sqrt(5 / 4000)
+
+
+def guessed_from_lengths(spans, labels):
+    """Share of labels that the best rule over the difference of the lengths, told half of the pairs, gets right."""
+    difference = np.clip((spans[:, 1] - spans[:, 0]) - (spans[:, 3] - spans[:, 2]), -40, 40) // 4 + 10
+    half = np.arange(len(labels)) % 2 == 0
+    votes = np.bincount(difference[half], labels[half] * 2.0 - 1, minlength=21)
+    return ((votes[difference] > 0) == labels)[~half].mean()
+
+
+@pytest.mark.parametrize("sentences", [(4, 40), (20, 200)], ids=["sentences", "paragraphs"])
+def test_the_lengths_of_a_sop_pair_do_not_tell_the_label(sentences):
+    generator = np.random.default_rng(3)
+    # A heading first, and now and then a much longer sentence.
+    corpus = [[3, *generator.integers(*sentences, 60).tolist()] for _ in range(4000)]
+    spans, labels, _ = make_pairs(corpus, 128, SOP)
+    assert len(labels) > 20_000
+    assert guessed_from_lengths(spans, labels) <= 0.51
+    longer = np.sign((spans[:, 1] - spans[:, 0]) - (spans[:, 3] - spans[:, 2]))
+    assert abs(longer[labels == 0].mean() - longer[labels == 1].mean()) < 0.03
+
+
+def test_sop_pairs_of_even_length_are_the_chunks_text_but_for_little():
+    generator = np.random.default_rng(4)
+    corpus = [generator.integers(4, 40, 60).tolist() for _ in range(500)]
+    sizes = [
+        (s[:, 1] - s[:, 0] + s[:, 3] - s[:, 2]).mean()
+        for s in (make_pairs(corpus, 128, t, short=0.0)[0] for t in (SOP, NONE))
+    ]
+    assert sizes[0] > 0.95 * sizes[1]
 
 
 def test_sentence_pairs_are_two_sentences():
+    spans, _, _ = make_pairs([[3, 4, 5, 6, 7, 8]] * 50, 50, SOP, short=0.0, single=True)
+    assert sorted((np.diff(spans)[:, ::2]).sum(axis=1).tolist()) == [7] * 50 + [11] * 50 + [15] * 50
     spans, _, _ = make_pairs([[3, 4, 5, 6, 7]], 50, NONE, short=0.0, single=True)
     assert spans.tolist() == [[0, 3, 3, 7], [7, 12, 12, 18], [18, 25, 25, 25]]
 
@@ -146,7 +189,7 @@ def test_sentence_pairs_are_two_sentences():
 def test_single_segments_are_whole_sentences_of_one_document(corpus, max_tokens, short, seed):
     sentence_splits, document_splits = splits_of(corpus)
     keys = derive(seed, np.arange(len(corpus)))
-    spans, labels, _ = single_spans(sentence_splits, document_splits, keys, max_tokens, short)
+    spans, labels, _ = single_spans(sentence_splits, document_splits, keys, max_tokens, short, False)
     assert [s for span in spans for s in (span[0], span[1])] == [
         s for i, span in enumerate(spans) for s in (spans[i - 1][1] if i else 0, span[1])
     ]

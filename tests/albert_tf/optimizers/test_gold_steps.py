@@ -19,8 +19,9 @@ def test_ten_official_steps(tmp_path, case, name):
     settings = json.loads((folder / "meta.json").read_text())["train"]
     model = load_official(folder)
     optimizer = create_optimizer(
-        name, settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"], settings["poly_power"]
-    )
+        name, settings["init_lr"], settings["num_train_steps"], settings["num_warmup_steps"], settings["poly_power"],
+        gradient_norm="official",
+    )  # fmt: skip
     model.compile(optimizer=optimizer)
     batch = {key: np.asarray(value) for key, value in np.load(folder / "inputs.npz").items()}
 

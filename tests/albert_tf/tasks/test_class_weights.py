@@ -30,7 +30,7 @@ def test_weights_by_name_leave_the_others_at_one():
     ("wanted", "message"),
     [
         ("perhaps=2", "names 'perhaps', which is none of no, yes"),
-        ("balance", "names '', which is none"),
+        ("balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
         ("no=-1", "'-1' is no weight"),
         ("no=nan", "'nan' is no weight"),
         ("no=much", "'much' is no weight"),

@@ -328,7 +328,8 @@ def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
 def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings, with_vocabulary):
     """The tokenizer.json of `tokenizers` is no tokenizer.json of ours, and "Hello" no "hello"."""
     tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for text in WORDS for word in text.split()), "Good"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "object", "bad", "Good"]
+    pieces += [word for text in WORDS for word in text.split()]
     pieces = list(dict.fromkeys(pieces))
     fast = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)

@@ -13,6 +13,7 @@ from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.training import pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from albert_tf.training.model_folder import load_model, load_model_folder
+from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.reader import read_examples
 
@@ -68,6 +69,20 @@ def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
     folder = pretraining.pretrain(settings)
     assert int(load_model(folder / "last.keras", compile=True).optimizer.iterations) == 5
     assert [row["step"] for row in history(folder)] == ["3", "5"]
+
+
+@pytest.mark.parametrize("change", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
+def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run, tmp_path, change):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    run = files.read_json(path)
+    same = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
+    files.write_json(path, run | {"records": [run["records"][0] | change]})
+    with pytest.raises(UserError, match="holds a run with records="):
+        pretraining.pretrain(same)
+    # A run of before they were noted goes on.
+    files.write_json(path, {key: value for key, value in run.items() if key != "records"})
+    pretraining.pretrain(same)
 
 
 def test_a_finished_run_is_left_alone(tiny_settings, tiny_run, capsys):

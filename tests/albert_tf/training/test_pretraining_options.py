@@ -81,7 +81,48 @@ def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, strai
     folder = pretraining.pretrain(one_phase)
     model = last(folder)
     assert int(model.optimizer.iterations) == 2 and seen == [8 * 32] * 2
-    assert all(not np.any(value) for value in model.optimizer._accumulated_gradients)
+    assert model.optimizer.gradient_accumulation_steps is None
+
+
+def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, straight, tmp_path):
+    """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    folder = pretraining.pretrain(settings, stop_step=3)
+    model = last(folder)
+    plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
+    config = model.get_compile_config()
+    config["optimizer"]["config"]["gradient_accumulation_steps"] = 2
+    model.compile_from_config(config)
+    accumulators = {id(variable) for variable in model.optimizer._accumulated_gradients}
+    others = [variable for variable in model.optimizer.variables if id(variable) not in accumulators]
+    for variable, value in zip(others, plain, strict=True):
+        variable.assign(value)
+    model.optimizer._iterations.assign(3 * 2)
+    model.save(folder / "last.keras")
+    (folder / "previous.keras").unlink(missing_ok=True)
+    pretraining.pretrain(settings)
+    assert_same_weights(folder, straight)
+    assert losses(folder) == losses(straight)
+
+
+def test_history_shows_what_the_updates_went_by(straight):
+    rows = list(csv.DictReader((straight / "history.csv").read_text().splitlines()))
+    assert [float(row["learning_rate"]) for row in rows] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
+    for row in rows:
+        assert float(row["gradient_norm"]) > 0 and float(row["memory_gb"]) > 0.1
+        smallest, median, largest = (float(row[f"trust_ratio_{name}"]) for name in ("min", "median", "max"))
+        assert 0 < smallest < median < largest
+    assert len({row["gradient_norm"] for row in rows}) == 4
+    assert any(b"trust_ratio_median" in file.read_bytes() for file in (straight / "tensorboard" / "train").iterdir())
+
+
+def test_the_official_norm_is_a_choice(tiny_settings, tiny_run, tmp_path):
+    settings = dataclasses.replace(tiny_settings, gradient_norm="official", output_dir=str(tmp_path / "run"))
+    folder = pretraining.pretrain(settings, stop_step=2)
+    assert last(folder).optimizer.gradient_norm == "official"
+    histories = [csv.DictReader((path / "history.csv").read_text().splitlines()) for path in (folder, tiny_run)]
+    norms = [float(next(history)["gradient_norm"]) for history in histories]
+    assert abs(norms[0] - norms[1]) > 1e-3
 
 
 def spoil(monkeypatch, bad_steps):
@@ -154,8 +195,8 @@ def test_a_dry_run_walks_all_paths_and_leaves_nothing(settings, tiny_data, tmp_p
         ({"second_from_step": 4}, "second_from_step=4 must be above 0 and below --num_train_steps=4"),
         ({"second_train_data": ""}, "second_from_step=2 needs --second_train_data"),
         ({"train_batch_size": 7}, "train_batch_size=7 must be a multiple"),
-        ({"strategy": "mirrored"}, "gradient_accumulation_steps=2 cannot be combined"),
-        ({"strategy": "mirrored", "gradient_accumulation_steps": 1, "jit_compile": True}, "jit_compile cannot be"),
+        ({"gradient_norm": "official"}, "gradient_norm=official cannot be combined with --gradient_accumulation_steps"),
+        ({"gradient_norm": "l1"}, "gradient_norm=l1 is unknown; choose one of summed, official"),
         ({"strategy": "data_parallel"}, "data_parallel needs KERAS_BACKEND=jax"),
         ({"strategy": "multi_worker", "gradient_accumulation_steps": 1}, "TF_CONFIG"),
         ({"strategy": "tpu"}, "strategy=tpu is unknown; choose one of none, mirrored"),

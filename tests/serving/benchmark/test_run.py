@@ -4,6 +4,7 @@ import base64
 import csv
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -109,7 +110,9 @@ def test_open_loop_reports_its_lag_and_offered_rate():
         report = run_benchmark(settings(server, arrival="poisson", rate="50,100", lengths="8", seconds=1.0))
     assert [point["rate"] for point in report["points"]] == [50, 100]
     for point in report["points"]:
-        assert point["requests"] == point["rate"] and point["offered_per_second"] == pytest.approx(point["rate"])
+        assert point["requests"] == point["rate"] and point["offered_per_second"] == pytest.approx(
+            point["rate"], rel=0.1
+        )
         assert point["send_lag_ms"]["max"] >= point["send_lag_ms"]["p50"] >= 0
 
 
@@ -388,15 +391,18 @@ def test_command_writes_a_report_and_compares_it_with_itself(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--target=127.0.0.1:1"], "UNAVAILABLE"),
+        ([], "UNAVAILABLE"),
         (["--lengths=none"], "--lengths=none"),
         (["compare", "a.json"], "takes two reports"),
         (["--in_process=/nowhere"], "UNAVAILABLE"),
     ],
 )
 def test_command_failures_are_one_line_and_status_1(arguments, words, tmp_path):
-    output = [] if arguments[0] == "compare" else [f"--output_dir={tmp_path / 'out'}"]
-    failed = command(*arguments, *output)
+    with socket.socket() as silent:
+        # Bound but not listened on: nobody else can answer there.
+        silent.bind(("127.0.0.1", 0))
+        target = [f"--target=127.0.0.1:{silent.getsockname()[1]}", f"--output_dir={tmp_path / 'out'}"]
+        failed = command(*arguments, *([] if "compare" in arguments else target))
     assert failed.returncode == 1 and failed.stdout == ""
     assert len(failed.stderr.strip().splitlines()) == 1 and words in failed.stderr
 

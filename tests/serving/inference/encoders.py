@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from serving.cpu import has_avx512
+from serving.cpu import has_avx512, has_vnni
 from serving.inference import make_encoder
 
 needs_avx512 = pytest.mark.skipif(not has_avx512(), reason="bfloat16 products need a CPU with AVX-512")
+needs_vnni = pytest.mark.skipif(not has_vnni(), reason="int8_vnni needs a CPU with avx512_vnni or avx_vnni")
 
 CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.rows import Rows, make_tables
+from serving.inference.batch import Batch
+from serving.inference.rows import SIZES, Rows, make_tables, round_up
 from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
 
 PLANS = {
@@ -67,6 +68,18 @@ def test_blocks_attend_as_each_row_alone(lengths, seed):
         expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
         expected = tf.transpose(expected, [1, 0, 2]).numpy().reshape(length, -1)
         np.testing.assert_allclose(found[stop - length : stop], expected, atol=1e-5)
+
+
+def test_kernels_are_of_few_sizes():
+    """oneDNN keeps one of each size that comes: memory must not grow with every new length."""
+    counts = np.arange(1, 70000, dtype=np.int32)
+    sizes = round_up(tf.constant(counts)).numpy()
+    assert (sizes >= counts).all() and (sizes[31:] <= 1.25 * counts[31:]).all() and (sizes - counts)[:31].max() == 3
+    assert len(np.unique(sizes[:512])) == 35
+    assert round_up(tf.constant([SIZES[-1] + 1], tf.int32)).numpy() == SIZES[-1] + 1
+    batch = Batch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
+    assert batch.computed.shape == [208] and batch.cells.shape == [205]
+    assert batch.rows.tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
 
 
 def test_lengths_of_any_kind_need_no_new_trace():

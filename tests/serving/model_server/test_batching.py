@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow_serving.apis import predict_pb2
 
 from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler
@@ -149,11 +150,21 @@ def test_padding_to_allowed_sizes_repeats_the_last_task_s_first_row(scheduler):
             "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 8; expected 4",
         ),
         (
-            {"max_batch_size": 8, "allowed_batch_sizes": [4, 2, 8], "enable_large_batch_splitting": True},
-            "allowed_batch_sizes entries must be monotonically increasing",
+            {
+                "max_batch_size": 8,
+                "allowed_batch_sizes": [2, 4],
+                "enable_large_batch_splitting": True,
+                "max_execution_batch_size": 4,
+            },
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 4; expected 8",
+        ),
+        (
+            {"max_batch_size": 4, "enable_large_batch_splitting": True, "max_execution_batch_size": 8},
+            "max_batch_size must be greater than or equal to max_execution_batch_size; were 4 and 8",
         ),
         ({"max_batch_size": 0}, "max_batch_size must be positive; was 0"),
-        ({"batch_timeout_micros": -1}, "must not be negative"),
+        ({"max_enqueued_batches": 0}, "max_enqueued_batches must be positive; was 0"),
+        ({"batch_timeout_micros": -1}, "batch_timeout_micros must be non-negative; was -1"),
     ],
 )
 def test_sizes_that_cannot_be_met(scheduler, parameters, message):
@@ -337,3 +348,63 @@ def test_parameters_that_do_not_fit_fail_the_load(start_server, half_plus_two, t
         start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
     with pytest.raises(ServingError, match=r"without setting server_options\.enable_batching to true"):
         start_server(model_base_path=str(half_plus_two), batching_parameters_file=str(file))
+
+
+def batched(base, start_server, tmp_path, parameters):
+    file = tmp_path / "batching.config"
+    file.write_text(parameters)
+    return start_server(model_base_path=str(base), enable_batching=True, batching_parameters_file=str(file))
+
+
+def predict_request(array, dtype=None):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(array, dtype))
+    return request
+
+
+@pytest.mark.parametrize("padding", ["true", "false"])
+def test_one_client_s_bad_requests_fail_no_other_s(start_server, build, tmp_path, padding):
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")])
+    def double(x):
+        return {"y": tf.ensure_shape(x, [None, 2]) * 2}
+
+    build.function(tmp_path / "m" / "1", serving_default=double)
+    running = batched(tmp_path / "m", start_server, tmp_path,
+                      "max_batch_size { value: 64 } batch_timeout_micros { value: 3000 } "
+                      f"num_batch_threads {{ value: 1 }} pad_variable_length_inputs: {padding}")  # fmt: skip
+    good = predict_request([[1.0, 2.0]], tf.float32)
+    bad = [
+        predict_request([[1]]),
+        predict_request([["text"]]),
+        predict_request([[[1.0]]]),
+        predict_request([[1.0, 2.0, 3.0]], tf.float32),
+        predict_request(np.zeros((1, 0), np.float32)),
+    ]
+    with ThreadPoolExecutor(10) as pool:
+        answers = [pool.submit(running.predictions.Predict, good) for _ in range(20)]
+        refusals = [pool.submit(running.predictions.Predict, request) for request in bad * 10]
+        answers += [pool.submit(running.predictions.Predict, good) for _ in range(20)]
+        for answer in answers:
+            assert list(answer.result().outputs["y"].float_val) == [2.0, 4.0]
+        assert {refusal.exception().code().name for refusal in refusals} == {"INVALID_ARGUMENT"}
+
+
+def test_a_queue_lives_as_long_as_somebody_waits_in_it(scheduler):
+    recorder = Recorder()
+    batching = runner(scheduler, recorder, max_batch_size=8)
+    run_held(batching, recorder, [x(1), {"x": np.zeros((1, 1), np.int64)}, {"x": np.zeros((1, 1, 1))}])
+    assert len(recorder.runs) == 4
+    assert not batching._queues
+    assert not scheduler._queues
+
+
+def test_a_split_request_runs_on_several_threads(scheduler):
+    scheduler = BatchScheduler(threads=4)
+    together = threading.Barrier(4, timeout=10)
+    recorder = Recorder(lambda feeds: [feeds["x"] * (1 + bool(together.wait() >= 0))])
+    batching = runner(
+        scheduler, recorder, max_batch_size=4, enable_large_batch_splitting=True, max_execution_batch_size=1
+    )
+    assert batching.run(x(1, 2, 3, 4), ["y"])[0].ravel().tolist() == [2, 4, 6, 8]
+    scheduler.stop()

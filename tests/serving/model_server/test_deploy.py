@@ -16,7 +16,7 @@ from serving.model_server.protos import BatchingParameters, MonitoringConfig
 
 DEPLOY = Path(flags.__file__).parents[1] / "deploy"
 GRPC, REST = 8500, 8501
-OWN_FLAGS = {"bind_address", "access_log", "help"}
+OWN_FLAGS = {"bind_address", "access_log", "help", "rest_api_max_body_bytes", "drain_seconds"}
 REAL_FLAGS = {field.name: field.type for field in dataclasses.fields(flags.Options) if field.name not in OWN_FLAGS}
 
 
@@ -69,8 +69,7 @@ def test_dockerfile():
     repository = DEPLOY.parents[1]
     assert all((repository / path).is_file() for path in copied)
     names = {Path(path).name for path in copied}
-    for flag in ("batching_parameters_file", "monitoring_config_file"):
-        assert Path(values[flag]).name in names
+    assert Path(values["monitoring_config_file"]).name in names and "batching.config" in names
     assert re.search(rf"^EXPOSE {GRPC} {REST}$", text, re.MULTILINE)
 
 
@@ -86,7 +85,7 @@ def test_compose():
                 source, target = mount.split(":")[:2]
                 assert (DEPLOY / source).is_file(), mount
                 mounts[target] = source
-    assert {values["batching_parameters_file"], values["monitoring_config_file"]} <= set(mounts)
+    assert {values["monitoring_config_file"], "/config/batching.config"} <= set(mounts)
     assert services["serving"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
 
 
@@ -157,19 +156,17 @@ def test_kubernetes_deployment(kubernetes):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": int(values["port"]), "rest": int(values["rest_api_port"])}
     config = {f"/config/{name}" for name in kubernetes["ConfigMap"]["data"]}
-    assert {values[f] for f in ("model_config_file", "batching_parameters_file", "monitoring_config_file")} == config
+    assert {values[f] for f in ("model_config_file", "monitoring_config_file")} == config - {"/config/batching.config"}
     text = kubernetes["ConfigMap"]["data"]["models.config"]
     models = text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
-    for probe in ("startupProbe", "readinessProbe"):
-        http = container[probe]["httpGet"]
-        assert http["path"] in {f"/v1/models/{model.name}" for model in models}
-        assert http["port"] in ports
-    assert container["livenessProbe"]["grpc"]["port"] == ports["grpc"]
-    assert values["enable_grpc_healthcheck_service"] == "true", "the liveness probe asks it"
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        # REST status requests would be counted with those of clients.
+        assert container[probe]["grpc"]["port"] == ports["grpc"]
+    assert values["enable_grpc_healthcheck_service"] == "true", "the probes ask it"
     if any(model.version_labels for model in models):
         assert values["allow_version_labels_for_unavailable_models"] == "true"
-    batching = text_format.Parse(kubernetes["ConfigMap"]["data"]["batching.config"], BatchingParameters())
-    assert int(values["grpc_max_threads"]) >= 2 * batching.max_batch_size.value
+    cores = container["resources"]["limits"]["cpu"]
+    assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert volumes["config"]["configMap"]["name"] == kubernetes["ConfigMap"]["metadata"]["name"]
@@ -201,4 +198,50 @@ def test_kserve():
     assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
     model = service["spec"]["predictor"]["model"]
     assert model["modelFormat"]["name"] == "tensorflow"
-    check_flags(model["args"])
+    values, cores = check_flags(model["args"]), model["resources"]["limits"]["cpu"]
+    assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
+
+
+def recipes():
+    """Arguments of the server by recipe."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text().replace("\\\n", "")
+    (container,) = only("kubernetes/deployment.yaml")["spec"]["template"]["spec"]["containers"]
+    return {
+        "Dockerfile": json.loads(re.search(r"^CMD (\[.*?\])$", dockerfile, re.MULTILINE)[1]),
+        "compose": only("compose.yaml")["services"]["serving"]["command"],
+        "kubernetes": container["args"],
+        "kserve": only("kserve.yaml")["spec"]["predictor"]["model"]["args"],
+    }
+
+
+def test_no_recipe_batches_and_all_take_as_many_requests_at_once():
+    values = {name: check_flags(arguments) for name, arguments in recipes().items()}
+    assert not [name for name, flags in values.items() if "enable_batching" in flags]
+    assert {flags["grpc_max_threads"] for flags in values.values()} == {"64"}
+
+
+@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize("rows", [32, 256])
+def test_a_request_of_many_rows_is_answered_with_and_without_batching(start_server, half_plus_two, rows, batching):
+    chosen = {"enable_batching": True, "batching_parameters_file": str(DEPLOY / "batching.config")} if batching else {}
+    server = start_server(model_base_path=str(half_plus_two), **chosen)
+    assert server.predict(*range(rows)) == [x / 2 + 2 for x in range(rows)]
+
+
+def test_batching_keeps_to_what_every_server_takes():
+    batching = text_format.Parse((DEPLOY / "batching.config").read_text(), BatchingParameters())
+    # With splitting, servers differ in what the last allowed size must be.
+    assert batching.enable_large_batch_splitting.value and not batching.allowed_batch_sizes
+    # The largest request fits into the queue.
+    rows = batching.max_execution_batch_size.value * batching.max_enqueued_batches.value
+    assert rows >= 2 * batching.max_batch_size.value
+
+
+def test_probes_are_in_no_figure_of_requests(start_server, half_plus_two):
+    """Status requests over REST have an empty API; request_count, which has no API, is asked for failures alone."""
+    panels = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())["panels"]
+    (rule,) = only("prometheus/adapter_rules.yaml")["rules"]["custom"]
+    asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    for text in (*asked, rule["seriesQuery"], rule["metricsQuery"]):
+        assert text.count("request_latency_") == len(re.findall(r'request_latency_[a-z]+"?[{,]API!=""', text))
+        assert text.count("request_count") == text.count('request_count{status!="OK"}')

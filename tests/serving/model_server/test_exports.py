@@ -1,5 +1,8 @@
 """What serving.export writes, behind a server with its own batching, asked by several clients at once."""
 
+import os
+import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import classification_pb2, regression_pb2
 
+from serving import cpu
 from serving.client import Client
 
 TASK = {"labels": ["dull", "so so", "fine"], "inputs": ["sentence"]}
@@ -110,6 +114,24 @@ def test_warm_up_runs_before_the_version_is_open(start_server, text_classifier):
         assert client.status()[0].state == "AVAILABLE"
         labels = client.predict_text(TEXTS)["label"].tolist()
     assert set(labels) <= {b"dull", b"so so", b"fine"}
+
+
+def test_a_version_for_another_cpu_is_refused_and_the_others_go_on(
+    start_server, export_model, classifier, tmp_path, monkeypatch
+):
+    shutil.copytree(classifier, tmp_path / "1")
+    server = start_server(model_base_path=str(tmp_path), file_system_poll_wait_seconds=1)
+    # As an export from a CPU whose like does not exist.
+    monkeypatch.setitem(cpu.NEEDS, "float32", (("avx4096",),))
+    os.rename(export_model("classifier", TASK, warm_up_lengths="8"), tmp_path / "2")
+    with Client(server.address, "default") as client:
+        deadline = time.monotonic() + 30
+        while (states := {one.version: one for one in client.status()}).keys() != {1, 2} or states[2].state != "END":
+            assert time.monotonic() < deadline, states
+            time.sleep(0.1)
+        assert states[1].state == "AVAILABLE"
+        assert "exported for CPUs with avx4096, which this machine has not" in states[2].error
+        assert client.predict_ids([[2, 8, 3]])["label"].shape == (1,)
 
 
 def test_classify_over_grpc_and_rest(start_server, text_classifier):

@@ -242,3 +242,18 @@ def test_unix_socket(start_server, half_plus_two, tmp_path):
     with grpc.insecure_channel(f"unix:{tmp_path}/s.sock") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         assert list(stub.Predict(request(x=[2.0])).outputs["y"].float_val) == [3.0]
+
+
+def test_signatures_of_unknown_shape_and_constant_outputs(start_server, tmp_path):
+    """As TensorFlow Serving's own suite saves them: tf.saved_model.save of a tf.train.Checkpoint."""
+    root = tf.train.Checkpoint(v1=tf.Variable(3.0), v2=tf.Variable(2.0))
+    unknown = tf.TensorSpec(None, tf.float32, "x")
+    root.f = tf.function(lambda x: {"y": root.v1 * root.v2 * x}, input_signature=[unknown])
+    root.g = tf.function(lambda x: {"y": 2.0}, input_signature=[unknown])
+    signatures = {"serving_default": root.f, "custom_signature_key": root.g}
+    tf.saved_model.save(root, str(tmp_path / "m" / "00000123"), signatures)
+    running = start_server(model_base_path=str(tmp_path / "m"))
+    assert running.predict(2.0, shape=(1,)) == [12.0]
+    response = running.predictions.Predict(request(signature="custom_signature_key", output_filter=["y"], x=[2.0]))
+    assert list(response.outputs["y"].float_val) == [2.0]
+    assert response.model_spec.signature_name == "custom_signature_key"

@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server import flags
+from serving.model_server import flags, server
 from serving.model_server.__main__ import main
+from serving.model_server.status import ServingError
 
 COMMAND = [sys.executable, "-m", "serving.model_server"]
 
@@ -117,6 +118,30 @@ def test_sigterm_finishes_what_runs(launch, build, tmp_path):
     assert process.wait(30) == 0
 
 
+def test_sigterm_does_not_wait_for_ever(launch, build, tmp_path):
+    """Under requests that no deadline ends, the drain is bounded."""
+
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32)])
+    def slow(x):
+        return {"y": tf.while_loop(lambda i, v: i < 10**9, lambda i, v: (i + 1, v + 1.0), (0, x))[1]}
+
+    build.function(tmp_path / "m" / "1", serving_default=slow)
+    port = build.free_port()
+    process = launch(f"--port={port}", f"--model_base_path={tmp_path}/m", "--drain_seconds=0.5")
+    wait_until_open(port, process)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "default"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        call = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict.future(request, 60)
+        time.sleep(0.5)
+        assert not call.done()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert call.exception().code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
+    assert "Requests still ran after --drain_seconds=0.5" in process.communicate()[1]
+
+
 def test_sigint_while_waiting_for_a_model(launch, tmp_path):
     process = launch("--port=0", "--grpc_socket_path=" + str(tmp_path / "s"), f"--model_base_path={tmp_path}")
     for line in process.stderr:
@@ -166,11 +191,25 @@ def test_port_in_use(failed_start, half_plus_two, flag):
         assert f"Failed to start server. Error: UNAVAILABLE: Cannot listen on 127.0.0.1:{port}" in output
 
 
+def test_grpc_does_not_serve_before_the_rest_port_is_known_to_be_free(half_plus_two, build, monkeypatch):
+    started = []
+    monkeypatch.setattr(server, "GrpcServer", lambda *arguments: started.append(arguments))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ServingError, match="Cannot listen on"):
+            build.start(model_base_path=str(half_plus_two), rest_api_port=taken.getsockname()[1])
+    assert not started
+
+
 def test_bad_config_file(failed_start, tmp_path, caplog):
     file = tmp_path / "bad.config"
-    file.write_text("improperly formatted file {")
+    file.write_text("\nimproperly formatted file {")
     output, _ = failed_start("--port=0", f"--model_config_file={file}")
-    message = f"Invalid protobuf file: '{file}'"
+    message = (
+        f"Invalid protobuf file: '{file}': Error parsing text-format tensorflow.serving.ModelServerConfig: 2:1 : "
+        'Message type "tensorflow.serving.ModelServerConfig" has no field named "improperly".'
+    )
     assert output.startswith("Failed to start server. Error: INVALID_ARGUMENT: " + message)
     assert message in caplog.text, "upstream's own test looks for it on standard error, where the log goes"
 
@@ -182,6 +221,7 @@ def test_bad_config_file(failed_start, tmp_path, caplog):
         (["--model_base_path=relative"], "Expected model default to have an absolute path or URI"),
         (["--model_base_path=/m", "--grpc_max_threads=0"], "--grpc_max_threads must be at least 1"),
         (["--model_base_path=/m", "--port=70000"], "--port must be 0 to 65535"),
+        (["--model_base_path=/m", "--drain_seconds=-1"], "--drain_seconds must not be negative, but is -1.0"),
         (["--model_base_path=/m", "--use_alts_credentials"], "--use_alts_credentials is not offered"),
         (["--model_base_path=/m", "--access_log=/no/such/folder/log"], "Cannot open --access_log=/no/such/folder/log"),
         (["--model_config_file=/no/such/file"], "/no/such/file; No such file or directory"),
@@ -201,7 +241,8 @@ def test_help_and_version_need_no_tensorflow():
     for name in ("port", "model_base_path", "grpc_max_threads", "bind_address"):
         assert f"--{name}=" in done.stdout
     done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "TensorFlow" in done.stdout) == (0, True)
+    assert done.returncode == 0
+    assert re.fullmatch(r"TensorFlow ModelServer: \d+\.\d+\.\d+\nTensorFlow Library: \d+\.\d+\.\d+\n", done.stdout)
 
 
 def test_flag_values():

@@ -4,6 +4,8 @@ import base64
 import gzip
 import json
 import math
+import socket
+import time
 import urllib.request
 
 import numpy as np
@@ -13,6 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.model_server import json_response
+from serving.model_server import json_values as json_parsing
+from serving.model_server.access_log import AccessLog
+from serving.model_server.rest import RestApi
+from serving.model_server.status import ServingError
 
 PREDICT = "/v1/models/default:predict"
 TYPED = "/v1/models/typed:predict"
@@ -151,12 +157,17 @@ def test_numbers_beyond_a_float(typed_server):
         ("  \n", "JSON Parse error: The document is empty"),
         ('{"inputs":', "JSON Parse error: Invalid value. at offset: 10"),
         ("{inputs:1}", "JSON Parse error: Missing a name for object member. at offset: 1"),
+        ('{"inputs" 1}', "JSON Parse error: Missing a colon after a name of object member. at offset: 10"),
+        ('{"inputs":1 2}', "JSON Parse error: Missing a comma or } after an object member. at offset: 12"),
+        ('{"inputs":[1 2]}', "JSON Parse error: Missing a comma or ] after an array element. at offset: 13"),
+        ('{"inputs":"a\nb"}', "JSON Parse error: Invalid encoding in string. at offset: 12"),
+        ('{"inputs":"\\x"}', "JSON Parse error: Invalid escape character in string. at offset: 11"),
         ("[1]", "JSON Value: [\n    1\n] Is not object"),
         ("{}", "Missing 'inputs' or 'instances' key"),
         ('{"instances": []}', "JSON Value: {\n    \"instances\": []\n} No values in 'instances' array"),
         (
             '{"instances": 1}',
-            "JSON Value: {\n    \"instances\": 1\n} Excepting 'instances' to be an list/array",
+            "JSON Value: {\n    \"instances\": 1\n} Expecting 'instances' to be an list/array",
         ),
         ('{"instances": [1, {"x": 1}]}', "Expecting value/list but got object at item 1 of input list"),
         ('{"instances": [{"x": 1}, 1]}', "Expecting object but got list at item 1 of input list"),
@@ -196,6 +207,49 @@ def test_bad_bodies(server, body, message):
     assert (status, answer) == (400, {"error": message})
 
 
+@pytest.mark.parametrize("text", ["\\ud800", "\\udc00", "a\\udfff\\ud800", "\\\\\\ud800x"])
+def test_half_a_surrogate_pair_is_no_text(server, text):
+    status, answer, _ = server.http("POST", PREDICT, f'{{"inputs": "{text}"}}')
+    assert status == 400
+    assert answer["error"].startswith("JSON Parse error: The surrogate pair in string is invalid. at offset: ")
+
+
+def test_whole_surrogate_pairs_are_text(typed_server):
+    body = '{"signature_name": "string", "inputs": ["\\ud83d\\ude00", "\\\\ud800"]}'
+    assert call(typed_server, body) == {"outputs": ["\U0001f600", "\\ud800"]}
+    # What follows makes it a case for the exact parser.
+    assert call(typed_server, body + "trailing") == {"outputs": ["\U0001f600", "\\ud800"]}
+
+
+documents = st.dictionaries(st.text(max_size=3), st.deferred(lambda: json_values), max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    documents, st.booleans(), st.integers(0, 200), st.sampled_from(["", ",", "]", "}", '"', "[", "1", "\\", "NaN", "-"])
+)
+def test_every_parser_reads_alike(document, ascii, position, typo):
+    """The quick parser, Python's own and the one without recursion, on JSON with a slip of the pen in it."""
+    text = json.dumps(document, ensure_ascii=ascii)
+    text = text[:position] + typo + text[position + 1 :]
+    body = text.encode("utf-8", "surrogatepass")
+    one = outcome(lambda: json_parsing.parse_object(body))
+    other = outcome(lambda: json_parsing._exactly(body, math.inf))
+    assert one == other or (one[0] == "error" and other[0] != "error" and "Is not object" in one[1])
+    assert outcome(lambda: json_parsing._iteratively_decoded(text, 0, math.inf)) == outcome(
+        lambda: json_parsing._DECODER.raw_decode(text, 0)
+    )
+
+
+def outcome(parse):
+    try:
+        return repr(parse())
+    except ServingError as error:
+        return "error", error.message
+    except json.JSONDecodeError as error:
+        return "error", error.pos
+
+
 def test_both_formats_at_once_are_refused(server):
     status, answer, _ = server.http("POST", PREDICT, {"instances": [1], "inputs": [1]})
     assert status == 400
@@ -219,11 +273,16 @@ def test_what_follows_the_object_is_ignored(server):
     assert server.http("POST", PREDICT, '{"inputs": 2.0} trailing')[1] == {"outputs": 3.0}
 
 
+def test_deep_nesting_parses(server):
+    deep = "[" * 500_000 + "]" * 500_000
+    assert server.http("POST", PREDICT, '{"ignored": ' + deep + ', "inputs": 2.0}')[1] == {"outputs": 3.0}
+
+
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_deep_nesting_is_an_error_not_a_crash(server, opening):
     status, answer, _ = server.http("POST", PREDICT, '{"instances": ' + opening * 500_000)
     assert status == 400
-    assert "error" in answer
+    assert answer["error"].startswith("JSON Parse error: Invalid value. at offset: ")
     assert server.predict(2.0) == [3.0]
 
 
@@ -263,7 +322,7 @@ def test_urls_outside_the_api(server):
 def test_url_spelling(server):
     assert server.http("GET", "/V1/Models/default")[0] == 200
     assert server.http("GET", "/v1/models/%64efault")[0] == 200
-    assert server.http("POST", "/V1/models/default/versions/123:predict?x=1", {"inputs": 2.0})[1] == {"outputs": 3.0}
+    assert server.http("POST", "/V1/models/default/versions/123:predict", {"inputs": 2.0})[1] == {"outputs": 3.0}
     unknown = server.http("POST", "/v1/models/default/versions/9:predict", {"inputs": 2.0})
     assert unknown[:2] == (404, {"error": "Servable not found for request: Specific(default, 9)"})
     label = server.http("POST", "/v1/models/default/labels/L:predict", {"inputs": 2.0})
@@ -308,6 +367,12 @@ def test_examples_refused(server, examples, message):
     assert server.http("POST", "/v1/models/default:regress", body)[:2] == (400, {"error": message})
 
 
+def test_feature_names_that_are_no_utf8(server):
+    body = b'{"signature_name": "regress_x_to_y", "examples": [{"\xff": 1}]}'
+    status, answer, _ = server.http("POST", "/v1/models/default:regress", body)
+    assert (status, answer) == (400, {"error": r"Feature name '\udcff' is not UTF-8"})
+
+
 def test_gzip_request(server):
     body = gzip.compress(b'{"inputs": 2.0}')
     assert server.http("POST", PREDICT, body, {"Content-Encoding": "gzip"})[1] == {"outputs": 3.0}
@@ -322,6 +387,61 @@ def test_cross_origin(start_server, half_plus_two):
     assert status == 200
     assert headers["Access-Control-Allow-Origin"] == "*"
     assert running.http("POST", PREDICT, {"inputs": 2.0})[2]["Access-Control-Allow-Origin"] == "*"
+
+
+def test_a_query_is_part_of_no_known_path(server):
+    """As the real server: 404, without JSON."""
+    assert server.http("POST", PREDICT + "?x=1", {"inputs": 2.0})[:2] == (404, b"")
+    assert server.http("GET", "/v1/models/default?x=1")[:2] == (404, b"")
+
+
+def test_bodies_above_the_limit(start_server, half_plus_two):
+    running = start_server(model_base_path=str(half_plus_two), rest_api_max_body_bytes=1000)
+    body = b'{"inputs": 2.0}'
+    assert running.http("POST", PREDICT, body + b" " * 985)[1] == {"outputs": 3.0}
+    packed = {"Content-Encoding": "gzip"}
+    for large, headers in (
+        (body + b" " * 986, {}),
+        (gzip.compress(body + b" " * 10**6), packed),
+        (iter([body] * 99), {}),
+    ):
+        status, answer, _ = running.http("POST", PREDICT, large, headers)
+        assert (status, "--rest_api_max_body_bytes" in answer["error"]) == (413, True)
+    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
+        head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n".encode()
+        connection.sendall(head + b" " * 1001 + b"\r\n0\r\n\r\n")
+        assert b" 413 " in connection.recv(1000)
+    assert running.http("POST", PREDICT, body)[1] == {"outputs": 3.0}
+
+
+def test_parsing_counts_in_the_time_limit(server):
+    """A request that waited and was parsed until its time was up is not run any more."""
+    api = RestApi(server.server.core, AccessLog(""))
+    late = time.monotonic() - 31
+    for body in (b'{"inputs": 2.0}', b'{"inputs": ' + b" " * 2**21 + b"2.0}", b'{"inputs": NaN}' + b" " * 2**22):
+        assert api.answer("POST", PREDICT, {}, body, late).status == 504
+        assert api.answer("POST", PREDICT, {}, body).status == 200
+
+
+def test_no_time_limit(start_server, half_plus_two):
+    running = start_server(model_base_path=str(half_plus_two), rest_api_timeout_in_ms=0)
+    for body in (b'{"inputs": 2.0}', b'{"inputs": ' + b" " * 2**21 + b"2.0}"):
+        assert running.http("POST", PREDICT, body)[1] == {"outputs": 3.0}
+
+
+def test_large_bodies_are_converted_right(typed_server):
+    """Above what is converted in one slice, in both formats, with the odd value anywhere."""
+    values = np.random.default_rng(0).normal(size=(40_000, 3)).astype(np.float32)
+    rows = values.tolist()
+    for key, answer in (("instances", "predictions"), ("inputs", "outputs")):
+        result = call(typed_server, {"signature_name": "float32", key: rows})[answer]
+        np.testing.assert_array_equal(np.array(result, np.float32), values)
+    named = [{"a": row, "b": "x"} for row in rows]
+    result = call(typed_server, {"signature_name": "pair", "instances": named})["predictions"]
+    np.testing.assert_allclose([row["total"] for row in result], values.sum(1), rtol=1e-4, atol=1e-6)
+    rows[-1][2] = "x"
+    answer = call(typed_server, {"signature_name": "float32", "instances": rows}, 400)
+    assert answer["error"].startswith("Failed to process element: 39999 of 'instances' list. Error: INVALID_ARGUMENT: ")
 
 
 def test_run_time_limit(start_server, build, tmp_path):

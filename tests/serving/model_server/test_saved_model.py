@@ -1,6 +1,5 @@
 """Loading: what is refused before TensorFlow reads it, and what a version may hold."""
 
-import shutil
 import subprocess
 import sys
 
@@ -127,17 +126,3 @@ def test_counter_of_reference_variables(build, start_server, tmp_path):
         request.model_spec.signature_name = signature
         output = running.predictions.Predict(request).outputs["output"]
         assert (output.dtype, list(output.float_val)) == (tf.float32.as_datatype_enum, [value])
-
-
-def test_an_export_that_would_end_the_server_is_refused(half_plus_two, tmp_path, monkeypatch):
-    path = shutil.copytree(half_plus_two / "00000123", tmp_path / "1")
-    manifest = path / "assets.extra" / "manifest.json"
-    manifest.parent.mkdir(exist_ok=True)
-    manifest.write_text('{"compute": {"requires": "TensorFlow for x86 with oneDNN, AVX-512"}}')
-    monkeypatch.setattr("serving.model_server.saved_model.has_avx512", lambda: True)
-    SavedModel(str(path)).close()
-    monkeypatch.setattr("serving.model_server.saved_model.has_avx512", lambda: False)
-    with pytest.raises(ServingError, match="no AVX-512; export it with"):
-        SavedModel(str(path))
-    manifest.write_text("not JSON")
-    SavedModel(str(path)).close()

@@ -1,12 +1,12 @@
 """The other RPCs: Classify, Regress, MultiInference, metadata, status, reload and health."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
 import tensorflow as tf
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -72,21 +72,13 @@ def test_classify_with_labels_and_scores(start_server, build, tmp_path):
             "scores": tf.tile([[0.25, 0.75]], [rows, 1]),
         }
 
-    folder = build.function(tmp_path / "m" / "1", serving_default=label)
-    set_method(folder, "serving_default", CLASSIFY)
+    build.function(tmp_path / "m" / "1", serving_default=label)
     running = start_server(model_base_path=str(tmp_path / "m"))
     response = running.predictions.Classify(fill(classification_pb2.ClassificationRequest(), "", 1.0))
     (row,) = response.result.classifications
     assert [(c.label, c.score) for c in row.classes] == [("no", 0.25), ("yes", 0.75)]
     body = {"examples": [{"x": 1.0}]}
     assert running.http("POST", "/v1/models/default:classify", body)[1] == {"results": [[["no", 0.25], ["yes", 0.75]]]}
-
-
-def set_method(folder, signature, method):
-    path = folder / "saved_model.pb"
-    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    saved_model.meta_graphs[0].signature_def[signature].method_name = method
-    path.write_bytes(saved_model.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -97,11 +89,15 @@ def set_method(folder, signature, method):
         ("Classify", fill(classification_pb2.ClassificationRequest(), "S", 1.0), "INVALID_ARGUMENT",
          "No signature was found with the name: S"),
         ("Classify", fill(classification_pb2.ClassificationRequest(), "regress_x_to_y", 1.0), "INVALID_ARGUMENT",
-         f"Expected classification signature method_name to be {CLASSIFY}. Was: {REGRESS}"),
+         'Expected classification signature outputs to contain at least one of "classes" or "scores". Signature was: '),
+        ("Classify", fill(classification_pb2.ClassificationRequest(), "serving_default", 1.0), "INVALID_ARGUMENT",
+         "No classification inputs found in SignatureDef: "),
         ("Classify", classification_pb2.ClassificationRequest(), "INVALID_ARGUMENT", "Missing ModelSpec"),
         ("Regress", fill(regression_pb2.RegressionRequest(), "regress_x_to_y"), "INVALID_ARGUMENT", "Input is empty."),
         ("Regress", fill(regression_pb2.RegressionRequest(), "classify_x_to_y", 1.0), "INVALID_ARGUMENT",
-         f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}"),
+         "No regression outputs found in SignatureDef: "),
+        ("Regress", fill(regression_pb2.RegressionRequest(), "serving_default", 1.0), "INVALID_ARGUMENT",
+         "No regression inputs found in SignatureDef: "),
         ("Regress", fill(regression_pb2.RegressionRequest(), "regress_x_to_y", 1.0, model="nobody"), "NOT_FOUND",
          "Servable not found for request: Latest(nobody)"),
         ("MultiInference", tasks(("regress_x_to_y", REGRESS), ("regress_x_to_y", REGRESS)), "INVALID_ARGUMENT",
@@ -114,7 +110,70 @@ def set_method(folder, signature, method):
     ],
 )  # fmt: skip
 def test_refusals(server, error_of, rpc, request_, code, message):
-    assert error_of(getattr(server.predictions, rpc), request_) == (code, message)
+    actual, details = error_of(getattr(server.predictions, rpc), request_)
+    # What follows a colon and a space is the signature, printed.
+    assert (actual, details if message[-2:] != ": " else details[: len(message)]) == (code, message)
+
+
+@pytest.fixture(scope="module")
+def tf2_base(build, tmp_path_factory):
+    """half_plus_two as tf.saved_model.save writes it: every method is predict, every signature has its own input."""
+
+    def read(serialized, name):
+        return tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([1], tf.float32, 0.0)})[name]
+
+    examples = [tf.TensorSpec([None], tf.string, "inputs")]
+
+    @tf.function(input_signature=examples)
+    def classify(inputs):
+        return {"scores": read(inputs, "x") / 2 + 2}
+
+    @tf.function(input_signature=examples)
+    def regress(inputs):
+        return {"outputs": read(inputs, "x") / 2 + 2}
+
+    @tf.function(input_signature=examples)
+    def regress2(inputs):
+        return {"outputs": read(inputs, "x2") / 2 + 3}
+
+    base = tmp_path_factory.mktemp("tf2")
+    build.function(base / "123", classify_x_to_y=classify, regress_x_to_y=regress, regress_x2_to_y=regress2)
+    return base
+
+
+@pytest.mark.parametrize("batching", [False, True])
+def test_signatures_of_saved_model_save(start_server, tf2_base, batching):
+    running = start_server(model_base_path=str(tf2_base), enable_batching=batching)
+    response = running.predictions.Classify(fill(classification_pb2.ClassificationRequest(), "classify_x_to_y", 2.0))
+    assert [[c.score for c in row.classes] for row in response.result.classifications] == [[3.0]]
+    response = running.predictions.Regress(fill(regression_pb2.RegressionRequest(), "regress_x_to_y", 2.0, 3.0))
+    assert [entry.value for entry in response.result.regressions] == [3.0, 3.5]
+    request = tasks(("regress_x_to_y", REGRESS), ("classify_x_to_y", CLASSIFY), ("regress_x2_to_y", REGRESS))
+    first, second, third = running.predictions.MultiInference(request).results
+    assert first.regression_result.regressions[0].value == 3.0
+    assert second.classification_result.classifications[0].classes[0].score == 3.0
+    assert third.regression_result.regressions[0].value == 3.0
+    for method, name, result in (("classify", "classify_x_to_y", [["", 3.0]]), ("regress", "regress_x_to_y", 3.0)):
+        body = {"signature_name": name, "examples": [{"x": 2.0}]}
+        assert running.http("POST", f"/v1/models/default:{method}", body)[1] == {"results": [result]}
+
+
+def test_method_names_are_checked_when_asked_for(start_server, tf2_base, error_of):
+    running = start_server(model_base_path=str(tf2_base), enable_signature_method_name_check=True)
+    predict = "tensorflow/serving/predict"
+    requests = {
+        "Classify": fill(classification_pb2.ClassificationRequest(), "classify_x_to_y", 2.0),
+        "Regress": fill(regression_pb2.RegressionRequest(), "regress_x_to_y", 2.0),
+        "MultiInference": tasks(("regress_x_to_y", REGRESS)),
+    }
+    for rpc, request in requests.items():
+        kind, method = ("classification", CLASSIFY) if rpc == "Classify" else ("regression", REGRESS)
+        assert error_of(getattr(running.predictions, rpc), request) == (
+            "INVALID_ARGUMENT",
+            f"Expected {kind} signature method_name to be {method}. Was: {predict}",
+        )
+    body = {"signature_name": "regress_x_to_y", "examples": [{"x": 2.0}]}
+    assert running.http("POST", "/v1/models/default:regress", body)[0] == 400
 
 
 def test_multi_inference(server):
@@ -294,11 +353,92 @@ def test_config_file_is_read_again(start_server, build, tmp_path, half_plus_two)
     assert wait_for(lambda: running.predict(2.0, model="three") == [4.0])
 
 
+def config_text(**base_paths):
+    entry = 'config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}'
+    return "model_config_list {" + " ".join(entry.format(*pair) for pair in base_paths.items()) + "}"
+
+
+def test_a_config_file_that_goes_wrong_takes_nothing_away(start_server, build, tmp_path, half_plus_two, caplog):
+    build.half_plus_two(tmp_path / "three" / "1", bias=3.0)
+    file = tmp_path / "models.config"
+    file.write_text(config_text(default=half_plus_two))
+    running = start_server(model_config_file=str(file), model_config_file_poll_wait_seconds=1)
+    file.write_text("  # nothing yet\n")
+    assert wait_for(lambda: "FAILED_PRECONDITION: Cannot transition to requested config." in caplog.text)
+    assert running.predict(2.0) == [3.0]
+    file.write_text(config_text(default=half_plus_two, three=tmp_path / "there"))
+    assert wait_for(lambda: "could not find base path" in caplog.text)
+    assert running.predict(2.0) == [3.0]
+    file.write_text(config_text(default=half_plus_two, three=tmp_path / "three"))
+    assert wait_for(lambda: running.predict(2.0, model="three") == [4.0])
+    label = 'name: "three" version_labels { key: "stable" value: 1 }'
+    file.write_text(config_text(default=half_plus_two, three=tmp_path / "three").replace('name: "three"', label))
+    assert wait_for(lambda: running.predict(2.0, model="three", label="stable") == [4.0])
+
+
+def test_a_config_file_can_be_put_right_while_the_start_waits(build, tmp_path, half_plus_two):
+    file = tmp_path / "models.config"
+    file.write_text(config_text(default=half_plus_two, missing=tmp_path / "missing", other=tmp_path / "missing"))
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(build.start, model_config_file=str(file), model_config_file_poll_wait_seconds=1)
+        time.sleep(0.5)
+        assert not starting.done()
+        file.write_text(config_text(default=half_plus_two, missing=half_plus_two))
+        running = starting.result(20)
+    assert running.predict(2.0, model="missing") == [3.0]
+    running.stop()
+
+
+def test_a_reload_that_waits_ends_in_time_and_stops_nobody(start_server, half_plus_two, tmp_path, error_of):
+    running = start_server(model_base_path=str(half_plus_two), grpc_max_threads=4)
+    missing = config(("default", half_plus_two, "tensorflow"), ("missing", tmp_path / "missing", "tensorflow"))
+    reload = running.models.HandleReloadConfigRequest
+    waiting = [reload.future(missing) for _ in range(3)]
+    assert wait_for(lambda: sum(call.done() for call in waiting) == 2)
+    assert running.predict(2.0) == [3.0]
+    for call in waiting:
+        if call.done():
+            assert call.code().name == "ABORTED"
+    begin = time.monotonic()
+    with pytest.raises(ServingError, match="DEADLINE_EXCEEDED"):
+        running.server.core.reload(missing.config, timeout=0.3)
+    assert time.monotonic() - begin >= 0.3
+    assert all(wait_for(call.done) for call in waiting)
+    assert error_of(reload, missing, timeout=0.3)[0] == "DEADLINE_EXCEEDED"
+    reload(config(("default", half_plus_two, "tensorflow"), ("missing", half_plus_two, "tensorflow")))
+    assert running.predict(2.0, model="missing") == [3.0]
+
+
+def test_a_reload_that_waits_does_not_delay_the_stop(build, half_plus_two, tmp_path):
+    running = build.start(model_base_path=str(half_plus_two))
+    call = running.models.HandleReloadConfigRequest.future(config(("m", tmp_path / "missing", "tensorflow")))
+    assert wait_for(lambda: "m" in running.server.core._models)
+    running.server.stop(grace=30)
+    running.channel.close()
+    assert call.code().name in ("UNAVAILABLE", "CANCELLED")
+
+
+def test_nul_in_a_base_path_is_refused(start_server, half_plus_two, error_of):
+    running = start_server(model_base_path=str(half_plus_two))
+    request = config(("a", "/models\0/a", "tensorflow"), ("default", half_plus_two, "tensorflow"))
+    assert error_of(running.models.HandleReloadConfigRequest, request) == (
+        "INVALID_ARGUMENT",
+        r"The base path of model a holds a NUL character: '/models\x00/a'",
+    )
+
+
 def test_health(start_server, half_plus_two, server, error_of):
     running = start_server(model_base_path=str(half_plus_two), enable_grpc_healthcheck_service=True)
     check = health_pb2_grpc.HealthStub(running.channel).Check
     for name in ("", "ModelService", "PredictionService"):
         assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
     assert error_of(check, health_pb2.HealthCheckRequest(service="other"))[0] == "NOT_FOUND"
+    watch = health_pb2_grpc.HealthStub(running.channel).Watch
+    assert next(iter(watch(health_pb2.HealthCheckRequest(service="")))).status == health_pb2.HealthCheckResponse.SERVING
+    for index in range(10):
+        stream = watch(health_pb2.HealthCheckRequest(service=f"invented {index}"))
+        assert next(iter(stream)).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        stream.cancel()
+    assert not any("invented" in name for name in running.server._grpc._health._send_response_callbacks)
     plain = health_pb2_grpc.HealthStub(server.channel).Check
     assert error_of(plain, health_pb2.HealthCheckRequest())[0] == "UNIMPLEMENTED"

@@ -1,10 +1,16 @@
 """--prefer_tflite_model: versions that hold model.tflite."""
 
+import flatbuffers
 import pytest
 import tensorflow as tf
+from flatbuffers import flexbuffers
+from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow_serving.apis import predict_pb2
 
 from serving.model_server.status import ServingError
+
+pytestmark = pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated:UserWarning")
 
 
 def convert(folder, with_signature=True):
@@ -40,6 +46,10 @@ def test_answers_any_number_of_rows(start_server, tmp_path, error_of):
     code, message = error_of(running.predictions.Predict, request)
     assert code == "INVALID_ARGUMENT"
     assert "INT32" in message
+    # One more would end the process, inside XNNPACK.
+    for rank, status in ((6, 200), (7, 400), (8, 400), (33, 400)):
+        body = '{"inputs": ' + "[" * rank + "2.0" + "]" * rank + "}"
+        assert running.http("POST", "/v1/models/default:predict", body)[0] == status
     assert running.predict(2.0) == [3.0]
 
 
@@ -51,6 +61,67 @@ def test_without_signatures(start_server, tmp_path):
     (name,) = answer["serving_default"]["inputs"]
     status, body, _ = running.http("POST", "/v1/models/default:predict", {"instances": [{name: [2.0]}]})
     assert (status, body) == (200, {"predictions": [[3.0]]})
+
+
+class RawText(bytes):
+    """Bytes that a FlexBuffer builder takes for text, as C++ does."""
+
+    def encode(self, encoding):
+        return bytes(self)
+
+
+def store_signatures(file, signatures):
+    """Writes the metadata entry of TensorFlow Lite's signature_def_util into a model file."""
+    builder = flexbuffers.Builder()
+    with builder.Map():
+        for name, signature in signatures.items():
+            builder.Key(name)
+            builder.String(RawText(signature.SerializeToString()))
+    model = schema.ModelT.InitFromPackedBuf(file.read_bytes(), 0)
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = list(builder.Finish())
+    entry.name, entry.buffer = "signature_defs_metadata", len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or []), entry]
+    packed = flatbuffers.Builder(1024)
+    packed.Finish(model.Pack(packed), b"TFL3")
+    file.write_bytes(bytes(packed.Output()))
+
+
+def stored_signature(base, **aliases):
+    """aliases: of the model's one input and one output."""
+    details = tf.lite.Interpreter(model_path=str(base / "7" / "model.tflite"))
+    signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
+    for infos, alias, found in (
+        (signature.inputs, aliases["input"], details.get_input_details()),
+        (signature.outputs, aliases["output"], details.get_output_details()),
+    ):
+        infos[alias].name = found[0]["name"].removesuffix(":0") + ":0"
+        infos[alias].tensor_shape.dim.add(size=-1)
+    return signature
+
+
+def test_signature_in_the_metadata_names_inputs_and_outputs(start_server, tmp_path):
+    base = convert(tmp_path, with_signature=False)
+    store_signatures(base / "7" / "model.tflite", {"any_name": stored_signature(base, input="x", output="y")})
+    running = start_server(model_base_path=str(base), prefer_tflite_model=True)
+    assert running.predict(2.0, shape=(1,)) == [3.0]
+    assert running.predict(2.0, 3.0) == [3.0, 3.5]
+
+
+def test_metadata_that_names_no_tensor_or_two_signatures(start_server, tmp_path):
+    base = convert(tmp_path, with_signature=False)
+    file = base / "7" / "model.tflite"
+    plain = file.read_bytes()
+    signature = stored_signature(base, input="x", output="y")
+    store_signatures(file, {"a": signature, "b": signature})
+    with pytest.raises(ServingError, match="Multiple SignatureDefs found in TfLite model"):
+        start_server(model_base_path=str(base), prefer_tflite_model=True)
+    file.write_bytes(plain)
+    signature.inputs["x"].name = "other:0"
+    store_signatures(file, {"a": signature})
+    with pytest.raises(ServingError, match="Cannot find signature def input name from tflite input tensor"):
+        start_server(model_base_path=str(base), prefer_tflite_model=True)
 
 
 def test_saved_models_still_load(start_server, half_plus_two):

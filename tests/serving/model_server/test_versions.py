@@ -11,7 +11,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server import manager as manager_module
 from serving.model_server.manager import AVAILABLE, END, Manager
-from serving.model_server.source import aspired_versions, list_versions
+from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
 from serving.model_server.status import ServingError
 
 
@@ -142,6 +142,27 @@ def test_broken_version_never_displaces_a_good_one(manager, loader):
     assert wait_for(lambda: manager.available("m") == [2]), "taken away and put back, it is tried again"
 
 
+def test_a_version_that_failed_is_tried_again_from_another_folder(manager, loader):
+    loader.broken.add(1)
+    manager.aspire("m", {1: "/wrong"})
+    assert [version.path for version in manager.wait_until_available(["m"])] == ["/wrong"]
+    loader.broken.clear()
+    manager.aspire("m", {1: "/right"})
+    assert manager.wait_until_available(["m"]) == []
+    assert manager.available("m") == [1]
+
+
+def test_one_model_that_cannot_be_looked_for_hides_no_other(tmp_path):
+    make_versions(tmp_path, "1")
+    found = {}
+    source = StoragePathSource(found.__setitem__, poll_wait_seconds=0)
+    source.configure({
+        name: model_server_config_pb2.ModelConfig(name=name, base_path=path)
+        for name, path in {"nul": "/a\0b", "long": "/" + "a" * 5000, "good": str(tmp_path)}.items()
+    })  # fmt: skip
+    assert list(found) == ["good"]
+
+
 def test_removing_the_newest_brings_the_older_back(manager, loader):
     manager.aspire("m", versions(1))
     manager.wait_until_available(["m"])
@@ -194,6 +215,21 @@ def test_retries():
     (failed,) = manager.wait_until_available(["m"])
     assert str(failed) == "{name: m version: 1}"
     assert loader.attempts == [1, 1, 1]
+    manager.close()
+
+
+def test_a_version_that_waits_for_its_retry_holds_up_no_other_and_takes_another_folder():
+    loader = Loader()
+    loader.broken.add(1)
+    manager = Manager(loader, max_load_retries=5, retry_interval=60)
+    manager.end_initial_load()
+    manager.aspire("m", {1: "/wrong"})
+    assert wait_for(lambda: loader.attempts == [1])
+    manager.aspire("other", versions(2))
+    assert manager.wait_until_available(["other"]) == []
+    loader.broken.clear()
+    manager.aspire("m", {1: "/right"})
+    assert wait_for(lambda: manager.available("m") == [1])
     manager.close()
 
 
@@ -293,7 +329,9 @@ def test_all_versions_and_specific_requests(start_server, build, tmp_path):
         "model_version_policy { all {} } } }"
     )
     running = start_server(model_config_file=str(file))
-    assert wait_for(lambda: running.predict(0.0, version=1) == [1.0])
+    # The start waits for one of them.
+    assert wait_for(lambda: [state for _, state, _ in running.server.core.states("default")] == [AVAILABLE] * 2)
+    assert running.predict(0.0, version=1) == [1.0]
     assert running.predict(0.0, version=2) == [2.0]
     assert running.predict(0.0) == [2.0]
 

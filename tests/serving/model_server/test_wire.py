@@ -75,12 +75,13 @@ def test_tls(start_server, half_plus_two, tmp_path, certificates, error_of):
     assert running.http("GET", "/v1/models/default")[0] == 200, "REST stays plain, as in the real server"
 
 
-def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_of):
+def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_of, caplog):
     running = start_server(
         model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=True)
     )
     assert secure_predict(running.options.port, certificates, with_client=True) == [3.0]
     assert error_of(secure_predict, running.options.port, certificates, with_client=False)[0] == "UNAVAILABLE"
+    assert f"the REST port {running.options.rest_api_port} takes plain HTTP" in caplog.text
 
 
 @pytest.mark.parametrize("text", ['server_key: "/a/file.key"', "server_key: {", 'no_such_field: "a"'])
@@ -88,6 +89,24 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
     (tmp_path / "ssl").write_text(text)
     with pytest.raises(ServingError):
         start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"server.key": "-----BEGIN PRIVATE KEY-----\nbm8=\n-----END PRIVATE KEY-----"}, "server_key and server_cert"),
+        ({"server.crt": "client.crt"}, "server_key and server_cert"),
+        ({"ca.crt": "-----BEGIN CERTIFICATE-----"}, "custom_ca"),
+    ],
+    ids=["no key", "another key's certificate", "no authority"],
+)
+def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
+    changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
+    with pytest.raises(ServingError) as caught:
+        build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
+    assert caught.value.code.name == "INVALID_ARGUMENT"
+    assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
+    assert "BEGIN" not in caught.value.message
 
 
 def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
@@ -112,6 +131,19 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     assert 'request_latency_count{model_name="metered",API="predict",entrypoint="REST"} 1\n' in page
     assert ':tensorflow:serving:runtime_latency_count{model_name="metered",API="Predict",runtime="TF1"} 4\n' in page
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
+
+
+def test_invented_model_names_make_no_series(server, error_of):
+    """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
+    before = metrics.REQUEST_COUNT.value("", "NOT_FOUND")
+    for index in range(20):
+        assert error_of(server.predict, 1.0, model=f"invented {index}")[0] == "NOT_FOUND"
+        assert server.http("POST", f"/v1/models/invented{index}:predict", {"inputs": 1.0})[0] == 404
+    assert "invented" not in metrics.exposition()
+    assert metrics.REQUEST_COUNT.value("", "NOT_FOUND") - before == 40
+    known = metrics.REQUEST_COUNT.value("default", "OK")
+    server.predict(1.0)
+    assert metrics.REQUEST_COUNT.value("default", "OK") - known == 1
 
 
 def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
@@ -211,6 +243,48 @@ def test_chunked_body_and_keep_alive(server):
                 answer += connection.recv(10_000)
             assert b"200 OK" in answer
             assert b'"outputs": 3.0' in answer
+
+
+def test_slow_uploads_are_waited_for(start_server, half_plus_two, monkeypatch):
+    """A pause is limited, not the whole: this body takes three times the limit, piece by piece."""
+    monkeypatch.setattr(rest_server, "_RECEIVE_SECONDS", 0.5)
+    running = start_server(model_base_path=str(half_plus_two))
+    body = b'{"inputs": 2.0}'
+    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 15\r\n\r\n")
+        for byte in body:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.1)
+        assert b"200 OK" in connection.recv(10_000)
+
+
+def test_unfinished_requests_do_not_delay_the_end(half_plus_two, build):
+    running = build.start(model_base_path=str(half_plus_two))
+    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        running.http("GET", "/v1/models/default")  # The one above has been begun on, too.
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        assert b" 503 " in connection.recv(1000)
+        stopping.join(8)
+        assert not stopping.is_alive()
+
+
+def test_answers_do_not_wait_for_acknowledgements(server, monkeypatch):
+    """Nagle's algorithm and delayed acknowledgements together cost 40 ms an answer."""
+    seen = []
+    made = rest_server._PatientProtocol.connection_made
+
+    def connection_made(self, transport):
+        made(self, transport)
+        seen.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(rest_server._PatientProtocol, "connection_made", connection_made)
+    server.http("GET", "/v1/models/default")
+    assert seen
+    assert all(seen)
 
 
 def test_half_closed_connection_is_answered(server):

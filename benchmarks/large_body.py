@@ -1,0 +1,101 @@
+"""What one large REST body costs the small requests beside it; a figure of docs/model_server.md.
+
+python -m benchmarks.large_body [--megabytes=100] [--nested]
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import platform
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from benchmarks.model_server import Server, trivial_case
+from tfrecords.script import run_main
+
+flags.DEFINE_multi_integer("megabytes", [10, 100], "Sizes of the large bodies.")
+flags.DEFINE_boolean("nested", False, "Each number in a list of its own, the most work for its size.")
+FLAGS = flags.FLAGS
+_PAUSE_SECONDS = 0.005
+_SMALL = json.dumps({"inputs": [2.0]}).encode()
+
+
+def post(connection: http.client.HTTPConnection, body: bytes) -> tuple[float, bytes]:
+    """Milliseconds until the whole answer is there, and the answer. Raises RuntimeError for an error."""
+    begin = time.perf_counter()
+    connection.request("POST", "/v1/models/default:predict", body)
+    response = connection.getresponse()
+    answer = response.read()
+    if response.status != 200:
+        raise RuntimeError(f"{response.status}: {answer[:200]!r}")
+    return (time.perf_counter() - begin) * 1e3, answer
+
+
+def large_body(megabytes: int, nested: bool) -> bytes:
+    number = b"[0.6369616873214543]" if nested else b"0.6369616873214543"
+    return b'{"instances": [' + b", ".join([number] * (megabytes * 10**6 // (len(number) + 2))) + b"]}"
+
+
+def beside(port: int, body: bytes) -> tuple[float, int, list[float]]:
+    """Milliseconds and bytes of the large answer, and the milliseconds of each small request sent meanwhile."""
+    small: list[float] = []
+    done = threading.Event()
+
+    def steady_load() -> None:
+        with connected(port) as connection:
+            while not done.wait(_PAUSE_SECONDS):
+                small.append(post(connection, _SMALL)[0])
+
+    load = threading.Thread(target=steady_load)
+    load.start()
+    time.sleep(0.5)
+    small.clear()
+    try:
+        with connected(port) as connection:
+            took, answer = post(connection, body)
+    finally:
+        done.set()
+        load.join()
+    return took, len(answer), small
+
+
+def connected(port: int) -> contextlib.closing:
+    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=600))
+
+
+def main() -> None:
+    print(
+        f"{os.cpu_count()} cores {platform.machine()}, Python {platform.python_version()}, TensorFlow {tf.__version__}"
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(trivial_case(Path(folder)), f"--rest_api_port={port}", "--rest_api_timeout_in_ms=600000")
+        try:
+            with connected(port) as connection:
+                alone = [post(connection, _SMALL)[0] for _ in range(300)]
+            print(f"kept-alive connection, nothing else: p50 {np.median(alone):.2f} ms")
+            for megabytes in FLAGS.megabytes:
+                took, size, small = beside(port, large_body(megabytes, FLAGS.nested))
+                p50, p99 = np.percentile(small, [50, 99])
+                print(f"{megabytes} MB: answer of {size / 1e6:.0f} MB in {took / 1e3:.2f} s; {len(small)} small ones "
+                      f"beside it: p50 {p50:.1f}, p99 {p99:.1f}, max {max(small):.1f} ms")  # fmt: skip
+        finally:
+            server.close()
+
+
+def run() -> None:
+    run_main(main)
+
+
+if __name__ == "__main__":
+    run()

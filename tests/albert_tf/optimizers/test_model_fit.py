@@ -1,0 +1,95 @@
+"""The optimizers under plain `model.compile` and `model.fit`, on a model with embeddings, TensorFlow and JAX."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.optimizers import AdamWeightDecay, Lamb
+from tests.albert_tf.optimizers import portable_fit
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return portable_fit.compute()
+
+
+def test_every_way_of_using_them_trains(trained):
+    names = {key.rsplit(" ", 1)[0] for key in trained}
+    assert names == {*portable_fit.WAYS, "adamw", "loss scaling"}
+    for name in ("plain", "accumulating", "scaled", "loss scaling"):
+        clipped = {"accumulating": "accumulating and clipped", "loss scaling": "plain"}.get(name, "global_clipnorm")
+        # Clipping changes an update with several sizes of gradient, if only a little: moments are scale-free.
+        assert np.abs(trained[f"{name} 0"] - trained[f"{clipped} 0"]).max() > 1e-4
+    np.testing.assert_allclose(trained["scaled 0"], trained["plain 0"], atol=1e-6)
+    np.testing.assert_allclose(trained["loss scaling 0"], trained["global_clipnorm 0"], atol=1e-6)
+
+
+def test_tensorflow_and_jax_end_with_the_same_weights(trained, tmp_path):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, portable_fit.__file__, str(tmp_path / "jax.npz")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    under_jax = np.load(tmp_path / "jax.npz")
+    assert set(under_jax.files) == set(trained)
+    for name, value in trained.items():
+        np.testing.assert_allclose(under_jax[name], value, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("norm", "length"), [("summed", 7.0), ("official", 5.0)])
+def test_the_official_norm_counts_rows_that_lookups_gathered_one_by_one(norm, length):
+    tf = pytest.importorskip("tensorflow")
+    table = keras.Variable(np.zeros((2, 1), "float32"), name="table")
+    twice_the_first_row = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 0]), tf.constant([2, 1]))
+    optimizer = AdamWeightDecay(learning_rate=1.0, global_clipnorm=1.0, gradient_norm=norm)
+    optimizer.apply([twice_the_first_row], [table])
+    assert optimizer.figures()["gradient_norm"] == length
+    np.testing.assert_allclose(optimizer._momentums[0][0], [0.1 * 7.0 / length], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, {"loss_scale_factor": 2.0}])
+def test_what_the_official_norm_cannot_be_combined_with_is_said(options):
+    with pytest.raises(ValueError, match="gradient_norm='official' cannot be combined with"):
+        Lamb(gradient_norm="official", **options)
+
+
+def test_an_unknown_norm_is_named():
+    with pytest.raises(ValueError, match="unknown gradient_norm 'l1'; choose one of summed, official"):
+        AdamWeightDecay(gradient_norm="l1")
+
+
+def test_figures_are_those_of_the_last_update():
+    variables = [keras.Variable(np.full(4, 3.0, "float32"), name=name) for name in ("kernel", "bias")]
+    optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay_rate=0.0)
+    for gradient in (1.0, 2.0):
+        optimizer.apply([keras.ops.full((4,), gradient)] * 2, variables)
+    figures = optimizer.figures()
+    assert figures["learning_rate"] == pytest.approx(0.09)
+    assert figures["gradient_norm"] == pytest.approx(np.sqrt(8 * 2.0**2))
+    # Without decay the second update is (0.9 * 0.1 + 0.2) / sqrt(0.001 * 0.999 + 0.004) in each of four elements.
+    weight = 3.0 - 0.1 * 3.0
+    assert figures["trust_ratio_median"] == pytest.approx(weight / (0.29 / np.sqrt(0.004999)), rel=1e-3)
+    assert figures["trust_ratio_min"] == figures["trust_ratio_max"]
+
+
+@pytest.mark.parametrize("optimizer_class", [Lamb, AdamWeightDecay])
+def test_what_it_shows_is_in_no_file_so_older_ones_load(optimizer_class, tmp_path):
+    def made():
+        optimizer = optimizer_class(learning_rate=0.1)
+        optimizer.build([keras.Variable(np.ones(3, "float32"), name="kernel")])
+        return optimizer
+
+    one, other = made(), made()
+    one.apply([keras.ops.ones(3)])
+    store = {}
+    one.save_own_variables(store)
+    # iteration, learning rate, skipped, momentum, velocity: as files had before anything was shown.
+    assert len(store) == 5
+    other.load_own_variables(store)
+    assert int(other.iterations) == 1 and other.figures()["gradient_norm"] == 0
+    np.testing.assert_array_equal(*(keras.ops.convert_to_numpy(opt._velocities[0]) for opt in (one, other)))

@@ -1,0 +1,124 @@
+"""Fine-tuning over several devices, and under JAX: the same figures, and each shape compiled once."""
+
+import csv
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning
+from albert_tf.training.model_folder import load_model
+from tfrecords.errors import UserError
+
+HERE = Path(__file__).parent
+MIRRORED = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from albert_tf.run_finetuning import run
+run()
+"""
+JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, tiny_run):
+    """No dropout, whose masks depend on the device; ten dev rows are no multiple of a batch of four."""
+    folder = tmp_path_factory.mktemp("numbers")
+    lines = [f"{'a loop of statements and names ' * (n % 3)}it is {n % 7}\t{n % 5 / 2}\n" for n in range(26)]
+    for split, part in (("train", lines[:16]), ("dev", lines[16:])):
+        (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(part))
+    return FinetuningSettings(
+        task="regression", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "one"),
+        learning_rate=1e-3, train_batch_size=8, eval_batch_size=4, num_train_steps=6, save_checkpoints_steps=2,
+        albert_dropout=0.0, classifier_dropout=0.0,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_device(settings):
+    return finetuning.finetune(dataclasses.replace(settings, num_train_steps=6), None)
+
+
+def run(settings, *command, **environment) -> str:
+    flags = [f"--{name}={value}" for name, value in dataclasses.asdict(settings).items() if value not in ("", None)]
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd()), "CUDA_VISIBLE_DEVICES": "-1"} | environment
+    done = subprocess.run(
+        [sys.executable, *command, *flags], env=environment, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def figures(folder):
+    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+    names = ("step", "loss", "learning_rate", "gradient_norm", "dev_mean_squared_error")
+    return [[float(row[name]) for name in names] for row in rows]
+
+
+def assert_same_run(one, other):
+    np.testing.assert_allclose(figures(one), figures(other), rtol=1e-4)
+    models = [load_model(folder / "last.keras", compile=True) for folder in (one, other)]
+    for first, second in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_history_shows_what_the_updates_went_by(one_device):
+    for step, _, rate, norm, _ in figures(one_device):
+        assert rate == pytest.approx(1e-3 * (1 - step / 6), abs=1e-9) and norm > 0
+
+
+@pytest.mark.slow
+def test_two_mirrored_devices_equal_one(settings, one_device, tmp_path):
+    run(dataclasses.replace(settings, strategy="mirrored", output_dir=str(tmp_path / "two")), "-c", MIRRORED)
+    assert_same_run(tmp_path / "two", one_device)
+
+
+def test_jax_goes_on_where_tensorflow_stopped_and_compiles_each_shape_once(settings, one_device, tmp_path):
+    """On two devices. Its first weights would be others than TensorFlow's, so TensorFlow makes the first steps."""
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    folder = tmp_path / "two"
+    begin(settings, folder)
+    output = run(
+        dataclasses.replace(settings, strategy="data_parallel", output_dir=str(folder)),
+        str(HERE / "compilations.py"), XLA_FLAGS="--xla_force_host_platform_device_count=2", **JAX,
+    )  # fmt: skip
+    assert "Resuming at step 2 of 6" in output
+    assert_same_run(folder, one_device)
+    # Operation by operation it would be some hundreds.
+    assert int(re.search(r"(\d+) compilations\n", output)[1]) < 150
+
+
+def begin(settings, folder):
+    """Makes the first two steps of a run and leaves it as a kill would."""
+    kept = finetuning.finetuning_callbacks.Progress.on_epoch_end
+
+    class Killed(BaseException):
+        pass
+
+    def die(self, epoch, logs=None):
+        kept(self, epoch, logs)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(finetuning.finetuning_callbacks.Progress, "on_epoch_end", die)
+        finetuning.finetune(dataclasses.replace(settings, output_dir=str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"strategy": "multi_worker"}, "strategy=multi_worker is unknown; choose one of none, mirrored, data_parallel"),
+        ({"strategy": "mirrored", "gradient_accumulation_steps": 2}, "cannot be combined with --strategy=mirrored"),
+        ({"strategy": "data_parallel"}, "strategy=data_parallel needs KERAS_BACKEND=jax"),
+    ],
+)
+def test_combinations_that_cannot_be_are_named(settings, change, message):
+    with pytest.raises(UserError, match=message):
+        finetuning.finetune(dataclasses.replace(settings, **change))

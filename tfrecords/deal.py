@@ -1,0 +1,152 @@
+"""Documents dealt to shards by a hash of their content, so that every shard is a fair sample of the corpus.
+
+A first pass reads the corpus and writes each document behind the others of its shard ("spills" it); a second one reads
+a shard's documents together. Which shard and which split a document falls to depends on the seed and its text alone,
+not on the files, their order or the number of workers.
+
+A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
+documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
+each is a group; more are dealt in two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfrecords.randomness import derive
+
+FAN_OUT = 256
+# Purposes of keys that belong to no single pass over a document.
+_HELD_OUT, _DEAL = -1, -3
+
+
+@dataclass(frozen=True)
+class Deal:
+    """Which shard each document goes to.
+
+    train, eval: the numbers of shards; those of `eval` are numbered behind the others. threshold: documents whose
+    `chance` is below it are held out. needed: the shards to deal to, or None for all.
+    """
+
+    seed: int
+    train: int
+    eval: int
+    threshold: float
+    needed: tuple[int, ...] | None = None
+
+    @property
+    def shards(self) -> int:
+        return self.train + self.eval
+
+    @property
+    def group_size(self) -> int:
+        """Shards in a group of the first round."""
+        return -(-self.shards // FAN_OUT)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.shards // self.group_size)
+
+    def chance(self, hashes: np.ndarray) -> np.ndarray:
+        """float64 [documents] in [0, 1), uniform."""
+        return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
+
+    def shard_of(self, hashes: np.ndarray) -> np.ndarray:
+        """int64 [documents]; -1 where the shard is not needed.
+
+        Equal documents of a batch are dealt apart: a page that a corpus has a million times must not fill one shard.
+        """
+        held_out = self.chance(hashes) < self.threshold
+        bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
+        counts = np.where(held_out, self.eval, self.train).astype(np.uint64)
+        shards = ((bits * counts) >> np.uint64(32)).astype(np.int64) + np.where(held_out, self.train, 0)
+        return shards if self.needed is None else np.where(np.isin(shards, self.needed), shards, -1)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """hashes, shards: int64 [documents]; texts: UTF-8 of each."""
+
+    hashes: np.ndarray
+    shards: np.ndarray
+    texts: list[bytes]
+
+
+def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
+    """int64 [documents]."""
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(b"".join(digests), np.dtype("<i8")).astype(np.int64)
+
+
+def occurrences(hashes: np.ndarray) -> np.ndarray:
+    """int64 [documents]: how often the same hash stands before."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
+    places = np.arange(len(hashes))
+    counts = np.empty(len(hashes), np.int64)
+    counts[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return counts
+
+
+def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_groups: int) -> None:
+    """groups: int64 [documents], the group of each document, below 0 to leave it out."""
+    order = np.argsort(groups, kind="stable")
+    order = order[np.searchsorted(groups[order], 0) :]
+    lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
+    splits = np.searchsorted(groups[order], np.arange(number_of_groups + 1))
+    text_splits = np.concatenate([[0], np.cumsum(lengths)])[splits]
+    header = np.stack([16 * (number_of_groups + 1) + 24 * splits + text_splits, splits]).astype(np.int64)
+    columns = np.stack([documents.hashes[order], documents.shards[order], lengths])
+    with open(path, "wb") as file:
+        file.write(header.tobytes())
+        for begin, end in itertools.pairwise(splits.tolist()):
+            file.write(columns[:, begin:end].tobytes())
+            file.write(b"".join([documents.texts[i] for i in order[begin:end]]))
+
+
+def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
+    """The documents of one group; with `hashes_only` their texts are not read, and empty."""
+    with open(path, "rb") as file:
+        width = int(np.fromfile(file, np.int64, 1)[0]) // 16
+        file.seek(8 * group)
+        begin, end = np.fromfile(file, np.int64, 2)
+        file.seek(8 * (width + group))
+        first, last = np.fromfile(file, np.int64, 2)
+        file.seek(begin)
+        hashes, shards, lengths = np.fromfile(file, np.int64, 3 * (last - first)).reshape(3, -1)
+        data = b"" if hashes_only else file.read(end - file.tell())
+    if hashes_only:
+        return Documents(hashes, shards, [])
+    ends = np.cumsum(lengths).tolist()
+    return Documents(hashes, shards, [data[a:b] for a, b in zip([0, *ends[:-1]], ends)])
+
+
+def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
+    """The documents of one shard, from the spill files in this order."""
+    hashes, texts = [np.zeros(0, np.int64)], []
+    for path in paths:
+        documents = read_spill(path, group, hashes_only)
+        mine = documents.shards == shard
+        hashes.append(documents.hashes[mine])
+        texts += [text for text, wanted in zip(documents.texts, mine) if wanted]
+    found = np.concatenate(hashes)
+    return Documents(found, np.full(len(found), shard), texts)
+
+
+def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Lists of texts of together about `size` bytes; one that is empty at the end of an empty stream."""
+    batch, filled = [], 0
+    for text in texts:
+        batch.append(text)
+        # The list itself takes memory too, where documents are short.
+        filled += len(text) + 64
+        if filled >= size:
+            yield batch
+            batch, filled = [], 0
+    if batch:
+        yield batch

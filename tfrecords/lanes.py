@@ -1,0 +1,108 @@
+"""The order of training over files that each are a fair sample of the corpus: what a worker reads, and nothing else.
+
+An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length, which are read side by
+side: row q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. So a worker
+reads its lanes and no other's, and to go on in the middle of an epoch nobody reads more than a file and a window a lane
+that came before; yet the order of all rows does not depend on the number of workers.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tfrecords import graph_masking
+from tfrecords.randomness import derive
+
+_ORDER, _WINDOW = 4, 5
+
+
+def number_of_lanes(files: int, at_once: int) -> int:
+    """`at_once`, or where there are not twice as many files the largest power of two that makes it two files a lane."""
+    return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
+
+
+class Lanes:
+    """read: a file's name (string scalar) to the dataset of its rows. counts: rows of each file of `names`."""
+
+    def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
+        self._read, self._names, self._counts = read, names, np.array(counts, np.int64)
+        self._total, self._lanes, self._seed = sum(counts), lanes, seed
+        self._window = max(1, window // lanes)
+
+    def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
+        """Rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of the number of lanes."""
+        first = skip + worker
+
+        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            plan = tf.numpy_function(lambda number: self._plan(number, first, step), [epoch], [tf.int64] * 5)
+            lanes, windows, skips, splits, stretches = plan
+            for one, shape in zip(plan, ([None], [None], [None], [None], [None, 3])):
+                one.set_shape(shape)
+
+            def of_lane(place: tf.Tensor) -> tf.data.Dataset:
+                return self._lane(
+                    epoch, lanes[place], windows[place], skips[place], stretches[splits[place] : splits[place + 1]]
+                )
+
+            # The lanes that this worker reads are as many in every epoch.
+            return tf.data.Dataset.range(self._lanes // step).interleave(
+                of_lane, cycle_length=self._lanes // step, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+            )
+
+        return tf.data.Dataset.range(first // self._total, np.iinfo(np.int64).max).flat_map(of_epoch)
+
+    def _lane(
+        self, epoch: tf.Tensor, lane: tf.Tensor, first_window: tf.Tensor, skip: tf.Tensor, stretches: tf.Tensor
+    ) -> tf.data.Dataset:
+        names = tf.constant(self._names)
+
+        def shuffle(window: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+            key = graph_masking.derive(self._seed, _WINDOW, epoch, lane, window)
+            return tf.random.experimental.stateless_shuffle(rows, tf.bitcast(key, tf.int32))
+
+        rows = tf.data.Dataset.from_tensor_slices(stretches).flat_map(
+            lambda stretch: self._read(names[stretch[0]]).skip(stretch[1]).take(stretch[2])
+        )
+        windows = rows.batch(self._window).enumerate(start=0)
+        return windows.map(lambda number, some: shuffle(number + first_window, some)).unbatch().skip(skip)
+
+    def _plan(self, epoch: int, first: int, step: int) -> tuple[np.ndarray, ...]:
+        """What to read of an epoch, in the order of the lanes' turns.
+
+        Returns int64 arrays: each lane's number, its first window, how many rows of that to pass over, where its
+        stretches begin and end, and the stretches [stretches, 3]: index of a file, rows of it to pass over, rows.
+        """
+        files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
+        splits = np.concatenate([[0], np.cumsum(self._counts[files])])
+        lanes, windows, skips, stretch_splits, stretches = [], [], [], [0], []
+        # The first row of this worker in the epoch; later epochs begin where the one before ended.
+        begin = max(first - epoch * self._total, (first - epoch * self._total) % step)
+        for row in range(begin, begin + self._lanes, step):
+            lane = row % self._lanes
+            done = row // self._lanes
+            start, end = self._bounds(lane)
+            window = done // self._window
+            lanes.append(lane)
+            windows.append(window)
+            skips.append(done - window * self._window)
+            stretches += _stretches(files, splits, min(start + window * self._window, end), end)
+            stretch_splits.append(len(stretches))
+        stretches = np.array(stretches, np.int64).reshape(-1, 3)
+        return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
+
+    def _bounds(self, lane: int) -> tuple[int, int]:
+        """Places in the epoch's files end to end; the first lanes have a row more where it does not come out even."""
+        size, more = divmod(self._total, self._lanes)
+        return tuple(place * size + min(place, more) for place in (lane, lane + 1))
+
+
+def _stretches(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
+    """The places from `start` to `end` as (index of a file, rows to pass over, rows)."""
+    first, last = np.searchsorted(splits, [start, end], side="right") - 1
+    found = []
+    for place in range(first, min(last, len(files) - 1) + 1):
+        begin, stop = max(start, splits[place]), min(end, splits[place + 1])
+        if stop > begin:
+            found.append((int(files[place]), int(begin - splits[place]), int(stop - begin)))
+    return found

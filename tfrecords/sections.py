@@ -1,0 +1,251 @@
+"""The bytes of a corpus: files cut into sections that are read apart, each streamed as chunks of whole documents.
+
+A section begins at the first document (in JSON, line) that begins at or behind its start, and ends where the next
+begins. The cuts depend on the bytes alone, and nobody reads a file from its front to find them.
+"""
+
+import contextlib
+import glob
+import gzip
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from tfrecords.errors import UserError
+
+# Text in a byte of a .gz file, roughly: enough to choose how many files to write before any is read.
+_GZIP_RATIO = 3
+_READ_BYTES = 1 << 20
+_LINE_END = re.compile(rb"(?>\r\n?|\n)")
+_BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Bytes of a file from `start` to before `end`, but for the cuts; None: to the file's end."""
+
+    path: str
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive whole documents of one file: their bytes, every line end "\\n".
+
+    start: the byte of the file where the section begins. first_line: number of the chunk's first line in the section,
+    from 1.
+    """
+
+    path: str
+    start: int
+    first_line: int
+    data: bytes
+
+
+def is_json(path: str | os.PathLike) -> bool:
+    return str(path).removesuffix(".gz").endswith((".jsonl", ".json"))
+
+
+def is_remote(path: str | os.PathLike) -> bool:
+    return "://" in str(path)
+
+
+def find(pattern: str) -> tuple[list[str], bool]:
+    """(files that a glob matches, whether it matches a folder). What has "://" in it is found by fsspec."""
+    if not is_remote(pattern):
+        found = glob.glob(os.path.expanduser(pattern), recursive=True)
+        return [name for name in found if os.path.isfile(name)], bool(found)
+    system, path = _remote(pattern)
+    names = [name for name in system.glob(path) if system.isfile(name)]
+    return [system.unstrip_protocol(name) for name in names], system.isdir(path)
+
+
+def size_of(path: str | os.PathLike) -> int:
+    if not is_remote(path):
+        return os.path.getsize(path)
+    system, name = _remote(path)
+    return system.size(name)
+
+
+def changed_at(path: str | os.PathLike) -> float:
+    """When the file was last written or put in its place, in seconds; infinite where that cannot be known."""
+    if not is_remote(path):
+        status = os.stat(path)
+        return max(status.st_mtime, status.st_ctime)
+    system, name = _remote(path)
+    try:
+        return system.modified(name).timestamp()
+    except (NotImplementedError, FileNotFoundError):
+        return float("inf")
+
+
+def text_bytes(path: str | os.PathLike) -> int:
+    """An estimate from the size of the file alone."""
+    return size_of(path) * (_GZIP_RATIO if str(path).endswith(".gz") else 1)
+
+
+def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
+    """Sections of about `piece_bytes` of text, or several small files together. A .gz file cannot be cut."""
+    pieces, filled = [], 0
+    for path in paths:
+        for section, size in _sections(str(path), piece_bytes):
+            if not pieces or filled + size > piece_bytes:
+                pieces.append([])
+                filled = 0
+            pieces[-1].append(section)
+            filled += size
+    return pieces
+
+
+def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
+    size = size_of(path)
+    if path.endswith(".gz"):
+        yield Section(path), text_bytes(path)
+        return
+    # No tiny one is left for the end.
+    starts = list(range(0, max(size - piece_bytes // 4, 1), piece_bytes))
+    for start, end in zip(starts, [*starts[1:], size]):
+        yield Section(path, start, end), end - start
+
+
+def digest(section: Section) -> str:
+    """SHA-256 of a section's bytes as they lie in the file."""
+    with _opened(section.path) as file:
+        file.seek(section.start)
+        left = (size_of(section.path) if section.end is None else section.end) - section.start
+        sha = hashlib.sha256()
+        while left > 0 and (block := file.read(min(left, _READ_BYTES))):
+            sha.update(block)
+            left -= len(block)
+    return sha.hexdigest()
+
+
+def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
+    """Streams a section as chunks of about `chunk_bytes` of text.
+
+    A plain-text document longer than a chunk is cut at a line end: the memory stays bounded by the size and the longest
+    line. Raises UserError for a file that cannot be read.
+    """
+    with _opened(section.path) as file:
+        start, end = _bounds(file, section, chunk_bytes)
+        first_line = 1
+        for data in _cut(_clean_blocks(file, section.path, start, end), is_json(section.path), chunk_bytes):
+            yield Chunk(section.path, start, first_line, data)
+            first_line += data.count(b"\n")
+            del data
+
+
+def line_number(chunk: Chunk, line: int) -> int:
+    """The number in its file of a chunk's line, from 0; reads the file up to there."""
+    with _opened(chunk.path) as file:
+        before = sum(block.count(b"\n") for block in _clean_blocks(file, chunk.path, 0, chunk.start))
+    return before + chunk.first_line + line
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    """A file open for reading; what goes wrong with it becomes a UserError that names it."""
+    try:
+        with _open(path) as file:
+            yield file
+    except (EOFError, gzip.zlib.error) as error:
+        raise UserError(f"corpus file '{path}' is damaged: {error}; copy it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read corpus file '{path}': {error.strerror or error}") from error
+
+
+def _open(path: str) -> IO[bytes]:
+    if not is_remote(path):
+        return open(path, "rb")
+    system, name = _remote(path)
+    return system.open(name, "rb")
+
+
+def _remote(path: str | os.PathLike):
+    """(fsspec's file system, the path in it)."""
+    import fsspec
+
+    try:
+        return fsspec.core.url_to_fs(str(path))
+    except (ImportError, ValueError) as error:
+        raise UserError(f"cannot read '{path}': {error}") from error
+
+
+def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | None]:
+    if section.end is None:
+        return section.start, None
+    pattern = _LINE_END if is_json(section.path) else _BLANK_LINE
+    size = size_of(section.path)
+    return tuple(_first_begin(file, offset, size, pattern, window) for offset in (section.start, section.end))
+
+
+def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, window: int) -> int:
+    """Where the first document begins at or behind `offset`; of one longer than `window`, the next line."""
+    if offset in (0, size):
+        return offset
+    file.seek(offset)
+    data = b""
+    while True:
+        block = file.read(max(len(data), 1 << 16))
+        data += block
+        for wanted, within in ((pattern, window), (_LINE_END, size)) if len(data) >= window else ((pattern, window),):
+            found = wanted.search(data)
+            # At the edge of what was read, "\r" may be half of "\r\n".
+            if found and found.end() <= within and (found.end() < len(data) or not block):
+                return offset + found.end()
+        if not block:
+            found = _LINE_END.search(data) if len(data) >= window else None
+            return offset + found.end() if found else size
+
+
+def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterator[bytes]:
+    """Yields bytes of whole documents."""
+    separator = b"\n" if json_lines else b"\n\n"
+    waiting = bytearray()
+    for block in blocks:
+        waiting += block
+        # A quarter more is read before cutting, so that no tiny chunk is left for the end.
+        while len(waiting) >= chunk_bytes + chunk_bytes // 4:
+            end = waiting.rfind(separator, 0, chunk_bytes)
+            end = end if end >= 0 else waiting.rfind(b"\n", 0, chunk_bytes)
+            end = end if end >= 0 else waiting.find(b"\n", chunk_bytes)
+            if end < 0:
+                break
+            end += len(separator) if waiting[end : end + len(separator)] == separator else 1
+            data = bytes(memoryview(waiting)[:end])
+            del waiting[:end]
+            yield data
+            del data
+    if waiting.strip():
+        yield bytes(waiting)
+
+
+def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Iterator[bytes]:
+    """Blocks with every line end as \\n and blank lines truly empty."""
+    raw.seek(start)
+    file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+    left = end - start if end is not None else None
+    held = b""
+    first = start == 0
+    while block := file.read(_READ_BYTES if left is None else min(left, _READ_BYTES)):
+        left = left if left is None else left - len(block)
+        block = held + (block.removeprefix(b"\xef\xbb\xbf") if first else block)
+        first = False
+        # A "\r" at the edge may be half of "\r\n"; spaces there may belong to a blank line.
+        keep = len(block.rstrip(b" \t\r"))
+        block, held = block[:keep], block[keep:]
+        yield _clean_lines(block, is_json(path))
+    if held:
+        yield _clean_lines(held, is_json(path))
+
+
+def _clean_lines(block: bytes, json_lines: bool) -> bytes:
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if not json_lines and (b" \n" in block or b"\t\n" in block):
+        block = b"\n".join(line.rstrip(b" \t") for line in block.split(b"\n"))
+    return block
