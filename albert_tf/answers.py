@@ -48,7 +48,7 @@ def _outputs(model: keras.Model, rows: Rows, preprocess: Preprocessor, batch_siz
     # Imported here: it needs TensorFlow, which the models do not.
     from albert_tf.training.prediction import predict as outputs
 
-    return outputs(model, rows, batch_size, preprocess.max_seq_length)
+    return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
