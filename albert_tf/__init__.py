@@ -15,6 +15,20 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.models.token_classifier import AlbertTokenClassifier
 
+
+def __getattr__(name: str):
+    # Not imported with the models: files of other code bases, and texts, need TensorFlow.
+    if name == "load":
+        from albert_tf.loading import load
+
+        return load
+    if name == "Preprocessor":
+        from albert_tf.preprocessing import Preprocessor
+
+        return Preprocessor
+    raise AttributeError(f"module 'albert_tf' has no attribute '{name}'")
+
+
 __all__ = [
     "AlbertClassifier",
     "AlbertConfig",
@@ -25,4 +39,6 @@ __all__ = [
     "AlbertSentenceEmbedder",
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
+    "Preprocessor",
+    "load",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Self
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.errors import UserError
 from tfrecords.files import read_json, write_json
+from tfrecords.hub import download_hint
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")
@@ -91,6 +92,8 @@ class AlbertConfig:
     def named(cls, name: str) -> Self:
         """The published configuration called `name`, such as "albert_base_v2" or "bert_base_uncased"."""
         name = OTHER_NAMES.get(name, name)
+        if hint := download_hint(name):
+            raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
         if name not in NAMED:
             raise UserError(f"no configuration is called '{name}'{_nearest(name, NAMED)}; known: {', '.join(NAMED)}")
         return cls(**NAMED[name])

@@ -1,17 +1,62 @@
 """Converts weights between code bases: `python -m albert_tf.convert_checkpoint --help`."""
 
-from absl import flags
+import os
+from pathlib import Path
+
+import keras
+from absl import flags, logging
 
 from albert_tf.checkpoints.formats import FORMATS, load, save
+from albert_tf.checkpoints.tokenizer_files import save_tokenizer
+from albert_tf.loading import load_task
+from albert_tf.models.encoder_model import NamedClasses
+from tfrecords.errors import UserError
+from tfrecords.published_tokenizer import tokenizer_in
 from tfrecords.script import run_main
+from tfrecords.tokenizer import Tokenizer
 
 FLAGS = flags.FLAGS
 
 
+def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None) -> keras.Model:
+    """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
+
+    Args:
+        source: as `formats.load`.
+        target: as `formats.save`.
+        to, form: of `target` and `source`, in FORMATS; `form` is found from the files where None.
+
+    Returns:
+        The model.
+
+    Raises:
+        UserError: as `formats.load` and `formats.save`.
+    """
+    model = load(source, form)
+    folder = Path(source) if Path(source).is_dir() else Path(source).parent
+    # A preset's name is no place.
+    is_place = form != "keras_hub" or Path(source).is_dir()
+    labels = ((load_task(folder) if is_place else None) or {}).get("labels")
+    if isinstance(model, NamedClasses) and labels:
+        model.name_classes(model.num_classes, labels)
+    tokenizer = _tokenizer(folder) if is_place else None
+    save(model, target, to)
+    if tokenizer is not None:
+        save_tokenizer(tokenizer, target, to)
+    return model
+
+
+def _tokenizer(folder: Path) -> Tokenizer | None:
+    try:
+        return tokenizer_in(folder)
+    except UserError as error:
+        logging.warning("the tokenizer was not converted: %s", error)
+        return None
+
+
 def main() -> None:
     source, target = FLAGS["from"].value, FLAGS["to"].value
-    model = load(FLAGS.input, source)
-    save(model, FLAGS.output, target)
+    model = convert(FLAGS.input, FLAGS.output, target, source)
     print(f"{type(model).__name__}, {model.count_params():,} parameters: {FLAGS.input} -> {FLAGS.output} ({target})")
 
 

@@ -2,14 +2,19 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 from absl import logging
 
+from albert_tf import answers
 from albert_tf.checkpoints import formats
+from albert_tf.models.encoder_model import NamedClasses
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.preprocessing import Preprocessor
 from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.published_tokenizer import own_sha256, read_tokenizer, tokenizer_in
@@ -35,6 +40,32 @@ class Loaded:
     tokenizer: Tokenizer | None
     task: dict[str, Any]
 
+    def preprocessor(self, max_seq_length: int = 0) -> Preprocessor:
+        """Texts to the model's features; `max_seq_length` is the task's, or else all that the encoder takes.
+
+        Raises:
+            UserError: there is no tokenizer, or the encoder takes no rows of that length.
+        """
+        if self.tokenizer is None:
+            raise UserError("there is no tokenizer beside the model; give it: load(..., tokenizer='folder')")
+        limit = getattr(self.model, "encoder", self.model).config.max_position_embeddings
+        if max_seq_length > limit:
+            raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
+        return Preprocessor(self.tokenizer, max_seq_length or min(self.task.get("max_seq_length") or limit, limit))
+
+    def predict(self, texts: Sequence, seconds: Sequence[str] | None = None, batch_size: int = 32) -> list | np.ndarray:
+        """Answers to texts, as the kind of the model gives them; see `albert_tf.answers`.
+
+        Args:
+            texts: a text each; of a tagger the words of each, or a text whose words spaces separate; of a span
+                predictor the questions.
+            seconds: where the task is on pairs the other text of each; of a span predictor the contexts.
+
+        Raises:
+            UserError: without a tokenizer, or for texts that are not what the model was trained on.
+        """
+        return answers.predict(self, texts, seconds, batch_size)
+
 
 def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None = None) -> Loaded:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
@@ -58,7 +89,10 @@ def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None =
         _check_fit(model, found, folder, tokenizer or str(folder))
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
-    return Loaded(model, found, load_task(folder) or _named_classes(inside))
+    task = load_task(folder) or _named_classes(inside)
+    if isinstance(model, NamedClasses) and task.get("labels"):
+        model.name_classes(model.num_classes, task["labels"])
+    return Loaded(model, found, task)
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:

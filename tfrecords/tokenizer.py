@@ -16,6 +16,7 @@ import numpy as np
 
 from tfrecords import files
 from tfrecords.errors import UserError
+from tfrecords.hub import download_hint
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -115,9 +116,8 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenize
     """
     path = Path(path)
     if not path.exists():
-        raise UserError(
-            f"tokenizer '{path}' does not exist; give a .model, a vocab .txt or a folder with tokenizer.json"
-        )
+        mend = download_hint(path) or "give a .model, a vocab .txt or a folder with tokenizer.json"
+        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
     if path.is_dir():
         from tfrecords.published_tokenizer import is_own, read_tokenizer
 

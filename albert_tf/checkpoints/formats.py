@@ -1,20 +1,18 @@
 """Every checkpoint format by name, and how to tell which one a path holds."""
 
 import os
-import re
 from pathlib import Path
 
 import keras
 
-from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
+from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface, weights_file
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.reason import reason
 from tfrecords.errors import UserError
 from tfrecords.files import replacing
+from tfrecords.hub import download_hint
 
-# "albert/albert-base-v2", as transformers would download it.
-_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 
 
@@ -27,20 +25,16 @@ def detect(path: str | os.PathLike) -> str:
     path = Path(path)
     if path.suffix == ".keras" or (path / "model.keras").is_file():
         return "keras"
-    if path.suffix == ".safetensors" or (path / "model.safetensors").is_file():
+    if path.suffix in (".safetensors", ".bin") or weights_file(path).is_file():
         return "huggingface"
     if (path / "model.weights.h5").is_file():
         return "keras_hub"
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
-    if _HUB_NAME.fullmatch(str(path)) and not path.exists():
-        raise UserError(
-            f"there is no folder '{path}'; of the Hugging Face hub, download it first: "
-            f"hf download {path} --local-dir {path.name}, then give {path.name}"
-        )
+    _check_is_here(path)
     raise UserError(
         f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
-        " model.keras, model.safetensors, model.weights.h5 or one TensorFlow checkpoint"
+        " model.keras, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
     )
 
 
@@ -51,8 +45,16 @@ def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
         UserError: as the loader of the format.
     """
     form = form or detect(path)
+    if form == "huggingface":
+        _check_is_here(path)
     loaders = {"official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub}
     return loaders[form](path) if form != "keras" else load_keras(path)
+
+
+def _check_is_here(path: str | os.PathLike) -> None:
+    """Raises UserError where `path` is the name of something to be downloaded."""
+    if hint := download_hint(path):
+        raise UserError(f"there is no folder '{path}'; {hint}")
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:

@@ -1,4 +1,7 @@
-"""Checkpoints of HuggingFace transformers: ALBERT and BERT, with or without heads, as safetensors."""
+"""Checkpoints of HuggingFace transformers: ALBERT and BERT, with or without heads, as safetensors.
+
+PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed.
+"""
 
 import os
 from pathlib import Path
@@ -8,11 +11,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from albert_tf.checkpoints.build import build
+from albert_tf.checkpoints.reason import reason
 from albert_tf.checkpoints.variables import Source, encoder_of, extract, fill, mentions
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.encoder_model import NamedClasses
 from albert_tf.models.multiple_choice import AlbertMultipleChoice
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
@@ -35,9 +40,10 @@ def load_huggingface(path: str | os.PathLike, model=None):
     """Loads an ALBERT or BERT saved by transformers.
 
     Args:
-        path: a folder with `config.json` and `model.safetensors`, or the .safetensors file in such a folder.
+        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file.
         model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
-            built: an AlbertPretrainer, a fine-tuned model, or an AlbertEncoder (without pooler if it has none).
+            built: an AlbertPretrainer, a fine-tuned model with the names of its classes, or an AlbertEncoder (without
+            pooler if it has none).
 
     Returns:
         The model.
@@ -46,7 +52,7 @@ def load_huggingface(path: str | os.PathLike, model=None):
         UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
     """
     path = Path(path)
-    file = path / "model.safetensors" if path.is_dir() else path
+    file = weights_file(path) if path.is_dir() else path
     tensors = _read(file)
     values = read_json(file.parent / "config.json") if model is None else {}
     is_bert = mentions(tensors, "encoder.layer.")
@@ -60,6 +66,8 @@ def load_huggingface(path: str | os.PathLike, model=None):
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
         model = build(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
+        if isinstance(model, NamedClasses):
+            model.name_classes(model.num_classes, _labels(values, model.num_classes))
     fill(model, sources, tensors, str(file))
     return model
 
@@ -110,10 +118,21 @@ def _config_json(model, config, is_bert):
     if getattr(model, "exit_heads", []):
         # The class of transformers' research folder for patience-based early exit.
         values["architectures"] = [architecture + "WithPabee"]
-    if hasattr(model, "num_classes"):
-        values["id2label"] = {str(i): f"LABEL_{i}" for i in range(model.num_classes)}
-        values["label2id"] = {f"LABEL_{i}": i for i in range(model.num_classes)}
+    if isinstance(model, NamedClasses):
+        names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
+        values["id2label"] = {str(number): name for number, name in enumerate(names)}
+        values["label2id"] = {name: number for number, name in enumerate(names)}
+    if isinstance(model, AlbertRegressor):
+        values |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return values
+
+
+def _labels(values, num_classes):
+    """The names that a configuration gives its classes; None where transformers made them up, or some are missing."""
+    names = values.get("id2label") or {}
+    labels = [names.get(str(number)) for number in range(num_classes)]
+    made_up = all(label == f"LABEL_{number}" for number, label in enumerate(labels))
+    return None if made_up or None in labels else labels
 
 
 def _sources(config, is_bert, prefix, exits=0):
@@ -190,14 +209,39 @@ def _drop_copies(tensors, sources, is_bert):
         del tensors[name]
 
 
+def weights_file(folder: Path) -> Path:
+    """The file with a folder's weights; `model.safetensors` where there is none."""
+    names = ("model.safetensors", "pytorch_model.bin")
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+
+
 def _read(file):
     if not file.is_file():
-        raise UserError(f"no '{file}'; a PyTorch .bin must first be saved as safetensors by transformers")
+        raise UserError(f"no '{file}'; copy or download it again")
+    if file.suffix == ".bin":
+        return _read_pytorch(file)
     try:
         with safe_open(file, framework="np") as reader:
             return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
+
+
+def _read_pytorch(file):
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"'{file}' is a PyTorch file, which PyTorch alone reads: pip install torch; "
+            "or download the same model's model.safetensors, where its page has one"
+        ) from error
+    try:
+        # Nothing but tensors: a .bin may hold any program.
+        found = torch.load(file, map_location="cpu", weights_only=True)
+        return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
+    except Exception as error:
+        # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors.
+        raise UserError(f"cannot read '{file}' as PyTorch weights: {reason(error)}") from error
 
 
 def _modern(name):

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.lora import has_adapters
 from albert_tf.models.encoder_model import variables_of
 from tfrecords.errors import UserError
 
@@ -30,8 +32,16 @@ def encoder_of(model) -> AlbertEncoder:
 
 
 def named_variables(model) -> dict[str, keras.Variable]:
-    """The variables of an encoder, and of the heads on it, by their names here."""
+    """The variables of an encoder, and of the heads on it, by their names here.
+
+    Raises:
+        UserError: not all are plain weights, since the model was quantized or has LoRA adapters.
+    """
     encoder = encoder_of(model)
+    if is_quantized(model):
+        raise UserError("the model's kernels are rounded by quantize('int8'); take the model as it was before")
+    if has_adapters(model):
+        raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
     tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
     variables = {f"embeddings/{name}": getattr(embeddings, name) for name in tables}

@@ -53,6 +53,10 @@ class SelfAttention(keras.layers.Layer):
         for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
             layer.build((None, self.config.hidden_size))
 
+    @property
+    def projections(self) -> dict[str, keras.layers.Dense]:
+        return {"query": self.query, "key": self.key, "value": self.value, "output": self.output_dense}
+
     def call(self, hidden, bias, length, seed=None):
         """hidden: [batch * sequence, hidden_size]; bias: see `attention_bias`; length: tokens a row.
 

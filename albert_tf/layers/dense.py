@@ -34,3 +34,9 @@ def initializer(config: AlbertConfig):
 def dense(config: AlbertConfig, units: int, **kwargs) -> keras.layers.Dense:
     """Dense with ALBERT's kernel initialisation; kernel [inputs, units], bias [units]."""
     return keras.layers.Dense(units, kernel_initializer=initializer(config), **kwargs)
+
+
+def kernel_of(layer: keras.layers.Dense, dtype):
+    """The kernel as numbers of `dtype`, also of a layer that `quantize("int8")` has rounded."""
+    kernel = ops.cast(layer.kernel, dtype)
+    return kernel / ops.cast(layer.kernel_scale, dtype) if layer.quantization_mode else kernel

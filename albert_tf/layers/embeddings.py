@@ -39,6 +39,9 @@ class Embeddings(keras.layers.Layer):
         if self.projection is not None:
             self.projection.build((None, config.embedding_size))
 
+    def compute_output_shape(self, input_shape=None):
+        return (None, None, self.width), (None, None, self.config.hidden_size)
+
     def call(self, input_ids, segment_ids=None, position_ids=None, seed=None):
         """input_ids, segment_ids, position_ids: int32 [batch, sequence].
 

@@ -1,10 +1,14 @@
 """The encoder: embeddings, blocks applied by a plan over depth, pooler."""
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import lora
 from albert_tf.layers.attention import SelfAttention, attention_bias
+from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.dense import dense
 from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.layers.embeddings import Embeddings
@@ -17,7 +21,7 @@ from tfrecords.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertEncoder(keras.Model):
+class AlbertEncoder(BaseModel):
     """Token ids to contextual vectors.
 
     Args:
@@ -49,14 +53,20 @@ class AlbertEncoder(keras.Model):
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        self.build()
+        self.build((None, None))
 
     def build(self, input_shape=None):
         # Variables exist from the start: weights can be loaded, and counted, before any call.
-        for layer in (self.embeddings, *self.blocks):
-            layer.build(None)
+        self.embeddings.build((None, None))
+        for block in self.blocks:
+            block.build((None, self.config.hidden_size))
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
+
+    def compute_output_shape(self, input_shape=None):
+        width = self.config.hidden_size
+        pooled = {"pooled_output": (None, width)} if self.pooler is not None else {}
+        return {"sequence_output": (None, None, width)} | pooled
 
     def call(self, features, training=False, output_hidden_states=None, output_attentions=False):
         """Encodes a batch.
@@ -127,6 +137,36 @@ class AlbertEncoder(keras.Model):
         """The distinct feed-forward halves, in the order of `Step.feed_forward`."""
         halves = {step.feed_forward: self.block(step).feed_forward for step in _distinct(self.config)}
         return [halves[index] for index in sorted(halves)]
+
+    def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
+        """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
+
+        A head on the encoder is trained beside them. Call it before `compile`. Files hold kernels with the adapters
+        added, so what is loaded is an ordinary model.
+
+        Args:
+            rank: of each adapter: rank * 2 * hidden_size weights a projection.
+            target_layer_names: of "query", "key", "value", "output".
+
+        Raises:
+            UserError: for an impossible rank or name, or where there are adapters already.
+        """
+        lora.check(rank, target_layer_names)
+        if lora.has_adapters(self):
+            raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
+        for variable in self.variables:
+            variable.trainable = False
+        for attention in self.attentions:
+            for name in target_layer_names:
+                attention.projections[name].enable_lora(rank)
+
+    def merge_lora(self) -> None:
+        """Adds the adapters to their kernels and takes them away; every weight is trained again. Compile anew."""
+        for layer in lora.with_adapters(self):
+            lora.merge(layer)
+        for variable in self.variables:
+            # Not the state of random numbers, whole numbers.
+            variable.trainable = "float" in variable.dtype
 
     def _make_blocks(self):
         steps, dtype = _distinct(self.config), self.dtype_policy

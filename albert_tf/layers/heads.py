@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.dense import activation, dense
+from albert_tf.layers.dense import activation, dense, kernel_of
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.layer_norm import LayerNorm
 from albert_tf.layers.resumable_dropout import ResumableDropout
@@ -39,6 +39,9 @@ class MaskedLMHead(keras.layers.Layer):
         self.layer_norm.build((None, self.width))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
 
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.config.vocab_size)
+
     def call(self, vectors):
         """[..., hidden_size] to float32 logits [..., vocab_size]."""
         embeddings = self._embeddings()
@@ -46,7 +49,7 @@ class MaskedLMHead(keras.layers.Layer):
         flat = ops.reshape(vectors, (-1, self.config.hidden_size))
         words = self.layer_norm(self.dense(flat))
         if self.config.factorization == "word" and embeddings.projection is not None:
-            words = ops.matmul(words, ops.transpose(ops.cast(embeddings.projection.kernel, words.dtype)))
+            words = ops.matmul(words, ops.transpose(kernel_of(embeddings.projection, words.dtype)))
         table = ops.cast(embeddings.word_embeddings, words.dtype)
         logits = ops.cast(ops.matmul(words, ops.transpose(table)), "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, (*leading, self.config.vocab_size))
@@ -73,6 +76,9 @@ class JointSpanHead(keras.layers.Layer):
             layer.build((None, width))
         for layer in (self.end_hidden, self.answer_hidden):
             layer.build((None, 2 * width))
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")

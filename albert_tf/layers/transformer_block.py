@@ -17,7 +17,10 @@ class TransformerBlock(keras.layers.Layer):
     def build(self, input_shape=None):
         for half in (self.attention, self.feed_forward):
             if not half.built:
-                half.build(None)
+                half.build(input_shape)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
 
     def call(self, hidden, bias, length, seed=None):
         """Arguments and results as `SelfAttention.call`."""

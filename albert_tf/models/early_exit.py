@@ -2,6 +2,7 @@
 
 import keras
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.encoder_model import DenseHeadModel
@@ -14,8 +15,16 @@ class EarlyExitModel(DenseHeadModel):
     2020, section 3.3). `call` returns the last step's logits, but a list of every step's when training.
     """
 
-    def __init__(self, encoder: AlbertEncoder, units: int, dropout: float = 0.1, early_exit: bool = False, **kwargs):
-        super().__init__(encoder, units, dropout, len(plan(encoder.config)) - 1 if early_exit else 0, **kwargs)
+    def __init__(
+        self,
+        encoder: AlbertEncoder | AlbertConfig,
+        units: int,
+        dropout: float = 0.1,
+        early_exit: bool = False,
+        **kwargs,
+    ):
+        config = getattr(encoder, "config", encoder)
+        super().__init__(encoder, units, dropout, len(plan(config)) - 1 if early_exit else 0, **kwargs)
         self.early_exit = early_exit
 
     @property

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
@@ -35,10 +36,14 @@ class AlbertPretrainer(EncoderModel):
         UserError: an unknown pair task.
     """
 
-    def __init__(self, encoder: AlbertEncoder, pair_task: str | None = "sop", **kwargs):
-        super().__init__(encoder, **kwargs)
+    feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
+    learning_rate = 1e-4
+
+    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs):
         if pair_task == "none":
             pair_task = None
+        super().__init__(encoder, pooler=pair_task is not None, **kwargs)
+        encoder = self.encoder
         if pair_task not in PAIR_TASKS:
             raise UserError(f"pair_task '{pair_task}' is none of sop, nsp, none")
         if pair_task is not None and encoder.pooler is None:
@@ -53,12 +58,16 @@ class AlbertPretrainer(EncoderModel):
             prefix = "sentence_order" if pair_task == "sop" else "next_sentence"
             names += [f"{prefix}_loss", f"{prefix}_accuracy"]
         self._means = [_FiniteMean(name=name) for name in names]
-        self.build()
+        self.build((None, None))
 
     def build(self, input_shape=None):
-        self.masked_lm_head.build(None)
+        self.masked_lm_head.build((None, None, self.encoder.config.hidden_size))
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
+
+    def compute_output_shape(self, input_shape=None):
+        shapes = {"masked_lm_logits": (None, None, self.encoder.config.vocab_size)}
+        return shapes if self.pair_head is None else shapes | {"pair_logits": (None, 2)}
 
     def head_variables(self):
         head = self.masked_lm_head

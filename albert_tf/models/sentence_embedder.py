@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
 from albert_tf.models.encoder_model import EncoderModel
@@ -23,12 +24,19 @@ class AlbertSentenceEmbedder(EncoderModel):
         UserError: an unknown pooling.
     """
 
-    def __init__(self, encoder: AlbertEncoder, pooling: str = "mean", normalize: bool = True, **kwargs):
-        super().__init__(encoder, **kwargs)
+    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooling: str = "mean", normalize: bool = True, **kwargs):
+        super().__init__(encoder, pooler=False, **kwargs)
         if pooling not in POOLINGS:
             raise UserError(f"pooling '{pooling}' is none of {', '.join(POOLINGS)}")
         self.pooling, self.normalize = pooling, normalize
+        self.build((None, None))
+
+    def build(self, input_shape=None):
+        # Nothing of its own.
         self.built = True
+
+    def compute_output_shape(self, input_shape=None):
+        return (None, self.encoder.config.hidden_size)
 
     def call(self, features, training=False):
         features = named(features)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
@@ -10,6 +11,7 @@ from albert_tf.layers.heads import JointSpanHead
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from albert_tf.models.replicas import share_of_replica
 from albert_tf.models.span_search import at_most, top_spans
+from tfrecords.errors import UserError
 
 IMPOSSIBLE = -1e30
 
@@ -31,7 +33,7 @@ class AlbertSpanPredictor(EncoderModel):
 
     def __init__(
         self,
-        encoder: AlbertEncoder,
+        encoder: AlbertEncoder | AlbertConfig,
         joint: bool = False,
         start_top: int = 5,
         end_top: int = 5,
@@ -39,19 +41,27 @@ class AlbertSpanPredictor(EncoderModel):
         dropout: float = 0.1,
         **kwargs,
     ):
-        super().__init__(encoder, **kwargs)
+        super().__init__(encoder, pooler=False, **kwargs)
         self.joint, self.start_top, self.end_top = joint, start_top, end_top
         self.max_answer_length, self.dropout = max_answer_length, dropout
         if joint:
-            self.head = JointSpanHead(encoder.config, dropout, dtype=self.dtype_policy, name="head")
+            self.head = JointSpanHead(self.encoder.config, dropout, dtype=self.dtype_policy, name="head")
         else:
-            self.head = dense(encoder.config, 2, dtype=self.dtype_policy, name="head")
+            self.head = dense(self.encoder.config, 2, dtype=self.dtype_policy, name="head")
         names = ["start_accuracy", "end_accuracy"] + (["answerable_accuracy"] if joint else [])
         self._means = [keras.metrics.Mean(name=name) for name in names]
-        self.build()
+        self.build((None, None))
 
     def build(self, input_shape=None):
-        self.head.build((None, self.encoder.config.hidden_size))
+        self.head.build((None, None, self.encoder.config.hidden_size))
+
+    def compute_output_shape(self, input_shape=None):
+        tokens = {"start_log_probs": (None, None)} | ({} if self.joint else {"end_log_probs": (None, None)})
+        return tokens | ({"answerable_logits": (None,)} if self.joint else {})
+
+    def export(self, *args, **kwargs):
+        """Raises UserError: a Keras export takes no nested outputs, as the spans are."""
+        raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
 
     def head_variables(self):
         parts = self.head.parts() if self.joint else {"span": self.head}

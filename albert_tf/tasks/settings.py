@@ -40,6 +40,12 @@ class FinetuningSettings:
     save_checkpoints_steps: int = setting(
         0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000"
     )
+    early_stopping: int = setting(
+        0, help="stop after as many evaluations in a row without a better main score; 0: train to the last step"
+    )
+    class_weights: str = setting(
+        "", help="what each class counts in the loss: balanced, or as in no=1,yes=3; empty: all examples count alike"
+    )
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay; biases and layer norms are excluded")
     albert_dropout: float = setting(-1.0, help="dropout in the encoder, hidden and attention; -1: the task's own")
     classifier_dropout: float = setting(-1.0, help="dropout before the head; -1: the task's own")
@@ -72,7 +78,7 @@ class FinetuningSettings:
             raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
         least = {"gradient_accumulation_steps": 1, "eval_batch_size": 1, "num_warmup_steps": -1}
         zeros = ("max_seq_length", "train_batch_size", "learning_rate", "num_train_steps", "num_train_epochs")
-        for name in (*least, *zeros, "save_checkpoints_steps", "weight_decay_rate"):
+        for name in (*least, *zeros, "save_checkpoints_steps", "early_stopping", "weight_decay_rate"):
             if not getattr(self, name) >= least.get(name, 0):
                 raise UserError(f"--{name}={getattr(self, name)} must be {least.get(name, 0)} or more")
         if 0 < self.max_seq_length < 8:

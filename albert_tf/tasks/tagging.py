@@ -101,29 +101,7 @@ class TaggingTask(Task):
     def rows(
         self, examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
     ) -> TaggedRows:
-        pieces = iter(encode(tokenizer, [word for example in examples for word in example.words]))
-        tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
-        if training:
-            tokens |= {"tag": [], "tag_weight": []}
-        heads = []
-        for example in examples:
-            # A word of which the tokenizer leaves nothing still needs a place for its tag.
-            words = [piece if len(piece) else [tokenizer.unk_id] for _, piece in zip(example.words, pieces)]
-            ids = np.concatenate([[tokenizer.cls_id], *words])[: max_seq_length - 1]
-            ids = np.append(ids, tokenizer.sep_id).astype(np.int32)
-            first = 1 + np.cumsum([0, *map(len, words[:-1])])
-            first = first[first < len(ids) - 1]
-            heads.append(first)
-            tokens["input_ids"].append(ids)
-            tokens["segment_ids"].append(np.zeros_like(ids))
-            tokens["input_mask"].append(np.ones_like(ids))
-            if training:
-                tag, weight = np.zeros_like(ids), np.zeros_like(ids)
-                tag[first], weight[first] = example.tags[: len(first)], 1
-                tokens["tag"].append(tag)
-                tokens["tag_weight"].append(weight)
-        roles = {"target": "tag", "weight": "tag_weight"} if training else {}
-        return TaggedRows(tokens, {}, tokenizer.pad_id, heads=heads, **roles)
+        return tagged_rows(examples, tokenizer, max_seq_length, training)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
@@ -172,6 +150,35 @@ class TaggingTask(Task):
                     line["label"] = [self.labels[tag] for tag in example.tags]
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
         return [path]
+
+
+def tagged_rows(
+    examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+) -> TaggedRows:
+    """A row for each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
+    pieces = iter(encode(tokenizer, [word for example in examples for word in example.words]))
+    tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
+    if training:
+        tokens |= {"tag": [], "tag_weight": []}
+    heads = []
+    for example in examples:
+        # A word of which the tokenizer leaves nothing still needs a place for its tag.
+        words = [piece if len(piece) else [tokenizer.unk_id] for _, piece in zip(example.words, pieces)]
+        ids = np.concatenate([[tokenizer.cls_id], *words])[: max_seq_length - 1]
+        ids = np.append(ids, tokenizer.sep_id).astype(np.int32)
+        first = 1 + np.cumsum([0, *map(len, words[:-1])])
+        first = first[first < len(ids) - 1]
+        heads.append(first)
+        tokens["input_ids"].append(ids)
+        tokens["segment_ids"].append(np.zeros_like(ids))
+        tokens["input_mask"].append(np.ones_like(ids))
+        if training:
+            tag, weight = np.zeros_like(ids), np.zeros_like(ids)
+            tag[first], weight[first] = example.tags[: len(first)], 1
+            tokens["tag"].append(tag)
+            tokens["tag_weight"].append(weight)
+    roles = {"target": "tag", "weight": "tag_weight"} if training else {}
+    return TaggedRows(tokens, {}, tokenizer.pad_id, heads=heads, **roles)
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:

@@ -15,6 +15,7 @@ from albert_tf.training import callbacks, finetuning_callbacks, model_folder, re
 from albert_tf.training.batches import training_batches
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
+from albert_tf.training.history import HistoryFile
 from albert_tf.training.interrupts import StopSignals
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Run, Split, digest, prepare
@@ -102,7 +103,7 @@ def _run(run: Run) -> None:
         # Before metrics and losses are built, Keras looks at the mean of the replicas' token ids, which is no id.
         model._symbolic_build(data_batch=run.train.rows.batch([0], settings.max_seq_length))
     step = model.optimizer.updates
-    if step < settings.num_train_steps:
+    if step < settings.num_train_steps and not _stopped_early(run, step):
         action = "Resuming" if step else "Starting"
         print(
             f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters, "
@@ -188,7 +189,14 @@ def _fit(run: Run, model: keras.Model, step: int, signals: StopSignals) -> None:
             shuffle=False,  # The batches are shuffled already.
             verbose=0,
         )
+        if model.stop_training:
+            break
     progress.bar.close()
+
+
+def _stopped_early(run: Run, step: int) -> bool:
+    rows = HistoryFile(run.output_dir / "history.csv", step).rows
+    return finetuning_callbacks.has_stalled(rows, run.main_metric, run.settings.early_stopping)
 
 
 def _stretches(step: int, interval: int, total: int) -> Iterator[tuple[int, int, int]]:
@@ -213,6 +221,7 @@ def _watchers(run: Run, step: int, progress: finetuning_callbacks.Progress) -> l
         finetuning_callbacks.Evaluation(lambda model: evaluate(run, model)),
         history,
         finetuning_callbacks.Checkpoints(run.output_dir, history, run.main_metric, describe),
+        finetuning_callbacks.StopEarly(history, run.main_metric, run.settings.early_stopping),
         progress,
         keras.callbacks.TensorBoard(run.output_dir / "tensorboard", write_graph=False),
     ]

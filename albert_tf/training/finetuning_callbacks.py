@@ -69,6 +69,25 @@ class Checkpoints(keras.callbacks.Callback):
         resumable.save(self.model, self.folder)
 
 
+class StopEarly(keras.callbacks.Callback):
+    """Ends the run after `patience` evaluations in a row without a better score, 0: never."""
+
+    def __init__(self, history: History, main_metric: str, patience: int):
+        super().__init__()
+        self.history, self.main_metric, self.patience = history, main_metric, patience
+
+    def on_epoch_end(self, epoch, logs=None):
+        if has_stalled(self.history.rows, self.main_metric, self.patience):
+            print(f"no better {self.main_metric} in {self.patience} evaluations: stopped early")
+            self.model.stop_training = True
+
+
+def has_stalled(rows: list[dict], main_metric: str, patience: int) -> bool:
+    """Whether the last `patience` rows of a history brought nothing better than those before."""
+    scores = [float(row[main_metric]) for row in rows if row.get(main_metric)]
+    return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
+
+
 class StopWhenAsked(keras.callbacks.Callback):
     """Saves after the step in which a signal came, and ends the run.
 

@@ -10,6 +10,7 @@ import numpy as np
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.tasks.class_weights import weigh
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import Rows
 from albert_tf.tasks.settings import FinetuningSettings
@@ -89,6 +90,12 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         for name, found in examples.items()
         if found is not None
     }
+    if settings.class_weights:
+        train = splits["train"]
+        labels = task.describe()["labels"]
+        splits["train"] = train._replace(rows=weigh(train.rows, labels, settings.class_weights))
+    if settings.early_stopping and task.evaluation_splits[0] not in splits:
+        raise UserError(f"--early_stopping needs a {task.evaluation_splits[0]} file to score; add one or leave it out")
     share = _unknown_share(splits["train"].rows, tokenizer)
     if share > settings.max_unknown_share:
         raise UserError(

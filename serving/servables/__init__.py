@@ -3,6 +3,7 @@
 Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodified tensorflow_model_server loads them.
 """
 
+from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
 from albert_tf.models.multiple_choice import AlbertMultipleChoice
@@ -36,7 +37,9 @@ SERVABLES = {
 
 
 def make_servable(model, options: ServableOptions) -> Servable:
-    """Raises UserError for a model with a head that has no servable."""
+    """Raises UserError for a model with a head that has no servable, or one that Keras has quantized."""
+    if is_quantized(model):
+        raise UserError("the model was rounded by quantize('int8'); export it as it was before, with --compute=int8")
     if type(model) not in SERVABLES:
         known = ", ".join(kind.__name__ for kind in SERVABLES)
         raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")

@@ -85,6 +85,21 @@ def test_predictions_are_the_kept_models(finetuned, class_settings):
     assert len(test) == 2 and "label" not in test[0] and test[0]["prediction"] in ("no", "yes")
 
 
+def test_a_run_that_gets_no_better_stops_early_and_stays_stopped(class_settings, tmp_path, capsys):
+    run, changes = str(tmp_path / "run"), dict(learning_rate=1e-12, early_stopping=1, class_weights="no=0,yes=2")
+    settings = dataclasses.replace(class_settings, output_dir=run, **changes)
+    finetuning.finetune(settings)
+    assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
+    assert "no better dev_accuracy in 1 evaluations: stopped early" in capsys.readouterr().out
+    finetuning.finetune(settings)
+    assert "is trained already (4 steps)" in capsys.readouterr().out
+    (tmp_path / "data").mkdir()
+    rows = "\n".join(f"word {number}\t{'yes' if number % 2 else 'no'}" for number in range(8))
+    (tmp_path / "data" / "train.tsv").write_text(f"text\tlabel\n{rows}\n")
+    with pytest.raises(UserError, match="--early_stopping needs a dev file"):
+        prepare(dataclasses.replace(settings, data_dir=str(tmp_path / "data")))
+
+
 def test_killed_and_resumed_equals_uninterrupted(class_settings, finetuned, tmp_path, monkeypatch):
     settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
 

@@ -1,0 +1,176 @@
+"""What a loaded model says to texts, by the kind of the model.
+
+| model | answer to each text |
+|---|---|
+| AlbertClassifier | {"label": name, "probabilities": {name: float}} |
+| AlbertRegressor | float |
+| AlbertTokenClassifier | [(word, label)]; words cut off have None |
+| AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
+| AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, hidden_size] |
+| AlbertPretrainer | for each [MASK] its likeliest pieces, [(piece, probability)] |
+
+Classes without names are called by their numbers, as strings.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.models.token_classifier import AlbertTokenClassifier
+from albert_tf.preprocessing import Preprocessor, strings
+from albert_tf.tasks.rows import Rows, encode
+from tfrecords.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.loading import Loaded
+
+_MASK = "[MASK]"
+_TOP = 5
+
+
+def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
+    """See `Loaded.predict`."""
+    kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
+    if kind is None:
+        name = type(loaded.model).__name__
+        raise UserError(f"predict takes no texts for an {name}; call its model with features, or run_evaluation")
+    return _ANSWERS[kind](loaded, loaded.preprocessor(), texts, seconds, batch_size)
+
+
+def _outputs(model: keras.Model, rows: Rows, preprocess: Preprocessor, batch_size: int) -> list:
+    # Imported here: it needs TensorFlow, which the models do not.
+    from albert_tf.training.prediction import predict as outputs
+
+    return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
+
+
+def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
+    """The model's outputs [texts, ...] for texts or pairs, whichever it was trained on."""
+    inputs = loaded.task.get("inputs")
+    if inputs is not None and (len(inputs) == 2) != (seconds is not None):
+        wanted = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
+        raise UserError(f"the model was trained on {wanted}, with {', '.join(inputs)}")
+    outputs = _outputs(loaded.model, preprocess.rows(texts, seconds), preprocess, batch_size)
+    return np.asarray(outputs)
+
+
+def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
+    names = _names(loaded.model)
+    logits = _of_rows(loaded, preprocess, texts, seconds, batch_size).reshape(-1, len(names))
+    shares = [dict(zip(names, row)) for row in _softmax(logits).tolist()]
+    return [{"label": max(share, key=share.get), "probabilities": share} for share in shares]
+
+
+def _names(model: keras.Model) -> Sequence[str]:
+    return model.labels or [str(number) for number in range(model.num_classes)]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _numbers(loaded, preprocess, texts, seconds, batch_size) -> list[float]:
+    return _of_rows(loaded, preprocess, texts, seconds, batch_size).reshape(-1).tolist()
+
+
+def _vectors(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
+    _refuse_seconds(seconds)
+    model = loaded.model
+    if isinstance(model, AlbertEncoder):
+        model = AlbertSentenceEmbedder(model, normalize=False)
+    outputs = _outputs(model, preprocess.rows(texts), preprocess, batch_size)
+    return np.array(outputs, "float32").reshape(-1, model.encoder.config.hidden_size)
+
+
+def _refuse_seconds(seconds) -> None:
+    if seconds is not None:
+        raise UserError("the model takes single texts; leave out seconds")
+
+
+def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
+    from albert_tf.tasks.tagging import TaggedExample, tagged_rows
+
+    _refuse_seconds(seconds)
+    if isinstance(texts, str):
+        strings(texts, "texts")
+    examples = [TaggedExample(text.split() if isinstance(text, str) else list(text), None) for text in texts]
+    if any(not example.words for example in examples):
+        raise UserError("a text has no words to tag; leave it out")
+    rows = tagged_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
+    outputs, names = _outputs(loaded.model, rows, preprocess, batch_size), _names(loaded.model)
+    found = []
+    for example, heads, logits in zip(examples, rows.heads, outputs):
+        tags = [names[number] for number in logits[heads].argmax(axis=-1)]
+        found.append(list(zip(example.words, tags + [None] * (len(example.words) - len(tags)))))
+    return found
+
+
+def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
+    from albert_tf.tasks.squad.answers import NO_SPAN, find_answers
+    from albert_tf.tasks.squad.data import SquadExample
+    from albert_tf.tasks.squad.windows import make_rows
+
+    if contexts is None:
+        raise UserError("spans are found in contexts; call predict(questions, contexts)")
+    pairs = list(zip(strings(questions, "texts"), strings(contexts, "seconds"), strict=True))
+    if not pairs:
+        return []
+    examples = [SquadExample(str(number), *pair, ()) for number, pair in enumerate(pairs)]
+    rows = make_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
+    outputs, threshold = _outputs(loaded.model, rows, preprocess, batch_size), loaded.task.get("null_threshold")
+    return [
+        {
+            "answer": found.text(threshold),
+            "score": found.candidates[0].score if found.candidates else NO_SPAN,
+            "null_odds": found.null_odds,
+        }
+        for found in find_answers(examples, rows, outputs)
+    ]
+
+
+def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tuple]]]:
+    _refuse_seconds(seconds)
+    tokenizer, limit = preprocess.tokenizer, preprocess.max_seq_length
+    rows = [_masked_row(tokenizer, text, limit) for text in strings(texts, "texts")]
+    tokens = {"input_ids": rows, "input_mask": [np.ones_like(row) for row in rows]}
+    features = Rows(tokens | {"segment_ids": [np.zeros_like(row) for row in rows]}, {}, tokenizer.pad_id)
+    outputs = _outputs(loaded.model, features, preprocess, batch_size)
+    found = []
+    for row, output in zip(rows, outputs):
+        shares = _softmax(output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)])
+        best = np.argsort(-shares, axis=-1)[:, :_TOP]
+        found.append(
+            [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids.tolist()] for ids, share in zip(best, shares)]
+        )
+    return found
+
+
+def _masked_row(tokenizer, text: str, max_seq_length: int) -> np.ndarray:
+    """[CLS] text [SEP], with the mask's id where the text says [MASK]."""
+    ids = [tokenizer.cls_id]
+    for part in encode(tokenizer, text.split(_MASK)):
+        ids += [*part.tolist(), tokenizer.mask_id]
+    # One mask after every part is one too many.
+    row = ids[:-1][: max_seq_length - 1]
+    if tokenizer.mask_id not in row:
+        raise UserError(f"{text[:60]!r} has no {_MASK} in its first {max_seq_length} tokens; put one where a word goes")
+    return np.array([*row, tokenizer.sep_id], np.int32)
+
+
+_ANSWERS: dict[type, Callable] = {
+    AlbertClassifier: _classes,
+    AlbertRegressor: _numbers,
+    AlbertTokenClassifier: _tags,
+    AlbertSpanPredictor: _spans,
+    AlbertSentenceEmbedder: _vectors,
+    AlbertEncoder: _vectors,
+    AlbertPretrainer: _words,
+}

@@ -1,0 +1,242 @@
+"""What a Keras user tries with any model: all of it works here, or says in a line what does."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import (
+    AlbertClassifier,
+    AlbertConfig,
+    AlbertEncoder,
+    AlbertMultipleChoice,
+    AlbertPretrainer,
+    AlbertRegressor,
+    AlbertSentenceEmbedder,
+    AlbertSpanPredictor,
+    AlbertTokenClassifier,
+)
+from albert_tf.checkpoints import save_huggingface
+from tfrecords.errors import UserError
+
+CONFIG = AlbertConfig(
+    vocab_size=40,
+    embedding_size=8,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=32,
+)
+MAKERS = {
+    "classifier": lambda encoder, **kwargs: AlbertClassifier(encoder, 2, **kwargs),
+    "regressor": AlbertRegressor,
+    "tokens": lambda encoder, **kwargs: AlbertTokenClassifier(encoder, 3, **kwargs),
+    "choice": AlbertMultipleChoice,
+    "spans": AlbertSpanPredictor,
+    "embedder": AlbertSentenceEmbedder,
+    "pretrainer": AlbertPretrainer,
+}
+ROWS, LENGTH = 4, 8
+
+
+def features(model=None, seed=0):
+    shape = (ROWS, 3, LENGTH) if isinstance(model, AlbertMultipleChoice) else (ROWS, LENGTH)
+    ids = np.random.default_rng(seed).integers(1, 40, shape).astype("int32")
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    if isinstance(model, AlbertPretrainer):
+        batch["masked_lm_positions"] = np.array([[1, 2]] * ROWS, "int32")
+    return batch
+
+
+def labels(model):
+    """What `fit` gets beside the features, or in them."""
+    of_class = np.arange(ROWS) % 2
+    if isinstance(model, AlbertTokenClassifier):
+        return {}, (np.ones((ROWS, LENGTH), "int32"), np.ones((ROWS, LENGTH), "float32"))
+    if isinstance(model, AlbertSpanPredictor):
+        return {name: np.array([3] * ROWS, "int32") for name in ("start_positions", "end_positions")}, ()
+    if isinstance(model, AlbertPretrainer):
+        words = {"masked_lm_ids": np.ones((ROWS, 2), "int32"), "masked_lm_weights": np.ones((ROWS, 2), "float32")}
+        return words | {"next_sentence_labels": of_class[:, None].astype("int32")}, ()
+    return {}, (of_class.astype("float32" if isinstance(model, AlbertRegressor) else "int32"),)
+
+
+def answers(model, batch=None):
+    """The main output for a batch."""
+    out = model(features(model) if batch is None else batch)
+    return np.asarray(next(iter(out.values())) if isinstance(out, dict) else out)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_configuration_stands_for_a_new_encoder(make):
+    model = make(CONFIG, dtype="mixed_bfloat16")
+    assert model.encoder.config == CONFIG and model.encoder.compute_dtype == model.compute_dtype == "bfloat16"
+    # No weight that no gradient reaches.
+    pooled = isinstance(model, (AlbertClassifier, AlbertRegressor, AlbertMultipleChoice, AlbertPretrainer))
+    assert (model.encoder.pooler is not None) == pooled
+
+
+def test_what_is_no_encoder_is_refused():
+    with pytest.raises(UserError, match="AlbertClassifier needs an AlbertEncoder or an AlbertConfig, not a str"):
+        AlbertClassifier("albert_base_v2", 2)
+    with pytest.raises(UserError, match=r"not a AlbertRegressor; give its \.encoder"):
+        AlbertClassifier(AlbertRegressor(CONFIG), 2)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind != "embedder"])
+def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind, tmp_path):
+    model = MAKERS[kind](CONFIG)
+    model.compile()
+    more, targets = labels(model)
+    names = ("x", "y", "sample_weight")
+    history = model.fit(**dict(zip(names, (features(model) | more, *targets))), verbose=0, batch_size=ROWS).history
+    assert np.isfinite(history["loss"][0]) and len(history) > 1, "a metric beside the loss"
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(again.optimizer) is type(model.optimizer) and int(again.optimizer.iterations) == 1
+    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_metrics_and_losses_of_ones_own_replace_the_defaults():
+    model = AlbertClassifier(CONFIG, 2)
+    model.compile("adam", metrics=["sparse_categorical_accuracy"])
+    found = model.fit(features(), np.zeros(ROWS), verbose=0).history
+    assert set(found) == {"loss", "sparse_categorical_accuracy"}
+    model.compile("adam", "mse")
+    assert model.loss == "mse" and isinstance(model.optimizer, keras.optimizers.Adam)
+    assert model.evaluate(features(), np.zeros((ROWS, 2)), verbose=0) > 0, "no metric that nobody asked for"
+
+
+@pytest.mark.parametrize("kind", ["classifier", "pretrainer"])
+def test_int8_quantization_is_kept_by_the_file(kind, tmp_path):
+    model = MAKERS[kind](CONFIG.replace(embedding_size=4, factorization="word"))
+    before = answers(model)
+    model.quantize("int8")
+    rounded = answers(model)
+    assert 0 < np.abs(rounded - before).max() < 0.05
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.encoder.attentions[0].query.quantization_mode == "int8"
+    np.testing.assert_array_equal(answers(again), rounded)
+
+
+def test_quantization_of_some_layers_is_kept_and_of_other_modes_refused(tmp_path):
+    model = AlbertClassifier(CONFIG, 2)
+    model.quantize("int8", filters="query|head")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    attention = again.encoder.attentions[0]
+    assert (attention.query.quantization_mode, attention.key.quantization_mode) == ("int8", None)
+    assert again.head.quantization_mode == "int8"
+    with pytest.raises(UserError, match=r"rounded by quantize\('int8'\)"):
+        save_huggingface(again, tmp_path / "huggingface")
+    with pytest.raises(UserError, match=r"quantize\('int4'\) is not offered"):
+        AlbertClassifier(CONFIG, 2).quantize("int4")
+
+
+@pytest.mark.parametrize("kind", ["classifier", "choice", "pretrainer"])
+def test_export_names_its_inputs_and_answers_as_the_model(kind, tmp_path):
+    import tensorflow as tf
+
+    model = MAKERS[kind](CONFIG)
+    if kind == "classifier":
+        model.compile()
+        model.fit(features(), labels(model)[1][0], verbose=0)
+    model.export(tmp_path / "export", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "export")
+    served = loaded.serve({name: tf.constant(value) for name, value in features(model).items()})
+    served = next(served[name] for name in model(features(model))) if isinstance(served, dict) else served
+    np.testing.assert_allclose(np.asarray(served), answers(model), atol=1e-5)
+
+
+def test_spans_are_exported_by_serving_alone(tmp_path):
+    with pytest.raises(UserError, match=r"python -m serving\.export"):
+        AlbertSpanPredictor(CONFIG).export(tmp_path / "export")
+
+
+def test_lora_trains_adapters_alone_and_merges(tmp_path):
+    model = AlbertClassifier(CONFIG, 2)
+    before = answers(model)
+    model.encoder.enable_lora(2)
+    np.testing.assert_allclose(answers(model), before, atol=1e-6)
+    # Query and value, two matrices of rank * hidden_size each, and the head.
+    adapters, head = 2 * 2 * 2 * 16, 2 * 16 + 2
+    assert sum(variable.value.numpy().size for variable in model.trainable_variables) == adapters + head
+    kernel = np.array(model.encoder.attentions[0].query._kernel)
+    model.compile(keras.optimizers.Adam(0.1))
+    model.fit(features(), np.arange(ROWS) % 2, epochs=2, verbose=0)
+    trained = answers(model)
+    np.testing.assert_array_equal(model.encoder.attentions[0].query._kernel, kernel)
+    assert np.abs(trained - before).max() > 1e-3
+    model.save(tmp_path / "model.keras")
+    plain = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_allclose(answers(plain), trained, atol=1e-5)
+    assert len(plain.trainable_variables) == len(plain.variables) - 1, "all but the dropout's seed"
+    with pytest.raises(UserError, match=r"merge_lora\(\)"):
+        save_huggingface(model, tmp_path / "huggingface")
+    model.encoder.merge_lora()
+    np.testing.assert_allclose(answers(model), trained, atol=1e-5)
+    assert len(model.trainable_variables) == len(plain.trainable_variables)
+    save_huggingface(model, tmp_path / "huggingface")
+
+
+def test_lora_says_what_it_cannot_do():
+    encoder = AlbertEncoder(CONFIG)
+    with pytest.raises(UserError, match="rank=0"):
+        encoder.enable_lora(0)
+    with pytest.raises(UserError, match="'ffn' is none of query, key, value, output"):
+        encoder.enable_lora(2, ["ffn"])
+    encoder.enable_lora(2, ["key", "output"])
+    with pytest.raises(UserError, match="adapters already"):
+        encoder.enable_lora(2)
+    with pytest.raises(UserError, match=r"call merge_lora\(\) of its encoder before quantize"):
+        encoder.quantize("int8")
+
+
+@pytest.mark.parametrize("kind", ["encoder", *MAKERS])
+def test_summaries_and_plots_know_every_shape(kind):
+    model = AlbertEncoder(CONFIG) if kind == "encoder" else MAKERS[kind](CONFIG)
+    lines = []
+    model.summary(print_fn=lambda line, **_: lines.append(line), line_length=200)
+    assert "?" not in "\n".join(lines)
+    table = keras.src.utils.model_visualization.make_layer_label(
+        model, show_layer_names=True, show_layer_activations=False, show_dtype=True, show_shapes=True,
+        show_trainable=False,
+    )  # fmt: skip
+    assert "?" not in table and "input_ids" in table
+    found = model(features(model))
+    shapes = model.compute_output_shape()
+    found, shapes = (one if isinstance(one, dict) else {"": one} for one in (found, shapes))
+    for name, shape in shapes.items():
+        known = tuple(size if known is not None else None for size, known in zip(found[name].shape, shape, strict=True))
+        assert known == tuple(shape)
+
+
+MIRRORED = """
+import keras, numpy as np, tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+from albert_tf import AlbertClassifier, AlbertConfig
+config = AlbertConfig(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=32, hidden_dropout_prob=0.1)
+ids, labels = np.random.default_rng(0).integers(1, 40, (8, 6)).astype("int32"), np.arange(8) % 2
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = AlbertClassifier(config, 2)
+    model.compile()
+first = model.get_weights()
+history = model.fit({"input_ids": ids}, labels, batch_size=4, epochs=2, verbose=0).history
+assert np.isfinite(history["loss"]).all() and 0 <= history["accuracy"][-1] <= 1, history
+assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 4
+assert any((before != after).any() for before, after in zip(first, model.get_weights()))
+print("evaluated", model.evaluate({"input_ids": ids}, labels, verbose=0))
+assert model.predict({"input_ids": ids}, verbose=0).shape == (8, 2)
+"""
+
+
+def test_fit_under_a_mirrored_strategy():
+    done = subprocess.run([sys.executable, "-c", MIRRORED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

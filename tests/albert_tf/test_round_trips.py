@@ -1,0 +1,109 @@
+"""What belongs to a model beside its weights survives every conversion: names of classes, tokenizer."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
+from albert_tf.checkpoints import load_huggingface, save_huggingface
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.convert_checkpoint import convert
+from tfrecords.errors import UserError
+from tfrecords.tokenizer import load_tokenizer
+
+CONFIG = AlbertConfig(
+    vocab_size=8,
+    embedding_size=8,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=24,
+    max_position_embeddings=32,
+)
+NAMES = ("negative", "neutral", "positive")
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A classifier as transformers saves one."""
+    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path / "published")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A", "b", "##c"]) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return folder
+
+
+def test_names_and_tokenizer_go_to_keras_and_back(published, tmp_path):
+    convert(published, tmp_path / "keras" / "model.keras", "keras")
+    assert load_keras(tmp_path / "keras").labels == NAMES
+    convert(tmp_path / "keras" / "model.keras", tmp_path / "back", "huggingface")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["id2label"] == {str(i): name for i, name in enumerate(NAMES)}
+    assert config["label2id"] == {name: i for i, name in enumerate(NAMES)}
+    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert (tmp_path / "back" / "vocab.txt").read_bytes() == (published / "vocab.txt").read_bytes()
+    again = loading.load(tmp_path / "back")
+    assert again.tokenizer.sha256 == loading.load(published).tokenizer.sha256 and not again.tokenizer.lower_case
+    for ours, theirs in zip(again.model.get_weights(), load_huggingface(published).get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_fine_tuned_folder_brings_its_names(tmp_path):
+    AlbertTokenClassifier(CONFIG, 2).save(tmp_path / "model.keras")
+    (tmp_path / "task.json").write_text('{"kind": "tagging", "labels": ["O", "B-PER"]}')
+    assert loading.load(tmp_path).model.labels == ("O", "B-PER")
+    convert(tmp_path, tmp_path / "out", "huggingface")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "O", "1": "B-PER"}
+
+
+def test_names_that_transformers_made_up_are_none(tmp_path):
+    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path)
+    assert "LABEL_2" in (folder / "config.json").read_text() and load_huggingface(folder).labels is None
+    with pytest.raises(UserError, match="2 labels for 3 classes: a, b"):
+        AlbertClassifier(CONFIG, 3, labels=["a", "b"])
+
+
+def test_another_tokenizer_in_the_way_stays(published, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x", "y", "z"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    convert(published, tmp_path / "base.keras", "keras")
+    assert loading.load(tmp_path / "base.keras").tokenizer.pieces[-1] == "z"
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+def test_pytorch_files_are_read_by_pytorch(published):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    model = load_huggingface(published)
+    from safetensors.torch import load_file
+
+    torch.save(load_file(published / "model.safetensors"), published / "pytorch_model.bin")
+    (published / "model.safetensors").unlink()
+    for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    (published / "pytorch_model.bin").write_bytes(b"no weights")
+    with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights"):
+        loading.load(published)
+
+
+def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
+    (published / "model.safetensors").rename(published / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for path in (published, published / "pytorch_model.bin"):
+        with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
+            loading.load(path)
+
+
+def test_names_of_the_hub_are_told_how_to_get_here():
+    hint = "hf download albert/albert-base-v2 --local-dir albert-base-v2"
+    for fails in (
+        lambda: load_tokenizer("albert/albert-base-v2"),
+        lambda: AlbertConfig.named("albert/albert-base-v2"),
+        lambda: convert("albert/albert-base-v2", "out", "official", "huggingface"),
+        lambda: convert("albert/albert-base-v2", "out", "official"),
+    ):
+        with pytest.raises(UserError, match=hint):
+            fails()
