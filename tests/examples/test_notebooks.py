@@ -41,6 +41,7 @@ def test_finetune(execute, tmp_path):
     assert (tmp_path / "reviews" / "task.json").is_file()
 
 
+@pytest.mark.slow
 def test_finetune_checkpoint_without_anything_downloaded(execute, tmp_path):
     # Nowhere: the fall-backs, whatever this machine has installed.
     outputs = execute("finetune_checkpoint.ipynb", DATA="nowhere", CHECKPOINT="nowhere", ROWS=960, EPOCHS=8)
@@ -51,20 +52,28 @@ def test_finetune_checkpoint_without_anything_downloaded(execute, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def huggingface_folder(tmp_path_factory, tiny_data):
+def huggingface_folder(tmp_path_factory):
     """A checkpoint as one would download it: a tiny encoder with its SentencePiece model."""
     from albert_tf import AlbertConfig, AlbertEncoder
     from albert_tf.checkpoints import save_huggingface
     from tfrecords.tokenizer import load_tokenizer
+    from tfrecords.vocabulary import train_tokenizer
 
     folder = tmp_path_factory.mktemp("downloaded")
-    tokenizer = load_tokenizer(tiny_data)
+    texts = ["a fine film", "a dull film", "the quick brown fox jumps over the lazy dog"]
+    (folder / "spiece.model").write_bytes(
+        train_tokenizer(texts, vocab_size=60, lower_case=True, hard_vocab_limit=False)
+    )
+    tokenizer = load_tokenizer(folder / "spiece.model")
     sizes = {"embedding_size": 16, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, intermediate_size=64, max_position_embeddings=64, initializer_range=0.1, **sizes
+        vocab_size=tokenizer.vocab_size,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        **sizes,
     )
     save_huggingface(AlbertEncoder(config), folder)
-    (folder / "spiece.model").write_bytes(tokenizer.vocabulary)
     return folder
 
 
@@ -72,7 +81,7 @@ def test_finetune_checkpoint_from_a_downloaded_folder_and_glue(execute, huggingf
     data = tmp_path / "SST-2"
     data.mkdir()
     for split, rows in {"train": 64, "dev": 16}.items():
-        lines = [f"a {'fine' if row % 2 else 'dull'} film with \"quotes\t{row % 2}" for row in range(rows)]
+        lines = [f'a {"fine" if row % 2 else "dull"} film with "quotes\t{row % 2}' for row in range(rows)]
         (data / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
     outputs = execute("finetune_checkpoint.ipynb", DATA=data, CHECKPOINT=huggingface_folder, ROWS=64, EPOCHS=1)
     text = printed(outputs)
