@@ -10,6 +10,7 @@ from collections.abc import Callable
 from absl import app, flags
 from absl import logging as absl_logging
 
+from tfrecords.collisions import find_collisions
 from tfrecords.errors import UserError
 
 
@@ -17,7 +18,7 @@ def run_main(main: Callable[[], None]) -> None:
     """Parses absl flags, runs `main`, and leaves with a status the shell can trust.
 
     UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Anything else is our bug and
-    keeps its traceback.
+    keeps its traceback. Installed packages that collide with ours are named on stderr first.
     """
 
     def checked(arguments: list[str]) -> None:
@@ -28,6 +29,8 @@ def run_main(main: Callable[[], None]) -> None:
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
         main()
 
+    for sentence in find_collisions():
+        print(f"warning: {sentence}", file=sys.stderr)
     try:
         app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__))
     except UserError as error:

@@ -1,7 +1,7 @@
 """Batched early exit: after every step a head answers, rows that are decided leave, the rest go on.
 
-Taking rows out means new tables for attention, which cost as much as a good part of a step. So decided rows, their
-answers written down, ride along until enough of the tokens are theirs.
+Taking rows out means new tables for attention, which cost as much as a good part of a step. So a decided row
+keeps its answer but stays in the batch, still computed, until such rows hold enough of the tokens.
 """
 
 import dataclasses

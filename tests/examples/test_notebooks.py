@@ -11,21 +11,80 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def executed(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    notebook = nbformat.read(ROOT / "examples" / "finetune.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": tmp_path}}).execute(env=dict(os.environ))
-    if target := os.environ.get("ALBERT_TF_WRITE_NOTEBOOKS"):
-        nbformat.write(notebook, target)
-    return notebook
+def execute(tmp_path, monkeypatch):
+    """Runs a notebook of `examples` in an empty folder, with variables set; returns its outputs."""
+
+    def run(name, **variables):
+        for key, value in variables.items():
+            monkeypatch.setenv(key, str(value))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
+        monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        notebook = nbformat.read(ROOT / "examples" / name, as_version=4)
+        NotebookClient(notebook, timeout=900, resources={"metadata": {"path": tmp_path}}).execute(env=dict(os.environ))
+        if target := os.environ.get("ALBERT_TF_WRITE_NOTEBOOKS"):
+            nbformat.write(notebook, Path(target) / name)
+        return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+    return run
 
 
-def test_finetune(executed, tmp_path):
-    outputs = [output for cell in executed.cells for output in cell.get("outputs", [])]
-    text = "".join(output.get("text", "") for output in outputs)
-    accuracy = float(text.split("held-out accuracy ")[1].split()[0])
+def printed(outputs):
+    return "".join(output.get("text", "") for output in outputs)
+
+
+def test_finetune(execute, tmp_path):
+    outputs = execute("finetune.ipynb")
+    accuracy = float(printed(outputs).split("held-out accuracy ")[1].split()[0])
     # Whoever only counts words is right three times in four at most.
     assert accuracy > 0.85
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert (tmp_path / "reviews" / "task.json").is_file()
+
+
+@pytest.mark.slow
+def test_finetune_checkpoint_without_anything_downloaded(execute, tmp_path):
+    # Nowhere: the fall-backs, whatever this machine has installed.
+    outputs = execute("finetune_checkpoint.ipynb", DATA="nowhere", CHECKPOINT="nowhere", ROWS=960, EPOCHS=8)
+    text = printed(outputs)
+    assert "made-up sentences instead" in text
+    assert float(text.split("epoch 8: dev accuracy ")[1].split()[0]) > 0.9
+    assert (tmp_path / "reviews-sst2" / "task.json").is_file()
+
+
+@pytest.fixture(scope="module")
+def huggingface_folder(tmp_path_factory):
+    """A checkpoint as one would download it: a tiny encoder with its SentencePiece model."""
+    from albert_tf import AlbertConfig, AlbertEncoder
+    from albert_tf.checkpoints import save_huggingface
+    from tfrecords.tokenizer import load_tokenizer
+    from tfrecords.vocabulary import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("downloaded")
+    texts = ["a fine film", "a dull film", "the quick brown fox jumps over the lazy dog"]
+    (folder / "spiece.model").write_bytes(
+        train_tokenizer(texts, vocab_size=60, lower_case=True, hard_vocab_limit=False)
+    )
+    tokenizer = load_tokenizer(folder / "spiece.model")
+    sizes = {"embedding_size": 16, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        **sizes,
+    )
+    save_huggingface(AlbertEncoder(config), folder)
+    return folder
+
+
+def test_finetune_checkpoint_from_a_downloaded_folder_and_glue(execute, huggingface_folder, tmp_path):
+    data = tmp_path / "SST-2"
+    data.mkdir()
+    for split, rows in {"train": 64, "dev": 16}.items():
+        lines = [f'a {"fine" if row % 2 else "dull"} film with "quotes\t{row % 2}' for row in range(rows)]
+        (data / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    outputs = execute("finetune_checkpoint.ipynb", DATA=data, CHECKPOINT=huggingface_folder, ROWS=64, EPOCHS=1)
+    text = printed(outputs)
+    assert "instead" not in text
+    assert "64 training and 16 dev sentences" in text and "2 layers of 32" in text
+    assert "kept in reviews-sst2 and read back" in text

@@ -42,10 +42,10 @@ def check_flags(arguments):
 def test_every_file_is_looked_at():
     looked_at = {
         "Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
-        "prometheus/prometheus.yaml", "prometheus/adapter_rules.yaml", "grafana/dashboard.json",
-        "grafana/datasource.yaml", "grafana/provider.yaml",
-        *(f"kubernetes/{name}.yaml" for name in ("config", "deployment", "service", "models", "autoscaler",
-                                                 "disruption_budget", "kustomization")),
+        "kustomization.yaml", "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
+        *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),
+        *(f"kubernetes/{name}.yaml" for name in ("deployment", "service", "models", "autoscaler", "network_policy",
+                                                 "autoscaler_by_requests", "disruption_budget")),
     }  # fmt: skip
     assert {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} == looked_at
 
@@ -65,12 +65,26 @@ def test_dockerfile():
     text = (DEPLOY / "Dockerfile").read_text()
     arguments = json.loads(re.search(r"^CMD (\[.*?\])$", text.replace("\\\n", ""), re.MULTILINE)[1])
     values = check_flags(arguments)
-    copied = re.search(r"^COPY (serving/deploy/.*) /config/$", text, re.MULTILINE)[1].split()
+    copied = re.search(r"^COPY --chown=1000:1000 (serving/deploy/.*) /config/$", text, re.MULTILINE)[1].split()
     repository = DEPLOY.parents[1]
     assert all((repository / path).is_file() for path in copied)
     names = {Path(path).name for path in copied}
     assert Path(values["monitoring_config_file"]).name in names and "batching.config" in names
     assert re.search(rf"^EXPOSE {GRPC} {REST}$", text, re.MULTILINE)
+    # A number: Kubernetes cannot tell of a name that it is not root.
+    assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["1000:1000"]
+    assert text.count("COPY --chown=1000:1000 ") == text.count("COPY "), "that user can read all of it"
+
+
+def test_docker_is_sent_what_the_image_takes():
+    """.dockerignore, which lies where the build context begins: everything is left out, and then let in by name."""
+    repository = DEPLOY.parents[1]
+    rules = [line for line in (repository / ".dockerignore").read_text().split("\n") if line and line[0] != "#"]
+    assert rules[0] == "**"
+    let_in = [rule[1:] for rule in rules if rule.startswith("!")]
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    sources = [word for copy in re.findall(r"^COPY \S+ (.*)$", dockerfile, re.MULTILINE) for word in copy.split()[:-1]]
+    assert {source.replace("${MODEL_NAME}", "**") for source in sources} == set(let_in)
 
 
 def test_compose():
@@ -86,6 +100,10 @@ def test_compose():
                 assert (DEPLOY / source).is_file(), mount
                 mounts[target] = source
     assert {values["monitoring_config_file"], "/config/batching.config"} <= set(mounts)
+    serving = services["serving"]
+    assert serving["read_only"] and serving["cap_drop"] == ["ALL"]
+    assert serving["security_opt"] == ["no-new-privileges:true"]
+    assert re.fullmatch(r"\$\{SERVING_USER:-[1-9]\d*:[1-9]\d*\}", serving["user"])
     assert services["serving"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
 
 
@@ -121,43 +139,131 @@ def test_dashboard_asks_only_for_metrics_that_exist():
     assert mounted[0].split(":")[1].startswith(folder)
 
 
+def test_alerts_ask_only_for_metrics_that_exist():
+    alerts = only("prometheus/alerts.yaml")
+    assert (alerts["apiVersion"], alerts["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    (group,) = alerts["spec"]["groups"]
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) >= 4
+    for rule in group["rules"]:
+        assert metric_names(rule["expr"]) <= KNOWN
+        assert metric_names(rule["expr"]) or "up{" in rule["expr"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert re.fullmatch(r"\d+m", rule["for"]) and rule["labels"]["severity"] in ("warning", "critical")
+        assert {"summary", "action"} == set(rule["annotations"])
+
+
+def test_service_monitor_finds_the_service(kubernetes):
+    monitor, service = only("prometheus/service_monitor.yaml"), kubernetes["Service"]
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "ServiceMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    monitoring = text_format.Parse((DEPLOY / "monitoring.config").read_text(), MonitoringConfig())
+    assert endpoint["path"] == monitoring.prometheus_config.path
+    # Prometheus names a job after the service; the alert that nothing answers asks for that name.
+    down = only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"][0]
+    assert f'job="{service["metadata"]["name"]}"' in down["expr"]
+
+
 @pytest.fixture(scope="module")
-def kubernetes():
-    names = only("kubernetes/kustomization.yaml")["resources"]
-    resources = [only(f"kubernetes/{name}") for name in names]
-    assert len(names) + 1 == len(list((DEPLOY / "kubernetes").iterdir()))
+def kustomization():
+    return only("kustomization.yaml")
+
+
+@pytest.fixture(scope="module")
+def kubernetes(kustomization):
+    resources = [only(name) for name in kustomization["resources"]]
+    instead = {"kubernetes/autoscaler_by_requests.yaml"}
+    listed = {f"kubernetes/{path.name}" for path in (DEPLOY / "kubernetes").iterdir()}
+    assert set(kustomization["resources"]) | instead == listed
     return {resource["kind"]: resource for resource in resources}
 
 
 def test_kubernetes_kinds(kubernetes):
+    """Only kinds that every cluster knows: what an operator brings along is applied by itself."""
     assert {kind: resource["apiVersion"] for kind, resource in kubernetes.items()} == {
         "PersistentVolumeClaim": "v1",
-        "ConfigMap": "v1",
         "Deployment": "apps/v1",
         "Service": "v1",
         "HorizontalPodAutoscaler": "autoscaling/v2",
         "PodDisruptionBudget": "policy/v1",
+        "NetworkPolicy": "networking.k8s.io/v1",
     }
     for resource in kubernetes.values():
         assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", resource["metadata"]["name"])
 
 
-def test_kubernetes_config_is_the_files(kubernetes):
-    data = kubernetes["ConfigMap"]["data"]
-    assert data == {name: (DEPLOY / name).read_text() for name in data}
-    assert set(data) == {"batching.config", "monitoring.config", "models.config"}
+def generated_configs(kustomization):
+    """Of each generated ConfigMap its files, and whether its name changes with them."""
+    return {
+        generator["name"]: (generator["files"], not generator.get("options", {}).get("disableNameSuffixHash", False))
+        for generator in kustomization["configMapGenerator"]
+    }
 
 
-def test_kubernetes_deployment(kubernetes):
+def test_an_edited_config_makes_new_pods_unless_the_server_reads_it_again(kubernetes, kustomization):
+    maps = generated_configs(kustomization)
+    pod = kubernetes["Deployment"]["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "config"]
+    # Kustomize puts the hash into the names that it finds here.
+    assert [source["configMap"]["name"] for source in volume["projected"]["sources"]] == list(maps)
+    (container,) = pod["containers"]
+    values = check_flags(container["args"])
+    for files, changes_name in maps.values():
+        # kubectl takes no file from outside the folder of the kustomization.
+        assert all((DEPLOY / name).is_file() and "/" not in name for name in files)
+        read_again = {Path(values["model_config_file"]).name}
+        assert changes_name == (not set(files) & read_again)
+    assert int(values["model_config_file_poll_wait_seconds"]) > 0
+    assert not any("subPath" in mount for mount in container["volumeMounts"])
+
+
+def check_hardened(pod, container):
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_pods_have_no_more_rights_than_they_need(kubernetes):
+    pod = kubernetes["Deployment"]["spec"]["template"]["spec"]
+    check_hardened(pod, *pod["containers"])
+    assert pod["automountServiceAccountToken"] is False
+    predictor = only("kserve.yaml")["spec"]["predictor"]
+    check_hardened(predictor, predictor["model"])
+
+
+def test_pods_are_spread_over_nodes_and_zones(kubernetes):
+    template = kubernetes["Deployment"]["spec"]["template"]
+    constraints = template["spec"]["topologySpreadConstraints"]
+    assert {c["topologyKey"] for c in constraints} == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+    for constraint in constraints:
+        assert constraint["labelSelector"]["matchLabels"] == template["metadata"]["labels"]
+        assert constraint["maxSkew"] == 1 and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_network_policy(kubernetes):
+    policy, template = kubernetes["NetworkPolicy"]["spec"], kubernetes["Deployment"]["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"} and policy["egress"] == []
+    names = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    clients, prometheus = ({port["port"] for port in rule["ports"]} for rule in policy["ingress"])
+    assert clients == names and prometheus == {"rest"}
+
+
+def test_kubernetes_deployment(kubernetes, kustomization):
     spec = kubernetes["Deployment"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     values = check_flags(container["args"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": int(values["port"]), "rest": int(values["rest_api_port"])}
-    config = {f"/config/{name}" for name in kubernetes["ConfigMap"]["data"]}
+    config = {f"/config/{name}" for files, _ in generated_configs(kustomization).values() for name in files}
     assert {values[f] for f in ("model_config_file", "monitoring_config_file")} == config - {"/config/batching.config"}
-    text = kubernetes["ConfigMap"]["data"]["models.config"]
+    text = (DEPLOY / "models.config").read_text()
     models = text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         # REST status requests would be counted with those of clients.
@@ -169,7 +275,6 @@ def test_kubernetes_deployment(kubernetes):
     assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
-    assert volumes["config"]["configMap"]["name"] == kubernetes["ConfigMap"]["metadata"]["name"]
     claim = volumes["models"]["persistentVolumeClaim"]["claimName"]
     assert claim == kubernetes["PersistentVolumeClaim"]["metadata"]["name"]
     pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
@@ -184,10 +289,20 @@ def test_kubernetes_parts_name_each_other(kubernetes):
     assert kubernetes["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     ports = {port["name"]: (port["port"], port["targetPort"]) for port in kubernetes["Service"]["spec"]["ports"]}
     assert ports == {"grpc": (GRPC, "grpc"), "rest": (REST, "rest")}
-    scaler = kubernetes["HorizontalPodAutoscaler"]["spec"]
-    assert scaler["scaleTargetRef"]["name"] == kubernetes["Deployment"]["metadata"]["name"]
-    assert scaler["minReplicas"] <= scaler["maxReplicas"]
-    (metric,) = scaler["metrics"]
+
+
+def test_autoscalers(kubernetes):
+    deployment = kubernetes["Deployment"]
+    assert "replicas" not in deployment["spec"], "each apply would take back what the autoscaler did"
+    default, by_requests = kubernetes["HorizontalPodAutoscaler"], only("kubernetes/autoscaler_by_requests.yaml")
+    for scaler in (default, by_requests):
+        assert scaler["metadata"]["name"] == default["metadata"]["name"], "one takes the other's place"
+        assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+        assert scaler["spec"]["minReplicas"] <= scaler["spec"]["maxReplicas"]
+    (metric,) = default["spec"]["metrics"]
+    assert (metric["type"], metric["resource"]["name"]) == ("Resource", "cpu"), "known without an adapter"
+    assert "cpu" in deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    (metric,) = by_requests["spec"]["metrics"]
     (rule,) = only("prometheus/adapter_rules.yaml")["rules"]["custom"]
     assert metric["pods"]["metric"]["name"] == rule["name"]["as"]
     assert metric_names(rule["seriesQuery"] + rule["metricsQuery"]) <= KNOWN
@@ -242,6 +357,7 @@ def test_probes_are_in_no_figure_of_requests(start_server, half_plus_two):
     panels = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())["panels"]
     (rule,) = only("prometheus/adapter_rules.yaml")["rules"]["custom"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    asked += [rule["expr"] for rule in only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"]]
     for text in (*asked, rule["seriesQuery"], rule["metricsQuery"]):
         assert text.count("request_latency_") == len(re.findall(r'request_latency_[a-z]+"?[{,]API!=""', text))
         assert text.count("request_count") == text.count('request_count{status!="OK"}')

@@ -1,0 +1,119 @@
+"""What the two wheels hold, what they ask for, and the client's alone at work; built without a network."""
+
+import email
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+
+
+def build(source, folder):
+    """The wheel of a copy of `source` within a copy of the tree: setuptools leaves its traces where it builds."""
+    names = ["pyproject.toml", "README.md", "LICENSE", "client", "serving", "tfrecords", "albert_tf"]
+    names += [path.name for path in ROOT.glob("requirements*.txt")]
+    subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(folder)], check=True)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    command += ["--wheel-dir", str(folder / "dist"), str(folder / source)]
+    built = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build(".", tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def client_wheel(tmp_path_factory):
+    return build("client", tmp_path_factory.mktemp("client"))
+
+
+def contents(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if not name.endswith("/")}
+
+
+def metadata_of(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def requirements(metadata):
+    return [Requirement(line) for line in metadata.get_all("Requires-Dist")]
+
+
+def test_wheel_has_three_packages_with_all_their_files(wheel):
+    names = contents(wheel)
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"albert_tf", "serving", "tfrecords"}
+    kept = [path for package in ("albert_tf", "serving", "tfrecords") for path in (ROOT / package).rglob("*")]
+    expected = {str(path.relative_to(ROOT)) for path in kept if path.is_file() and "__pycache__" not in path.parts}
+    assert expected - names == set()
+    assert "serving/deploy/kubernetes/deployment.yaml" in names
+
+
+def test_metadata(wheel):
+    metadata = metadata_of(wheel)
+    assert (metadata["Name"], metadata["License-Expression"]) == ("albert-tf", "Apache-2.0")
+    assert metadata.get_payload().startswith("# albert-tf")
+    assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
+    extras = {"test", "ray", "jax", "peers"}
+    assert set(metadata.get_all("Provides-Extra")) == extras
+
+
+def test_client_wheel_asks_for_nothing_large(wheel, client_wheel):
+    metadata = metadata_of(client_wheel)
+    assert metadata["Version"] == metadata_of(wheel)["Version"] and metadata["License-Expression"] == "Apache-2.0"
+    assert any(name.endswith("/LICENSE") for name in contents(client_wheel))
+    wanted = requirements(metadata)
+    assert {requirement.name for requirement in wanted} == {"grpcio", "protobuf", "numpy", "absl-py"}
+    pins = {r.name: r for r in map(Requirement, (ROOT / "requirements.txt").read_text().splitlines()[1:])}
+    for requirement in wanted:
+        (pin,) = pins[requirement.name].specifier
+        assert requirement.specifier.contains(pin.version), "the client is tested with what the library pins"
+
+
+def test_client_wheel_works_alone(client_wheel, tmp_path):
+    """Unpacked, beside nothing but its dependencies: any other import fails."""
+    with zipfile.ZipFile(client_wheel) as archive:
+        archive.extractall(tmp_path)
+    allowed = {"grpc", "google", "numpy", "absl", "serving", "tfrecords", *sys.stdlib_module_names}
+    allowed |= {"typing_extensions", "cygrpc"}  # grpcio's own
+    code = f"""
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in {allowed!r}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Refuse())
+import serving.client.__main__, serving
+assert serving.__file__.startswith({str(tmp_path)!r}), serving.__file__
+from serving.client import AsyncClient, Client, ServingError
+try:
+    Client("127.0.0.1:1", "x", timeout_s=1).status()
+except ServingError as error:
+    print(error.code.name)
+"""
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert asked.stdout.strip() == "UNAVAILABLE", asked.stderr
+
+
+def test_versions_of_the_two_are_one():
+    versions = [
+        tomllib.loads((ROOT / path).read_text())["project"]["version"]
+        for path in ("pyproject.toml", "client/pyproject.toml")
+    ]
+    assert versions[0] == versions[1]
