@@ -142,7 +142,7 @@ class _Build:
         reports = {
             number: report
             for number, key in enumerate(keys)
-            if (report := self._standing.report("piece", number)) and report["key"] == key
+            if (report := self._standing.spilled("piece", number, key))
         }
         tasks = [
             (number, "read_piece", (self._deal, number, piece, self._piece_bytes, keys[number], self._max_bad_lines))
@@ -164,7 +164,7 @@ class _Build:
         reports = {
             group: report
             for group in range(self._deal.groups)
-            if (report := self._standing.report("group", group)) and report["key"] == key
+            if (report := self._standing.spilled("group", group, key))
         }
         groups = set(range(self._deal.groups)) - reports.keys()
         if self._deal.needed is not None:

@@ -2,7 +2,8 @@
 
 A first pass reads the corpus and writes each document behind the others of its shard ("spills" it); a second one reads
 a shard's documents together. Which shard and which split a document falls to depends on the seed and its text alone,
-not on the files, their order or the number of workers.
+not on the files, their order or the number of workers; where equal documents stand near each other, copies beside the
+first go to shards of their own, but to the same split.
 
 A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
 documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards

@@ -5,6 +5,7 @@ spill files, and reports. A shard is done when its report is there and its file 
 files get their final names, assembly.json holds the manifest to be; a build met in that state gets its parts back.
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from tfrecords.errors import UserError
 from tfrecords.inputs import BAD_LINES, INPUTS
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
 from tfrecords.tokenizer import TOKENIZER_FILE
-from tfrecords.writer import BuildConfig, part_path, report_path
+from tfrecords.writer import BuildConfig, part_path, report_path, spill_path
 
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
 # In the manifest but no part of the description.
@@ -61,7 +62,8 @@ class Standing:
             if (self.parts / _ASSEMBLY).exists():
                 self._put_back()
             if run["needed"] is not None and run["stamp"] == stamp and run["shards"] == [deal.train, deal.eval]:
-                needed = run["needed"]
+                # A power cut may have taken others that stood then.
+                needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
         run = {"needed": needed, "stamp": stamp, "shards": [deal.train, deal.eval], "description": self.description}
@@ -69,9 +71,19 @@ class Standing:
         return Deal(deal.seed, deal.train, deal.eval, deal.threshold, None if needed is None else tuple(needed))
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """What a finished task of an earlier run left."""
-        path = report_path(self.parts, kind, number)
-        return files.read_json(path) if path.exists() else None
+        """What a finished task of an earlier run left; None where there is nothing, or a power cut left half of it."""
+        with contextlib.suppress(UserError):
+            return files.read_json(report_path(self.parts, kind, number))
+        return None
+
+    def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
+        """The report of a task whose spill files are as it left them."""
+        report = self.report(kind, number)
+        if report is None or report["key"] != key:
+            return None
+        paths = [spill_path(self.parts, kind, number, block) for block in range(report["blocks"])]
+        sizes = [path.stat().st_size if path.exists() else None for path in paths]
+        return report if sizes == report["block_bytes"] else None
 
     def reports(self, deal: Deal) -> dict[int, dict[str, Any]]:
         """Of the shards that are done."""

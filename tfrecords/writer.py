@@ -97,6 +97,7 @@ class Worker:
             "held_out": 0,
             "text_bytes": 0,
             "blocks": 0,
+            "block_bytes": [],
             "lowest": 1.0,
             "highest": 0.0,
         }
@@ -106,6 +107,7 @@ class Worker:
             path = spill_path(self.parts, "piece", number, report["blocks"])
             write_spill(path, shards // deal.group_size, Documents(hashes, shards, batch), deal.groups)
             report["blocks"] += 1
+            report["block_bytes"].append(path.stat().st_size)
             report["documents"] += len(batch)
             report["held_out"] += int((chance < deal.threshold).sum())
             report["text_bytes"] += sum(map(len, batch))
@@ -137,7 +139,7 @@ class Worker:
                 shards.append(documents.shards)
                 yield from documents.texts
 
-        report = {"key": key, "blocks": 0}
+        report = {"key": key, "blocks": 0, "block_bytes": []}
         for batch in batches(texts(), piece_bytes):
             (of_batch, later), (to_shards, later_shards) = (
                 np.split(np.concatenate(column), [len(batch)]) for column in (hashes, shards)
@@ -147,6 +149,7 @@ class Worker:
             write_spill(path, to_shards - group * deal.group_size, documents, deal.group_size)
             hashes[:], shards[:] = [later], [later_shards]
             report["blocks"] += 1
+            report["block_bytes"].append(path.stat().st_size)
         files.write_json(report_path(self.parts, "group", group), report, durable=False)
         return report
 

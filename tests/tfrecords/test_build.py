@@ -20,7 +20,7 @@ from tfrecords.examples import ExampleConfig
 from tfrecords.reader import read_examples
 from tfrecords.standing import Standing
 from tfrecords.tokenizer import load_tokenizer
-from tfrecords.writer import BuildConfig
+from tfrecords.writer import BuildConfig, Worker
 
 SMALL_CHUNKS = BuildConfig(
     ExampleConfig(seed=1, max_seq_length=64, max_predictions_per_seq=10), split_sentences=True, chunk_megabytes=0.03
@@ -417,6 +417,36 @@ def test_a_part_that_was_cut_off_is_built_again(one_worker, corpus_file, tokeniz
     (tmp_path / ".parts/shard-000004.tfrecord").unlink()
     builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
     assert contents(tmp_path) == contents(one_worker)
+
+
+@pytest.mark.parametrize("what, keep", [("*.spill", 0.5), ("*.spill", 0), ("*.json", 0.5), ("*.json", 0)])
+def test_what_was_cut_off_between_the_passes_is_made_again(
+    one_worker, corpus_file, tokenizer, tmp_path, monkeypatch, what, keep
+):
+    """As a power cut leaves files that nobody waited for."""
+    monkeypatch.setattr(deal, "FAN_OUT", 3)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Worker, "build", lambda *_: 1 / 0)
+        builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    cut = [path for kind in ("piece", "group") for path in (tmp_path / ".parts").glob(kind + what)]
+    assert len(cut) > 1
+    for path in cut:
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
+    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    ours, theirs = contents(tmp_path), contents(one_worker)
+    records = {name for name in theirs if ".tfrecord" in name}
+    assert records and all(ours[name] == theirs[name] for name in records)
+
+
+def test_a_report_lost_after_a_lost_file_is_met_too(one_worker, corpus_file, tokenizer, tmp_path, monkeypatch):
+    folder = copied(one_worker, tmp_path / "data")
+    next(folder.glob("train-00001-*")).unlink()
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(Standing, "publish", lambda *_: 1 / 0)
+        builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    (folder / ".parts/shard-000005.json").write_bytes(b"")
+    builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    assert contents(folder) == contents(one_worker)
 
 
 def test_many_shards_are_dealt_in_two_rounds(one_worker, corpus_file, tokenizer, tmp_path, monkeypatch):
