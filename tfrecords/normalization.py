@@ -43,7 +43,7 @@ def normalization_rules(
         if source in rules:
             continue
         if keep_accents:
-            # U and a combining diaeresis are two characters of which lower case changes one: composed first, they are ü.
+            # U and a combining diaeresis, of which lower case changes one alone, are composed first: they are ü.
             rules[source] = base.normalize(target.lower() if lower_case else target)
         # A sequence with a character that ALBERT's step changes can no longer occur when `base` comes to look.
         elif not any(character in changed for character in source):
