@@ -15,7 +15,7 @@ from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.manifest import MANIFEST, find_records
 from tfrecords.progress import progress_bar
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
 
@@ -56,6 +56,9 @@ def main() -> None:
         files.write_json(folder / "statistics.json", statistics.summary())
         _plot(statistics, manifest, folder / "statistics.png")
         print(f"wrote {folder / 'statistics.json'} and {folder / 'statistics.png'}")
+    say_next(
+        f"python -m albert_tf.run_pretraining --train_data={paths[0].parent} --config=albert_base_v2 --output_dir=run"
+    )
 
 
 def _tokenizer_beside(folder: Path) -> Path:

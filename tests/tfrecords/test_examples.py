@@ -171,4 +171,7 @@ def test_wrong_settings_are_named(wrong):
 )
 def test_predictions_follow_from_length_and_rate(length, rate, most):
     assert ExampleConfig(max_seq_length=length, masked_lm_prob=rate).max_predictions_per_seq == most
-    assert ExampleConfig(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).masking_rule[0] == 5
+    assert (
+        ExampleConfig(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
+        == 5
+    )
