@@ -13,7 +13,7 @@ def main() -> None:
     settings = read_flags(FinetuningSettings)
     folder = finetune(settings)
     if not settings.dryrun:
-        metrics = load_task(folder)["metrics"]
+        metrics = (load_task(folder) or {}).get("metrics", {})
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         print(f"wrote {folder / MODEL_FILE}{figures and ': ' + figures}")
         say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --check")

@@ -24,6 +24,8 @@ def main() -> None:
 
 
 def _say_end(folder: Path) -> None:
+    if not (folder / MODEL_FILE).is_file():
+        return  # Stopped before the first evaluation.
     with open(folder / "history.csv", newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get("val_loss")]
     best = min(rows, key=lambda row: float(row["val_loss"]), default=None)

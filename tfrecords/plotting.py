@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 
 # Of a name, in letters; a Chinese character is two wide.
-_LINE = 36
+_LINE = 40
 _DEFAULT = "DejaVu Sans"
 # matplotlib's own last resort has a box for every character.
 _BOXES = "Last Resort"

@@ -29,6 +29,8 @@ _STYLE = {
     "legend.frameon": False,
 }
 _QUOTED = {"p50": "-", "p90": "--", "p99": ":"}
+# Colours before they come again.
+_DIFFERENT = 20
 # So many points' timelines are drawn at most.
 _TIMELINES = 8
 # A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
@@ -131,14 +133,15 @@ def distribution_plot(report: dict) -> bytes | None:
     """Latency at every percentile, the tail drawn out, a line a point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
-    for point, colour in zip(report["points"], _colours(), strict=False):
+    for number, (point, colour) in enumerate(zip(report["points"], _colours(), strict=False)):
         values, counts = _merged(point)
         if not len(values):
             continue
         total = counts.sum()
         below = (np.cumsum(counts) - counts / 2) / total
         deepest = max(deepest, float(np.log10(total)))
-        axes.plot(-np.log10(1 - below), values, color=colour, linewidth=1.4, label=point["name"])
+        dashes = ("-", "--", ":")[number // _DIFFERENT]
+        axes.plot(-np.log10(1 - below), values, dashes, color=colour, linewidth=1.4, label=point["name"])
     if not axes.lines:
         plt.close(figure)
         return None
@@ -174,7 +177,7 @@ def timeline_plot(report: dict) -> bytes | None:
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.margins(y=0.15)
-    figure.suptitle(_title(report, "Answers over time"), fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
+    _title_of_figure(figure, _title(report, "Answers over time"))
     legend_beside(figure, *rows[0, 0].get_legend_handles_labels())
     rows[-1, 0].set_xlabel("seconds from the point's start")
     return _png(figure)
@@ -195,7 +198,10 @@ def breakdown_plot(report: dict) -> bytes | None:
         left += np.nan_to_num(widths)
     axes.set_yticks(places, names)
     axes.invert_yaxis()
-    axes.set(xlabel="mean milliseconds", title=_title(report, "Where the time goes"))
+    axes.margins(y=0.5 / len(points))
+    axes.set(xlabel="mean milliseconds")
+    # Over the whole figure: long names leave the axes too narrow for it.
+    _title_of_figure(figure, _title(report, "Where the time goes"))
     legend_beside(figure, *axes.get_legend_handles_labels())
     return _png(figure)
 
@@ -232,6 +238,10 @@ def _title(report: dict, what: str) -> str:
     return wrapped(f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}", 80)
 
 
+def _title_of_figure(figure, title: str) -> None:
+    figure.suptitle(title, fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
+
+
 def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:
     """(values, counts) over all windows, ascending."""
     windows = [decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
@@ -245,7 +255,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def _colours() -> list:
-    return [plt.get_cmap("tab20")(i) for i in (*range(0, 20, 2), *range(1, 20, 2))] * 3
+    return [plt.get_cmap("tab20")(i) for i in (*range(0, _DIFFERENT, 2), *range(1, _DIFFERENT, 2))] * 3
 
 
 def _png(figure) -> bytes:
