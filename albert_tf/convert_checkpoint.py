@@ -12,7 +12,7 @@ from albert_tf.loading import load_task
 from albert_tf.models.encoder_model import NamedClasses
 from tfrecords.errors import UserError
 from tfrecords.published_tokenizer import tokenizer_in
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.tokenizer import Tokenizer
 
 FLAGS = flags.FLAGS
@@ -58,6 +58,8 @@ def main() -> None:
     source, target = FLAGS["from"].value, FLAGS["to"].value
     model = convert(FLAGS.input, FLAGS.output, target, source)
     print(f"{type(model).__name__}, {model.count_params():,} parameters: {FLAGS.input} -> {FLAGS.output} ({target})")
+    if target == "keras":
+        say_next(f"python -m serving.export --model={FLAGS.output} --output_dir=servable")
 
 
 def run() -> None:

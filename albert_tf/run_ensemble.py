@@ -2,13 +2,17 @@
 
 import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
+from pathlib import Path
+
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags
 
 
 def main() -> None:
-    ensemble(read_flags(EnsembleSettings))
+    settings = read_flags(EnsembleSettings)
+    ensemble(settings)
+    print(f"wrote {Path(settings.output_dir) / 'ensemble.json'}")
 
 
 def run() -> None:

@@ -10,7 +10,7 @@ from albert_tf.training import evaluation
 from albert_tf.training.model_folder import load_model_folder
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.settings import define_flags, read_flags, setting
 
 
@@ -46,6 +46,8 @@ def main() -> None:
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")
     if settings.output:
         files.write_json(settings.output, figures)
+        print(f"wrote {settings.output}")
+    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable")
 
 
 def run() -> None:

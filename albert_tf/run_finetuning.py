@@ -4,12 +4,19 @@ import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
-from tfrecords.script import run_main
+from albert_tf.training.model_folder import MODEL_FILE, load_task
+from tfrecords.script import run_main, say_next
 from tfrecords.settings import define_flags, read_flags
 
 
 def main() -> None:
-    finetune(read_flags(FinetuningSettings))
+    settings = read_flags(FinetuningSettings)
+    folder = finetune(settings)
+    if not settings.dryrun:
+        metrics = (load_task(folder) or {}).get("metrics", {})
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        print(f"wrote {folder / MODEL_FILE}{figures and ': ' + figures}")
+        say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --check")
 
 
 def run() -> None:

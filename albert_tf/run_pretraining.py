@@ -2,8 +2,13 @@
 
 import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
+import csv
+from pathlib import Path
+
+from albert_tf.training.devices import make_devices
+from albert_tf.training.model_folder import MODEL_FILE
 from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.settings import define_flags, read_flags
 
 
@@ -12,7 +17,23 @@ def main() -> None:
     if settings.dryrun:
         try_all_paths(settings)
     else:
-        pretrain(settings)
+        devices = make_devices(settings.strategy)
+        folder = pretrain(settings, devices)
+        if devices.is_chief:
+            _say_end(folder)
+
+
+def _say_end(folder: Path) -> None:
+    if not (folder / MODEL_FILE).is_file():
+        return  # Stopped before the first evaluation.
+    with open(folder / "history.csv", newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("val_loss")]
+    best = min(rows, key=lambda row: float(row["val_loss"]), default=None)
+    figure = f": held-out loss {float(best['val_loss']):.4f} at step {best['step']}, the best" if best else ""
+    print(f"wrote {folder / MODEL_FILE}{figure}")
+    say_next(
+        f"python -m albert_tf.run_finetuning --init_from={folder} --task=classification --data_dir=... --output_dir=..."
+    )
 
 
 def run() -> None:

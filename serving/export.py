@@ -21,7 +21,7 @@ from serving.source import Source, load_source
 from serving.warm_up import write_warm_up
 from tfrecords import files
 from tfrecords.errors import UserError
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.settings import define_flags, read_flags, setting
 from tfrecords.tokenizer import Tokenizer
 
@@ -206,6 +206,8 @@ def main() -> None:
     print(f"exported {target} ({size / 1e6:.1f} MB)")
     if advice := files.read_json(target / MANIFEST)["advice"]:
         print(advice)
+    base = target.parent.resolve()
+    say_next(f"python -m serving.model_server --port=8500 --model_name={base.name} --model_base_path={base}")
 
 
 def run() -> None:

@@ -69,6 +69,9 @@ def tiny_data(tmp_path_factory, topics, run_module) -> Path:
         *("--max_predictions_per_seq=5", "--held_out_fraction=0.1", "--seed=1"),
     )
     assert built.returncode == 0, built.stderr
+    # Every command ends with the next one.
+    assert "next: python -m tfrecords.create_pretraining_data" in made.stderr
+    assert built.stderr.splitlines()[-1].startswith("next: python -m albert_tf.run_pretraining --train_data=")
     return folder / "data"
 
 

@@ -9,22 +9,32 @@ from absl import flags
 
 from tfrecords import examples, pairs, segments
 from tfrecords.builder import build
+from tfrecords.corpus import find_files
 from tfrecords.runners import RUNNERS
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.tokenizer import load_tokenizer
+from tfrecords.unknown_share import check_unknown_share, unknown_share
 from tfrecords.writer import BuildConfig
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder for the records, the manifest and the tokenizer.")
 _TOKENIZER = flags.DEFINE_string("tokenizer", None, "SentencePiece .model, WordPiece vocab .txt, or saved folder.")
-_LOWER_CASE = flags.DEFINE_bool(
-    "lower_case", True, "Lower-case the text and strip accents, as the vocabulary was made."
+_LOWER_CASE = flags.DEFINE_bool("lower_case", True, "Lower-case the text, as the vocabulary was made.")
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", None, "Keep accents; unset: as the tokenizer says, or else strip them, as ALBERT and BERT do."
+)
+_MAX_UNKNOWN_SHARE = flags.DEFINE_float(
+    "max_unknown_share", 0.2, "Of the text's tokens, how many the vocabulary may have no piece for.", 0.0, 1.0
 )
 _TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field of a JSON line that holds the text.")
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "A line is a paragraph: split it into sentences.")
 _SEED = flags.DEFINE_integer("seed", 12345, "Decides every random choice.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Tokens in an example, [CLS] and [SEP] included.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most tokens to predict in an example.")
+_MAX_PREDICTIONS = flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    None,
+    "Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset.",
+)
 _MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict, up to the most.")
 _NGRAM = flags.DEFINE_integer("ngram", 3, "Longest span of words to mask; 1 masks single words.")
 _WHOLE_WORDS = flags.DEFINE_bool("whole_words", True, "Mask whole words; --nowhole_words masks single pieces.")
@@ -82,9 +92,12 @@ def main() -> None:
         gzip=_GZIP.value,
         chunk_megabytes=_CHUNK_MEGABYTES.value,
     )
-    tokenizer = load_tokenizer(_TOKENIZER.value, _LOWER_CASE.value)
+    tokenizer = load_tokenizer(_TOKENIZER.value, _LOWER_CASE.value, _KEEP_ACCENTS.value)
+    share = unknown_share(find_files(_INPUT.value), tokenizer, _TEXT_FIELD.value)
+    check_unknown_share(share, _MAX_UNKNOWN_SHARE.value, tokenizer)
+    print(f"{share:.1%} of the tokens are unknown to the vocabulary, by a sample")
     workers = _WORKERS.value or len(os.sched_getaffinity(0))
-    build(
+    manifest = build(
         _INPUT.value,
         _OUTPUT_DIR.value,
         tokenizer,
@@ -93,6 +106,11 @@ def main() -> None:
         _OVERWRITE.value,
         _RUNNER.value,
         _MAX_BAD_LINES.value,
+    )
+    folder = _OUTPUT_DIR.value
+    held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
+    say_next(
+        f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config=albert_base_v2 --output_dir=run"
     )
 
 

@@ -7,6 +7,7 @@ Dynamic records hold what the reader needs to mask anew: input_ids, segment_ids,
 next_sentence_labels. token_boundary is 1 where a word begins, and at [CLS] and [SEP].
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,8 @@ class ExampleConfig:
 
     seed: int = 12345
     max_seq_length: int = 512
-    max_predictions_per_seq: int = 20
+    # None: the share of the longest example, as the recipes of google-research have it (512 tokens x 0.15: 77).
+    max_predictions_per_seq: int | None = None
     masking: str = "static"
     masked_lm_prob: float = 0.15
     max_ngram: int = 3
@@ -42,6 +44,10 @@ class ExampleConfig:
     def __post_init__(self):
         if self.short_seq_prob is None:
             object.__setattr__(self, "short_seq_prob", 0.1 if self.is_pair else 0.0)
+        if self.max_predictions_per_seq is None:
+            # 0.1 x 30 is 3.0000000000000004.
+            most = math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6))
+            object.__setattr__(self, "max_predictions_per_seq", min(max(most, 1), self.max_seq_length))
         _check_choice("masking", self.masking, MASKINGS)
         _check_choice("pair_task", self.pair_task, pairs.PAIR_TASKS)
         _check_choice("input_format", self.input_format, segments.INPUT_FORMATS)

@@ -15,7 +15,7 @@ from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.manifest import MANIFEST, find_records
 from tfrecords.progress import progress_bar
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
 
@@ -56,6 +56,9 @@ def main() -> None:
         files.write_json(folder / "statistics.json", statistics.summary())
         _plot(statistics, manifest, folder / "statistics.png")
         print(f"wrote {folder / 'statistics.json'} and {folder / 'statistics.png'}")
+    say_next(
+        f"python -m albert_tf.run_pretraining --train_data={paths[0].parent} --config=albert_base_v2 --output_dir=run"
+    )
 
 
 def _tokenizer_beside(folder: Path) -> Path:
@@ -107,25 +110,27 @@ def _plot(statistics: Statistics, manifest: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), layout="constrained")
-    _histogram(axes[0, 0], statistics.lengths, "tokens in an example")
-    _histogram(axes[0, 1], statistics.predictions, "predicted tokens in an example")
+    _histogram(axes[0, 0], statistics.lengths, "How long examples are", "tokens in an example")
+    _histogram(axes[0, 1], statistics.predictions, "How many tokens are predicted", "predicted tokens in an example")
     summary = statistics.summary()
     axes[1, 0].bar(range(1, LONGEST_RUN + 1), summary["run_shares"], label="runs of predicted words")
     rule = _rule_shares(manifest)
     axes[1, 0].plot(range(1, len(rule) + 1), rule, "k_", markersize=28, label="spans by the rule")
     axes[1, 0].set(xlabel="words", ylabel="share")
-    axes[1, 0].legend()
+    axes[1, 0].set_title("What is predicted together")
+    axes[1, 0].legend(frameon=False)
     shares = ("mask_share", "kept_share", "random_share", "label_1_share", "padding_share")
     axes[1, 1].barh([name.removesuffix("_share").replace("_", " ") for name in shares], [summary[n] for n in shares])
-    axes[1, 1].set(xlim=(0, 1), xlabel="share")
+    axes[1, 1].set(xlim=(0, 1), xlabel="share", title="Predicted tokens, labels and padding")
+    figure.suptitle(f"{summary['examples']:,} examples, {summary['tokens']:,} tokens")
     with files.replacing(path) as temporary:
         figure.savefig(temporary, dpi=120)
     pyplot.close(figure)
 
 
-def _histogram(axes: Any, counts: np.ndarray, label: str) -> None:
+def _histogram(axes: Any, counts: np.ndarray, title: str, label: str) -> None:
     axes.hist(np.arange(len(counts)), bins=min(64, len(counts)), weights=counts)
-    axes.set(xlabel=label, ylabel="examples")
+    axes.set(title=title, xlabel=label, ylabel="examples")
 
 
 def run() -> None:

@@ -5,6 +5,9 @@ dropped, lower case; `` and '' become " in the preprocessing that it comes from)
 rules (nmt_nfkc) come on top. Both are maps over characters, so their composition is one more set of rules of the kind
 that a SentencePiece model carries. With these inside, plain SentencePiece, in any language or graph, normalises as
 ALBERT does.
+
+For languages whose accents tell words apart (German schon and schön), a vocabulary may keep them: the white space,
+quotes and lower case as above, but characters composed (NFKC) instead of taken apart.
 """
 
 import functools
@@ -15,34 +18,50 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 set_min_log_level(2)
 
-# Rules are stored under this name, which tells a rewritten model from one that is as published.
-RULE_NAME = "albert_lower"
-RULE_NAME_CASED = "albert_cased"
+_ACCENTS = "_accents"
 
 
-def normalization_rules(base: SentencePieceNormalizer, lower_case: bool) -> list[tuple[str, str]]:
+def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
+    """The name that rules are stored under, which tells a rewritten model from one that is as published."""
+    return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
+
+
+def keeps_accents(model: bytes) -> bool | None:
+    """Whether the rules inside a SentencePiece model (serialised) keep accents; None where they are not ALBERT's."""
+    name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
+    return name.endswith(_ACCENTS) if name.startswith("albert_") else None
+
+
+def normalization_rules(
+    base: SentencePieceNormalizer, lower_case: bool, keep_accents: bool = False
+) -> list[tuple[str, str]]:
     """(source, target) pairs equal to ALBERT's preprocessing followed by the rules of `base`."""
     base_rules = dict(base.decompile())
-    changed = _changed_characters(lower_case)
+    changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
     for source, target in base_rules.items():
+        if source in rules:
+            continue
+        if keep_accents:
+            # U and a combining diaeresis, of which lower case changes one alone, are composed first: they are ü.
+            rules[source] = base.normalize(target.lower() if lower_case else target)
         # A sequence with a character that ALBERT's step changes can no longer occur when `base` comes to look.
-        if source not in rules and not any(character in changed for character in source):
+        elif not any(character in changed for character in source):
             rules[source] = target
     rules["``"] = rules["''"] = '"'
     return sorted((source, target) for source, target in rules.items() if source != target)
 
 
-def with_albert_normalization(model: bytes, lower_case: bool) -> bytes:
+def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
     """A SentencePiece model (serialised) with ALBERT's normalisation in its rules; unchanged if it has it already."""
     proto = model_pb2.ModelProto.FromString(model)
-    name = RULE_NAME if lower_case else RULE_NAME_CASED
+    name = rule_name(lower_case, keep_accents)
     if proto.normalizer_spec.name == name:
         return model
     base = SentencePieceNormalizer(
         model_proto=model, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
     )
-    rules = normalization_rules(base, lower_case)
+    rules = normalization_rules(base, lower_case, keep_accents)
     compiled = model_pb2.NormalizerSpec.FromString(SentencePieceNormalizer(norm_map=rules).serialized_normalizer_spec())
     proto.normalizer_spec.name = name
     proto.normalizer_spec.precompiled_charsmap = compiled.precompiled_charsmap
@@ -50,13 +69,13 @@ def with_albert_normalization(model: bytes, lower_case: bool) -> bytes:
 
 
 @functools.cache
-def albert_normalizer(lower_case: bool) -> SentencePieceNormalizer:
+def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
     """ALBERT's whole normalisation on top of nmt_nfkc, as an object whose `normalize` takes text to text."""
     base = SentencePieceNormalizer(
         rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
     )
     return SentencePieceNormalizer(
-        norm_map=normalization_rules(base, lower_case),
+        norm_map=normalization_rules(base, lower_case, keep_accents),
         add_dummy_prefix=False,
         escape_whitespaces=False,
         remove_extra_whitespaces=True,
@@ -64,7 +83,7 @@ def albert_normalizer(lower_case: bool) -> SentencePieceNormalizer:
 
 
 @functools.cache
-def _changed_characters(lower_case: bool) -> dict[str, str]:
+def _changed_characters(lower_case: bool, keep_accents: bool) -> dict[str, str]:
     """Every character that ALBERT's preprocessing changes, with what it becomes."""
     changed = {}
     for code in range(1, 0x110000):
@@ -72,12 +91,15 @@ def _changed_characters(lower_case: bool) -> dict[str, str]:
         category = unicodedata.category(character)
         if category in ("Cn", "Cs", "Co"):
             continue
-        target = " " if character.isspace() else _strip_accents(character, lower_case)
+        target = " " if character.isspace() else _preprocess(character, lower_case, keep_accents)
         if target != character:
             changed[character] = target
     return changed
 
 
-def _strip_accents(character: str, lower_case: bool) -> str:
-    kept = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
+def _preprocess(character: str, lower_case: bool, keep_accents: bool) -> str:
+    if keep_accents:
+        kept = unicodedata.normalize("NFKC", character)
+    else:
+        kept = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
     return kept.lower() if lower_case else kept

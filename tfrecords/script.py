@@ -51,6 +51,11 @@ def run_main(main: Callable[[], None]) -> None:
         sys.exit(1)
 
 
+def say_next(command: str) -> None:
+    """Tells on stderr, where no program reads it, what to do with what a command made."""
+    print(f"next: {command}", file=sys.stderr)
+
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -19,6 +19,23 @@ from tfrecords.errors import UserError
 # Text in a byte of a .gz file, roughly: enough to choose how many files to write before any is read.
 _GZIP_RATIO = 3
 _READ_BYTES = 1 << 20
+# How certain files begin that are no text.
+_MAGIC = {
+    b"PK\x03\x04": "an archive (.zip, .keras, .docx ...)",
+    b"\x89HDF": "an HDF5 file",
+    b"\x1f\x8b": "gzip without the ending .gz",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"%PDF-": "a PDF",
+    b"PAR1": "a Parquet file",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+}
+# Bytes by which text is told from anything else, and the control characters that a damaged text may still have there.
+_HEAD = 4096
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_MOST_CONTROL = 40
 _LINE_END = re.compile(rb"(?>\r\n?|\n)")
 _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
@@ -52,6 +69,12 @@ def is_json(path: str | os.PathLike) -> bool:
 
 def is_remote(path: str | os.PathLike) -> bool:
     return "://" in str(path)
+
+
+def binary_kind(head: bytes) -> str | None:
+    """What a file is that begins so, in words; None where it may be text."""
+    known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
+    return known or ("a binary file" if len(_CONTROL.findall(head)) > _MOST_CONTROL else None)
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
@@ -233,6 +256,8 @@ def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Ite
     first = start == 0
     while block := file.read(_READ_BYTES if left is None else min(left, _READ_BYTES)):
         left = left if left is None else left - len(block)
+        if first and (what := binary_kind(block[:_HEAD])):
+            raise UserError(f"corpus file '{path}' is {what}, not UTF-8 text; give text or JSON lines, also .gz")
         block = held + (block.removeprefix(b"\xef\xbb\xbf") if first else block)
         first = False
         # A "\r" at the edge may be half of "\r\n"; spaces there may belong to a blank line.

@@ -3,6 +3,7 @@
 import itertools
 import os
 import string
+import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -11,7 +12,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.errors import UserError
-from tfrecords.normalization import with_albert_normalization
+from tfrecords.normalization import keeps_accents, with_albert_normalization
 from tfrecords.tokenizer import Tokenizer
 from tfrecords.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 
@@ -27,20 +28,32 @@ class SentencePieceTokenizer(Tokenizer):
     kind = "sentencepiece"
     file_name = "spiece.model"
 
-    def __init__(self, vocabulary: bytes, lower_case: bool = True, path: str | os.PathLike = "model"):
+    def __init__(
+        self,
+        vocabulary: bytes,
+        lower_case: bool = True,
+        path: str | os.PathLike = "model",
+        keep_accents: bool | None = None,
+    ):
         try:
-            vocabulary = with_albert_normalization(vocabulary, lower_case)
+            kept = keeps_accents(vocabulary)
+            keep_accents = bool(kept) if keep_accents is None else keep_accents
+            if keep_accents and kept is False:
+                raise UserError(
+                    f"tokenizer '{path}' strips accents by its own rules; leave out --keep_accents, or train another "
+                    "with python -m tfrecords.train_tokenizer --keep_accents"
+                )
+            vocabulary = with_albert_normalization(vocabulary, lower_case, keep_accents)
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
+        except UserError:
+            raise
         except Exception as error:  # protobuf and sentencepiece raise types of their own
             raise UserError(f"tokenizer '{path}' is not a SentencePiece model; WordPiece ends in .txt") from error
-        super().__init__(vocabulary, lower_case)
+        super().__init__(vocabulary, lower_case, keep_accents)
         self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
         self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
         self.cls_id, self.sep_id = self._special("[CLS]", path), self._special("[SEP]", path)
         self.mask_id = self._special("[MASK]", path)
-
-    def __reduce__(self):
-        return type(self), (self.vocabulary, self.lower_case)
 
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)
@@ -52,7 +65,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        return np.array([_starts_word(piece) for piece in self.pieces])
+        return np.array([_starts_word(piece, self.keep_accents) for piece in self.pieces])
 
     @cached_property
     def special_ids(self) -> np.ndarray:
@@ -128,7 +141,14 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
 
 
-def _starts_word(piece: str) -> bool:
+def _starts_word(piece: str, keep_accents: bool) -> bool:
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
-    return any(character.lower() not in _ENGLISH for character in piece)
+    return any(
+        character.lower() not in _ENGLISH and not (keep_accents and _is_latin_letter(character)) for character in piece
+    )
+
+
+def _is_latin_letter(character: str) -> bool:
+    """Where accents are kept, the ü within a German word must not part it for whole-word masking."""
+    return character.isalpha() and unicodedata.name(character, "").startswith("LATIN ")

@@ -26,7 +26,8 @@ class Tokenizer(abc.ABC):
 
     Attributes:
         kind: "sentencepiece" or "wordpiece".
-        lower_case: whether text is lower-cased and stripped of accents.
+        lower_case: whether text is lower-cased.
+        keep_accents: whether accents stay where ALBERT (always) and BERT (of lower-cased text) strip them.
         vocabulary: the bytes of the vocabulary file, with ALBERT's normalisation inside for SentencePiece.
         pieces: every piece (str), by id.
     """
@@ -40,9 +41,12 @@ class Tokenizer(abc.ABC):
     pad_id: int
     unk_id: int
 
-    def __init__(self, vocabulary: bytes, lower_case: bool):
+    def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary
-        self.lower_case = lower_case
+        self.lower_case, self.keep_accents = lower_case, keep_accents
+
+    def __reduce__(self):
+        return type(self), (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
 
     @property
     def vocab_size(self) -> int:
@@ -50,8 +54,10 @@ class Tokenizer(abc.ABC):
 
     @cached_property
     def sha256(self) -> str:
-        """Of kind, lower_case and the vocabulary: equal if and only if the ids are."""
-        return hashlib.sha256(f"{self.kind} {self.lower_case}\n".encode() + self.vocabulary).hexdigest()
+        """Of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
+        # Those from before accents could be kept stay what they were.
+        rules = f"{self.kind} {self.lower_case}{' keep_accents' if self.keep_accents else ''}\n"
+        return hashlib.sha256(rules.encode() + self.vocabulary).hexdigest()
 
     @property
     @abc.abstractmethod
@@ -103,16 +109,18 @@ class Tokenizer(abc.ABC):
             "kind": self.kind,
             "vocabulary": self.file_name,
             "lower_case": self.lower_case,
+            "keep_accents": self.keep_accents,
             "sha256": self.sha256,
         }
         files.write_json(folder / TOKENIZER_FILE, description)
 
 
-def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenizer:
+def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
     """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder: a saved tokenizer's, or a published model's.
 
-    lower_case: as the vocabulary was made; a folder knows its own. Raises UserError for anything else, and for a
-    folder whose vocabulary is not the one it was saved with.
+    lower_case, keep_accents: as the vocabulary was made; a folder knows its own. Where keep_accents is None, a
+    SentencePiece model knows it too, and anything else is taken to strip them. Raises UserError for anything else, for
+    a folder whose vocabulary is not the one it was saved with, and for accents that the vocabulary itself strips.
     """
     path = Path(path)
     if not path.exists():
@@ -121,20 +129,29 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True) -> Tokenize
     if path.is_dir():
         from tfrecords.published_tokenizer import is_own, read_tokenizer
 
-        return _load_folder(path) if is_own(path / TOKENIZER_FILE) else read_tokenizer(path)
+        if not is_own(path / TOKENIZER_FILE):
+            return read_tokenizer(path, keep_accents=keep_accents)
+        tokenizer = _load_folder(path)
+        if keep_accents not in (None, tokenizer.keep_accents):
+            raise UserError(
+                f"the tokenizer in '{path}' was saved with keep_accents={tokenizer.keep_accents}; "
+                "leave out --keep_accents"
+            )
+        return tokenizer
     try:
         vocabulary = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return _build(kind, vocabulary, lower_case, path)
+    return _build(kind, vocabulary, lower_case, keep_accents, path)
 
 
 def _load_folder(folder: Path) -> Tokenizer:
     description = files.read_json(folder / TOKENIZER_FILE)
     try:
         path = folder / description["vocabulary"]
-        tokenizer = _build(description["kind"], path.read_bytes(), description["lower_case"], path)
+        rules = description["lower_case"], description.get("keep_accents", False)
+        tokenizer = _build(description["kind"], path.read_bytes(), *rules, path)
         expected = description["sha256"]
     except (KeyError, TypeError) as error:
         raise UserError(f"'{folder / TOKENIZER_FILE}' is not a tokenizer's description; save it again") from error
@@ -145,12 +162,12 @@ def _load_folder(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _build(kind: str, vocabulary: bytes, lower_case: bool, path: Path) -> Tokenizer:
+def _build(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
     # Imported here: each kind needs a library that the other does not.
     if kind == "sentencepiece":
         from tfrecords.sentencepiece_tokenizer import SentencePieceTokenizer
 
-        return SentencePieceTokenizer(vocabulary, lower_case, path)
+        return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
     from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
 
-    return WordPieceTokenizer(vocabulary, lower_case, path)
+    return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))

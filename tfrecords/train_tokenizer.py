@@ -11,7 +11,7 @@ from absl import flags
 
 from tfrecords import corpus, files
 from tfrecords.progress import progress_bar
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")
@@ -23,7 +23,10 @@ _CHARACTER_COVERAGE = flags.DEFINE_float(
 _HARD_VOCAB_LIMIT = flags.DEFINE_bool(
     "hard_vocab_limit", True, "Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
 )
-_LOWER_CASE = flags.DEFINE_bool("lower_case", True, "Lower-case the text and strip accents.")
+_LOWER_CASE = flags.DEFINE_bool("lower_case", True, "Lower-case the text.")
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", False, "Keep accents, which ALBERT strips: German schön is then another word than schon."
+)
 _MAX_LINES = flags.DEFINE_integer("max_lines", 2_000_000, "Train on the first this many lines of text.", 1)
 _TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field of a JSON line that holds the text.")
 
@@ -39,7 +42,12 @@ def main() -> None:
     files.make_output_dir(prefix.parent)
     lines = _lines(_INPUT.value, _TEXT_FIELD.value, _MAX_LINES.value)
     model = train_tokenizer(
-        lines, _VOCAB_SIZE.value, _LOWER_CASE.value, _CHARACTER_COVERAGE.value, _HARD_VOCAB_LIMIT.value
+        lines,
+        _VOCAB_SIZE.value,
+        _LOWER_CASE.value,
+        _CHARACTER_COVERAGE.value,
+        _HARD_VOCAB_LIMIT.value,
+        _KEEP_ACCENTS.value,
     )
     listing = vocabulary_listing(model)
     with files.replacing(f"{prefix}.vocab") as temporary:
@@ -48,6 +56,10 @@ def main() -> None:
         temporary.write_bytes(model)
     digest = files.sha256(f"{prefix}.model")
     print(f"wrote {prefix}.model and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {digest}")
+    say_next(
+        f"python -m tfrecords.create_pretraining_data --input='{_INPUT.value}' --output_dir=data "
+        f"--tokenizer={prefix}.model" + ("" if _LOWER_CASE.value else " --nolower_case")
+    )
 
 
 def run() -> None:

@@ -24,13 +24,14 @@ def train_tokenizer(
     lower_case: bool = True,
     character_coverage: float = 0.99995,
     hard_vocab_limit: bool = True,
+    keep_accents: bool = False,
 ) -> bytes:
     """Trains a unigram model on the lines and returns it serialised, ALBERT's normalisation inside.
 
     The same lines and settings give the same bytes. Raises UserError when there is too little text for `vocab_size`
     pieces (unless `hard_vocab_limit` is off: then there are as many as the text gives), or too many characters.
     """
-    normalizer = albert_normalizer(lower_case)
+    normalizer = albert_normalizer(lower_case, keep_accents)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -54,7 +55,7 @@ def train_tokenizer(
         )
     except RuntimeError as error:
         raise _impossible_size(error, vocab_size) from error
-    return with_albert_normalization(model.getvalue(), lower_case)
+    return with_albert_normalization(model.getvalue(), lower_case, keep_accents)
 
 
 def _cut(line: str) -> list[str]:

@@ -6,6 +6,7 @@ over characters: one table serves the numba side here and the graph in `graph_to
 at neighbours in one case, the capital sigma that ends a word: here it is always a middle one.)
 """
 
+import functools
 import os
 import re
 import unicodedata
@@ -41,8 +42,15 @@ class WordPieceTokenizer(Tokenizer):
     kind = "wordpiece"
     file_name = "vocab.txt"
 
-    def __init__(self, vocabulary: bytes, lower_case: bool = True, path: str | os.PathLike = "vocab.txt"):
-        super().__init__(vocabulary, lower_case)
+    def __init__(
+        self,
+        vocabulary: bytes,
+        lower_case: bool = True,
+        path: str | os.PathLike = "vocab.txt",
+        keep_accents: bool = False,
+    ):
+        # Without lower case BERT keeps them anyway.
+        super().__init__(vocabulary, lower_case, keep_accents and lower_case)
         try:
             lines = vocabulary.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
@@ -54,9 +62,6 @@ class WordPieceTokenizer(Tokenizer):
             if piece not in self._ids:
                 raise UserError(f"tokenizer '{path}' has no line {piece}; it is not a WordPiece vocabulary")
             setattr(self, f"{name}_id", self._ids[piece])
-
-    def __reduce__(self):
-        return type(self), (self.vocabulary, self.lower_case)
 
     @cached_property
     def word_starts(self) -> np.ndarray:
@@ -80,7 +85,9 @@ class WordPieceTokenizer(Tokenizer):
         """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
         text_splits = np.cumsum([0] + [len(text) for text in texts])
-        return _encode(codes, text_splits, *character_table(self.lower_case), *self._trie, self.unk_id)
+        return _encode(
+            codes, text_splits, *character_table(self.lower_case, self.keep_accents), *self._trie, self.unk_id
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.pieces[i] for i in ids).replace(f" {_SUFFIX}", "")
@@ -88,31 +95,23 @@ class WordPieceTokenizer(Tokenizer):
     def in_graph(self):
         from tfrecords.graph_tokenizers import WordPieceInGraph
 
-        return WordPieceInGraph(self.pieces, self.unk_id, *character_table(self.lower_case))
+        return WordPieceInGraph(self.pieces, self.unk_id, *character_table(self.lower_case, self.keep_accents))
 
 
-def character_table(lower_case: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@functools.cache
+def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
     text for the character, code points, zeros behind; line 0 stands for the character itself.
     """
-    if lower_case not in _TABLES:
-        _TABLES[lower_case] = _make_table(lower_case)
-    return _TABLES[lower_case]
-
-
-_TABLES: dict[bool, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-
-
-def _make_table(lower_case: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rows = np.zeros(0x110000, np.int32)
     expansions = {None: 0}
     for code in range(0x110000):
         character = chr(code)
         if unicodedata.category(character) in ("Cn", "Co"):
             continue
-        target = _expand(code, character, lower_case)
+        target = _expand(code, character, lower_case, keep_accents)
         if target != character:
             rows[code] = expansions.setdefault(target, len(expansions))
     pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
@@ -123,15 +122,15 @@ def _make_table(lower_case: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return page_of.ravel().astype(np.int32), pages.ravel(), table
 
 
-def _expand(code: int, character: str, lower_case: bool) -> str:
+def _expand(code: int, character: str, lower_case: bool, keep_accents: bool) -> str:
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs" or category in ("Zl", "Zp"):
         return " "
     if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Cs"):
         return ""
-    normal = character
-    if lower_case:
-        parts = unicodedata.normalize("NFD", character.lower())
+    normal = character.lower() if lower_case else character
+    if lower_case and not keep_accents:
+        parts = unicodedata.normalize("NFD", normal)
         normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
     if any(first <= code <= last for first, last in _CHINESE):
         return f" {normal} "

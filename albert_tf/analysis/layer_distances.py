@@ -15,6 +15,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.corpus import read_documents
 from tfrecords.errors import UserError
 from tfrecords.files import make_output_dir, replacing
+from tfrecords.plotting import fonts_for, legend_beside
 from tfrecords.published_tokenizer import read_tokenizer
 from tfrecords.script import run_main
 from tfrecords.settings import define_flags, read_flags, setting
@@ -92,16 +93,21 @@ def write_csv(path, curves: dict[str, Sequence[Distance]]) -> None:
 
 def write_plot(path, curves: dict[str, Sequence[Distance]]) -> None:
     """L2 distance and angle over the steps, side by side, as a PNG."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    for axes, field, label in zip(figure.subplots(1, 2), ("l2", "degrees"), ("L2 distance", "angle in degrees")):
-        for name, distances in curves.items():
-            axes.plot([d.step for d in distances], [getattr(d, field) for d in distances], marker="o", label=name)
-        axes.set(xlabel="step", ylabel=f"{label} of its input and output", ylim=(0, None))
-        axes.legend()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120)
+    with fonts_for(curves):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        colours = colormaps["tab20" if len(curves) > 10 else "tab10"].colors
+        for axes, field, label in zip(figure.subplots(1, 2), ("l2", "degrees"), ("L2 distance", "angle in degrees")):
+            for (name, distances), colour in zip(curves.items(), itertools.cycle(colours)):
+                values = [getattr(d, field) for d in distances]
+                axes.plot([d.step for d in distances], values, marker="o", label=name, color=colour)
+            axes.set(xlabel="step", ylabel=f"{label} of its input and output", ylim=(0, None))
+        figure.suptitle("How far each step moves what passes through it")
+        legend_beside(figure, *axes.get_legend_handles_labels())
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=120)
 
 
 def main() -> None:
@@ -124,6 +130,7 @@ def main() -> None:
     for path, distances in curves.items():
         for d in distances:
             print(f"{path}  step {d.step:2}  L2 {d.l2:8.4f}  cosine {d.cosine:7.4f}  angle {d.degrees:6.2f} degrees")
+    print(f"wrote {output_dir / 'distances.csv'} and {output_dir / 'distances.png'}")
 
 
 def _check_length(path, encoder, features):

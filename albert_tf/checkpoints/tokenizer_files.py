@@ -41,6 +41,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
         temporary.write_bytes(tokenizer.vocabulary)
     if form != "keras_hub":
         lower = tokenizer.lower_case
-        accents = {"keep_accents": not lower} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower}
+        kept = tokenizer.keep_accents
+        accents = {"keep_accents": kept} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not kept}
         values = {"tokenizer_class": _CLASSES[tokenizer.kind], "do_lower_case": lower} | accents
         write_json(folder / "tokenizer_config.json", values)

@@ -34,6 +34,7 @@ class Progress(keras.callbacks.Callback):
         super().__init__()
         self.parts = parts
         self.bar = progress_bar(total=num_train_steps, initial=first_step, unit="step", desc="fine-tuning")
+        self.bar.set_postfix_str("compiling the first step ...")
 
     def on_train_batch_end(self, batch, logs=None):
         # Reading the loss waits for the step to finish, so only when it will be shown.

@@ -261,6 +261,7 @@ class _Run:
     def _evaluate(self, held_out) -> dict[str, float]:
         if held_out is None:
             return {}
+        self.report.waits_for("evaluating")
         for batch in held_out():
             self.steps.evaluate(batch)
         found = self.steps.results()

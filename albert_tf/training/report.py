@@ -23,12 +23,19 @@ class Report:
         )
         self._figures = ""
         self._restart()
+        self.waits_for("compiling the first step")
+
+    def waits_for(self, what: str) -> None:
+        """Says beside the bar why it stands still."""
+        self._waits = True
+        self.bar.set_postfix_str(f"{what} ...")
 
     def step(self, tokens: int, waited: float) -> None:
         """Counts an update on `tokens` tokens, for whose batch the program waited so many seconds."""
         self._tokens += tokens
         self._waited += waited
-        if self.bar.update():
+        if self.bar.update() or self._waits:
+            self._waits = False
             self._show()
 
     @property

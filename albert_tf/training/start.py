@@ -74,7 +74,7 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
     own = start.tokenizer
-    if own is not None and (own.lower_case, own.pieces) != (records.lower_case, records.pieces):
+    if own is not None and _reads(own) != _reads(records):
         raise UserError(
             f"the records were made with another vocabulary than '{init_from}' was trained with; build them anew with "
             f"--tokenizer={init_from}"
@@ -85,6 +85,11 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
             f"{start.config.vocab_size}; they do not belong together"
         )
     return start._replace(config=_agreed(start.config, config, init_from) if config else start.config)
+
+
+def _reads(tokenizer: Tokenizer) -> tuple:
+    """What decides which ids a text becomes, however the vocabulary's file was written."""
+    return tokenizer.lower_case, tokenizer.keep_accents, tokenizer.pieces
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:

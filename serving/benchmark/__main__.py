@@ -11,7 +11,7 @@ from serving.benchmark.run import INTERRUPTED, run_benchmark
 from serving.benchmark.settings import Settings
 from tfrecords.errors import UserError
 from tfrecords.files import make_output_dir
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 from tfrecords.settings import define_flags, read_flags
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     names = write_report(report, output_dir)
     print(table.console_text(report))
     print(f"written to {output_dir}: {', '.join(names)}")
+    say_next(f"python -m serving.benchmark compare {output_dir}/report.json ANOTHER/report.json")
     if report["ended_early"] == INTERRUPTED:
         raise KeyboardInterrupt
     if report["ended_early"]:

@@ -1,6 +1,6 @@
 """The report's plots, each a PNG: latency against length, throughput against latency, distribution."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from itertools import groupby
 
@@ -10,10 +10,12 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
 from serving.benchmark.statistics import decode_histogram
 from serving.benchmark.table import eventful, protocols, versions
+from tfrecords.plotting import fonts_for, legend_beside, wrapped
 
 _SIZE = (7.2, 4.4)
 _STYLE = {
@@ -26,7 +28,9 @@ _STYLE = {
     "axes.titlelocation": "left",
     "legend.frameon": False,
 }
-_QUOTED = ("p50", "p90", "p99")
+_QUOTED = {"p50": "-", "p90": "--", "p99": ":"}
+# Colours before they come again.
+_DIFFERENT = 20
 # So many points' timelines are drawn at most.
 _TIMELINES = 8
 # A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
@@ -43,7 +47,8 @@ def all_plots(report: dict) -> dict[str, bytes]:
         "breakdown.png": breakdown_plot,
     }
     drawn = {}
-    with plt.style.context(_STYLE):
+    names = [point["name"] for point in report["points"]]
+    with plt.style.context(_STYLE), fonts_for([report["model"]["name"], *names]):
         for name, maker in makers.items():
             image = maker(report)
             if image is not None:
@@ -62,12 +67,11 @@ def latency_plot(report: dict) -> bytes | None:
     series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
-        for name, dashes in zip(_QUOTED, ("-", "--", ":"), strict=True):
+        load = "at the highest rate found" if report["found_rates"] else _load_label(members[0])
+        for name, dashes in _QUOTED.items():
             values = [_or_nan(point["latency_ms"][name]) for point in members]
             if np.isfinite(values).any():
-                load = "at the highest rate found" if report["found_rates"] else _load_label(members[0])
-                label = f"{load}, {name}"
-                axes.plot(lengths, values, dashes, marker="o", markersize=4, color=colour, label=label)
+                axes.plot(lengths, values, dashes, marker="o", markersize=4, color=colour, label=load)
                 low, high = np.array([point["interval_ms"][name] or [np.nan, np.nan] for point in members]).T
                 axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
     _draw_in_process(axes, points)
@@ -78,7 +82,7 @@ def latency_plot(report: dict) -> bytes | None:
         xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None), title=_title(report, "Latency")
     )
     axes.set_xticks(sorted({point["length"] for point in points}))
-    axes.legend(fontsize=8)
+    _legend_of_colours(figure, axes, _QUOTED)
     return _png(figure)
 
 
@@ -98,10 +102,10 @@ def throughput_plot(report: dict) -> bytes | None:
     for colour, (label, rows) in zip(_colours(), curves.items(), strict=False):
         rows = sorted(rows, key=lambda row: row["requests_per_second"])
         rates = [row["requests_per_second"] for row in rows]
-        for name, dashes in (("p50", "-"), ("p99", ":")):
+        for name in ("p50", "p99"):
             values = [_or_nan(row["latency_ms"][name]) for row in rows]
             if np.isfinite(values).any():
-                axes.plot(rates, values, dashes, marker="o", markersize=4, color=colour, label=f"{label}, {name}")
+                axes.plot(rates, values, _QUOTED[name], marker="o", markersize=4, color=colour, label=label)
     if not axes.lines:
         plt.close(figure)
         return None
@@ -111,7 +115,7 @@ def throughput_plot(report: dict) -> bytes | None:
         axes.annotate(f"bound {bound:g} ms", (axes.get_xlim()[0], bound), fontsize=8, va="bottom")
     axes.set(xlabel="answers per second", ylabel="latency, ms", title=_title(report, "Throughput and latency"))
     _log_scale(axes)
-    axes.legend(fontsize=8)
+    _legend_of_colours(figure, axes, ("p50", "p99"))
     return _png(figure)
 
 
@@ -129,14 +133,15 @@ def distribution_plot(report: dict) -> bytes | None:
     """Latency at every percentile, the tail drawn out, a line a point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
-    for point, colour in zip(report["points"], _colours(), strict=False):
+    for number, (point, colour) in enumerate(zip(report["points"], _colours(), strict=False)):
         values, counts = _merged(point)
         if not len(values):
             continue
         total = counts.sum()
         below = (np.cumsum(counts) - counts / 2) / total
         deepest = max(deepest, float(np.log10(total)))
-        axes.plot(-np.log10(1 - below), values, color=colour, linewidth=1.4, label=point["name"])
+        dashes = ("-", "--", ":")[number // _DIFFERENT]
+        axes.plot(-np.log10(1 - below), values, dashes, color=colour, linewidth=1.4, label=point["name"])
     if not axes.lines:
         plt.close(figure)
         return None
@@ -147,7 +152,7 @@ def distribution_plot(report: dict) -> bytes | None:
     axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest))
     _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))
-    axes.legend(fontsize=8)
+    legend_beside(figure, *axes.get_legend_handles_labels())
     return _png(figure)
 
 
@@ -168,12 +173,12 @@ def timeline_plot(report: dict) -> bytes | None:
                 np.where(rates > 0, rates, np.nan), edges, baseline=None, color=colour, label=name, linewidth=1.6
             )
         axes.set(yscale="log", xlim=(0, step * len(rates)), ylabel="a second")
-        axes.set_title(point["name"], fontsize=9)
+        axes.set_title(wrapped(point["name"], 80), fontsize=9)
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.margins(y=0.15)
-    figure.suptitle(_title(report, "Answers over time"), fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
-    rows[0, 0].legend(fontsize=8)
+    _title_of_figure(figure, _title(report, "Answers over time"))
+    legend_beside(figure, *rows[0, 0].get_legend_handles_labels())
     rows[-1, 0].set_xlabel("seconds from the point's start")
     return _png(figure)
 
@@ -185,15 +190,30 @@ def breakdown_plot(report: dict) -> bytes | None:
         return None
     figure, axes = plt.subplots(figsize=(_SIZE[0], 1.6 + 0.42 * len(points)), layout="constrained")
     left = np.zeros(len(points))
-    names = [point["name"] for point in points]
+    names = [wrapped(point["name"]) for point in points]
+    places = np.arange(len(points))
     for part in ("client_encode", "wire", "server_other", "server_queue", "server_compute", "client_decode"):
         widths = np.array([_or_nan(point["breakdown_ms"][part]) for point in points])
-        axes.barh(names, widths, height=0.6, left=left, label=part.replace("_", " "))
+        axes.barh(places, widths, height=0.6, left=left, label=part.replace("_", " "))
         left += np.nan_to_num(widths)
+    axes.set_yticks(places, names)
     axes.invert_yaxis()
-    axes.set(xlabel="mean milliseconds", title=_title(report, "Where the time goes"))
-    figure.legend(loc="outside lower center", ncols=6, fontsize=8)
+    axes.margins(y=0.5 / len(points))
+    axes.set(xlabel="mean milliseconds")
+    # Over the whole figure: long names leave the axes too narrow for it.
+    _title_of_figure(figure, _title(report, "Where the time goes"))
+    legend_beside(figure, *axes.get_legend_handles_labels())
     return _png(figure)
+
+
+def _legend_of_colours(figure, axes, quoted: Iterable[str]) -> None:
+    """A line for each colour, and one for each dash pattern: not one for every curve."""
+    handles = {}
+    for line in axes.lines:
+        if not line.get_label().startswith("_"):
+            handles.setdefault(line.get_label(), Line2D([], [], color=line.get_color(), marker=line.get_marker()))
+    handles |= {name: Line2D([], [], color="grey", linestyle=_QUOTED[name]) for name in quoted}
+    legend_beside(figure, list(handles.values()), list(handles))
 
 
 def _log_scale(axes) -> None:
@@ -215,7 +235,11 @@ def _load_label(point: dict) -> str:
 
 
 def _title(report: dict, what: str) -> str:
-    return f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}"
+    return wrapped(f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}", 80)
+
+
+def _title_of_figure(figure, title: str) -> None:
+    figure.suptitle(title, fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
 
 
 def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -231,7 +255,7 @@ def _or_nan(value: float | None) -> float:
 
 
 def _colours() -> list:
-    return [plt.get_cmap("tab20")(i) for i in (*range(0, 20, 2), *range(1, 20, 2))] * 3
+    return [plt.get_cmap("tab20")(i) for i in (*range(0, _DIFFERENT, 2), *range(1, _DIFFERENT, 2))] * 3
 
 
 def _png(figure) -> bytes:

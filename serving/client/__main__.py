@@ -11,7 +11,7 @@ from serving.client.messages import Arrays, text_input
 from serving.client.signatures import Signature
 from serving.client.tensors import DT_STRING, numpy_type
 from tfrecords.errors import UserError
-from tfrecords.script import run_main
+from tfrecords.script import run_main, say_next
 
 _TARGET = flags.DEFINE_string("target", "127.0.0.1:8500", "HOST:PORT of the server's gRPC port.")
 _MODEL = flags.DEFINE_string("model", "default", "Name of the model.")
@@ -103,6 +103,8 @@ def _print_model(client: Client) -> None:
         for heading, specs in (("takes", signature.inputs), ("gives", signature.outputs)):
             for spec in specs.values():
                 print(f"  {heading}  {spec}")
+    question = "--ids=2,10,3" if text_input(client.signature()) is None else "--text='...'"
+    say_next(f"python -m serving.client --target={_TARGET.value} --model={_MODEL.value} {question}")
 
 
 def _print_answer(questions: list[str], answer: Arrays) -> None:

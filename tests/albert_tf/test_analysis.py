@@ -97,6 +97,7 @@ def test_the_distance_script(tmp_path, shared):
     done = script("albert_tf.analysis.layer_distances", f"--models={tmp_path}/model", f"--tokenizer={tokenizer}",
                   f"--input={text}", f"--output_dir={tmp_path}/out")  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("wrote ")
     assert len(list(csv.DictReader((tmp_path / "out" / "distances.csv").open()))) == 12
     save_official(AlbertEncoder(config.replace(vocab_size=300)), tmp_path / "small")
     with pytest.raises(UserError, match="30000 pieces"):

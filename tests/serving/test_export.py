@@ -161,6 +161,9 @@ def test_the_command_says_what_another_compute_would_add_on_this_cpu(tiny_run, t
     flags = (f"--model={tiny_run}", f"--output_dir={tmp_path}", "--warm_up_lengths=")
     ended = run_module("serving.export", *flags, env=environment)
     exported, advice = ended.stdout.splitlines()
+    assert ended.stderr.splitlines()[-1].endswith(
+        f"--model_name={tmp_path.name} --model_base_path={tmp_path.resolve()}"
+    )
     assert exported.startswith(f"exported {tmp_path}/1 (")
     assert (
         advice

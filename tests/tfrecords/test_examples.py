@@ -164,3 +164,14 @@ def test_single_segments_are_not_cut_short_unless_asked_to():
 def test_wrong_settings_are_named(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         ExampleConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("length", "rate", "most"), [(512, 0.15, 77), (128, 0.15, 20), (30, 0.1, 3), (64, 0.0, 1), (8, 1.0, 8)]
+)
+def test_predictions_follow_from_length_and_rate(length, rate, most):
+    assert ExampleConfig(max_seq_length=length, masked_lm_prob=rate).max_predictions_per_seq == most
+    assert (
+        ExampleConfig(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
+        == 5
+    )

@@ -84,6 +84,26 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
     assert tokenizer_in(tmp_path, lower_case=True).lower_case
 
 
+@pytest.mark.parametrize("with_file", [True, False])
+def test_a_vocabulary_that_keeps_its_accents(tmp_path, with_file):
+    """As of lower-cased German BERTs: strip_accents false."""
+    words = ["schön", "schon", "##e", "schone"]
+    theirs = tokenizers.Tokenizer(
+        models.WordPiece({piece: number for number, piece in enumerate(SPECIAL + words)}, unk_token="[UNK]")
+    )
+    theirs.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if with_file:
+        write_vocabulary(tmp_path, words)
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    else:
+        theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = tokenizer_in(tmp_path)
+    assert ours.lower_case and ours.keep_accents
+    for text in ("Schöne schon", "SCHÖN Schone"):
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
 def test_a_preset_of_keras_hub(tmp_path):
     (tmp_path / "assets" / "tokenizer").mkdir(parents=True)
     write_vocabulary(tmp_path, name="assets/tokenizer/vocabulary.txt")

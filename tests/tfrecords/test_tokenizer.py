@@ -1,4 +1,5 @@
 # ruff: noqa: RUF001
+import hashlib
 import itertools
 import json
 import pickle
@@ -52,9 +53,22 @@ def ids_of(tokenizer, batch):
     return [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
 
 
-def wordpiece(*pieces, lower_case=True):
+def wordpiece(*pieces, lower_case=True, keep_accents=False):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
-    return WordPieceTokenizer("\n".join(pieces).encode() + b"\n", lower_case)
+    return WordPieceTokenizer("\n".join(pieces).encode() + b"\n", lower_case, keep_accents=keep_accents)
+
+
+# Words with accents, composed and taken apart.
+german = st.lists(st.sampled_from(["schön", "SCHO\u0308N", "Straße", "ÜBER", "über", "für", "ä", "A\u0308", "5,"])).map(
+    " ".join
+)
+
+
+@pytest.fixture(scope="module")
+def german_tokenizer():
+    words = ["schöne", "schon", "Grüße", "über", "für", "die", "Straße", "Käse", "Vögel", "fährt", "früh", "größer"]
+    lines = [" ".join(words[(i * step) % len(words)] for i in range(12)) for step in range(1, 60)]
+    return SentencePieceTokenizer(train_tokenizer(lines, 80, hard_vocab_limit=False, keep_accents=True))
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +137,47 @@ class TestSentencePiece:
 
     def test_cased_keeps_case_and_strips_accents(self, tokenizer):
         assert normalization.albert_normalizer(False).normalize("Élan VITAL") == "Elan VITAL"
+
+    @settings(max_examples=100, deadline=None)
+    @given(texts)
+    def test_with_accents_the_rules_are_composition_and_lower_case(self, text):
+        text = unicodedata.normalize("NFC", text.replace("``", "").replace("''", "")).replace("Σ", "")
+        base = sentencepiece.SentencePieceNormalizer(
+            rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True
+        )
+        plain = "".join(" " if c.isspace() else unicodedata.normalize("NFKC", c).lower() for c in text)
+        assert normalization.albert_normalizer(True, True).normalize(text) == base.normalize(plain)
+
+    def test_german_keeps_its_umlauts_however_they_are_written(self):
+        for text in ("SCHÖN, Straße", "SCHO\u0308N, Straße"):
+            assert normalization.albert_normalizer(True, True).normalize(text) == "schön, straße"
+            assert normalization.albert_normalizer(False, True).normalize(text) == "SCHÖN, Straße"
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.one_of(texts, german), max_size=4))
+    def test_with_accents_graph_and_library_give_the_same_ids(self, german_tokenizer, batch):
+        assert_twins(german_tokenizer, batch)
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.one_of(texts, german).map(lambda text: "".join(text.split())), max_size=4))
+    def test_with_accents_the_segmenter_gives_the_librarys_ids(self, german_tokenizer, batch):
+        assert german_tokenizer._segmenter is not None
+        ours, theirs = german_tokenizer._segmenter.encode(batch), german_tokenizer._encode_by_library(batch)
+        assert [part.tolist() for part in ours] == [part.tolist() for part in theirs]
+
+    def test_the_model_itself_knows_that_it_keeps_accents(self, german_tokenizer, tokenizer, tmp_path):
+        assert german_tokenizer.keep_accents
+        assert german_tokenizer.decode(german_tokenizer.encode("Schöne Grüße")) == "schöne grüße"
+        assert german_tokenizer.encode("schon") != german_tokenizer.encode("schön")
+        (tmp_path / "stripped.model").write_bytes(tokenizer.vocabulary)
+        with pytest.raises(UserError, match="strips accents by its own rules"):
+            load_tokenizer(tmp_path / "stripped.model", keep_accents=True)
+        stripped = SentencePieceTokenizer(german_tokenizer.vocabulary, keep_accents=False)
+        assert stripped.encode("schön") == stripped.encode("schon") and stripped.sha256 != german_tokenizer.sha256
+
+    def test_with_accents_an_umlaut_within_a_word_begins_none(self, german_tokenizer):
+        starts = dict(zip(german_tokenizer.pieces, german_tokenizer.word_starts))
+        assert not starts["ü"] and not starts["ß"] and starts["–"]
 
     def test_word_starts(self, tokenizer):
         starts = dict(zip(tokenizer.pieces, tokenizer.word_starts))
@@ -208,18 +263,33 @@ class TestWordPiece:
         tokenizer = wordpiece("Hé", "he", lower_case=False)
         assert tokenizer.encode("Hé he HE") == [5, 6, tokenizer.unk_id]
 
+    def test_lower_case_with_accents(self):
+        tokenizer = wordpiece("schön", "schon", "sch", "##ön", keep_accents=True)
+        texts = ["SCHÖN schon", "schön, sch"]
+        assert tokenizer.encode(texts[0]) == [5, 6]
+        assert tokenizer.sha256 != wordpiece("schön", "schon", "sch", "##ön").sha256
+        assert_twins(tokenizer, [*texts, *HARD_TEXTS])
+
     def test_decode_joins_pieces(self):
         tokenizer = wordpiece("un", "##want", "##ed", "x")
         assert tokenizer.decode(tokenizer.encode("unwanted x")) == "unwanted x"
 
 
 class TestSavingAndErrors:
-    def test_round_trip(self, tokenizer, small_wordpiece, tmp_path):
-        for original in (tokenizer, small_wordpiece):
-            original.save(tmp_path / original.kind)
-            for copy in (load_tokenizer(tmp_path / original.kind), pickle.loads(pickle.dumps(original))):
-                assert copy.sha256 == original.sha256
-                assert copy.encode("The unwanted, 5, thing") == original.encode("The unwanted, 5, thing")
+    def test_round_trip(self, tokenizer, small_wordpiece, german_tokenizer, tmp_path):
+        accents = wordpiece("schön", "schon", keep_accents=True)
+        for number, original in enumerate((tokenizer, small_wordpiece, german_tokenizer, accents)):
+            original.save(tmp_path / str(number))
+            for copy in (load_tokenizer(tmp_path / str(number)), pickle.loads(pickle.dumps(original))):
+                assert (copy.sha256, copy.keep_accents) == (original.sha256, original.keep_accents)
+                for text in ("The unwanted, 5, thing", "Schön und schon"):
+                    assert copy.encode(text) == original.encode(text)
+        with pytest.raises(UserError, match="saved with keep_accents=True; leave out"):
+            load_tokenizer(tmp_path / "3", keep_accents=False)
+
+    def test_the_sha256_of_before_accents_could_be_kept_still_holds(self, small_wordpiece):
+        before = hashlib.sha256(b"wordpiece True\n" + small_wordpiece.vocabulary).hexdigest()
+        assert small_wordpiece.sha256 == before
 
     def test_graph_is_saved_with_its_vocabulary(self, tokenizer, small_wordpiece, tmp_path):
         for original in (tokenizer, small_wordpiece):

@@ -1,0 +1,112 @@
+"""Names on plots: in a font that has their characters, wrapped, in legends that cover nothing."""
+
+import contextlib
+import functools
+import sys
+import unicodedata
+import warnings
+from collections.abc import Iterable, Iterator
+
+# Of a name, in letters; a Chinese character is two wide.
+_LINE = 40
+_DEFAULT = "DejaVu Sans"
+# matplotlib's own last resort has a box for every character.
+_BOXES = "Last Resort"
+
+
+@contextlib.contextmanager
+def fonts_for(texts: Iterable[str]) -> Iterator[None]:
+    """Has matplotlib draw `texts` in installed fonts that have their characters; what no font has is said once."""
+    from matplotlib import rc_context
+
+    families, missing = _families(frozenset("".join(texts)))
+    if missing:
+        _tell(missing)
+    with rc_context({"font.family": families}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+@functools.cache
+def _families(characters: frozenset[str]) -> tuple[list[str], str]:
+    """Font families in the order to try them, and a character that none of them has, or an empty text."""
+    from matplotlib import font_manager
+
+    wanted = {ord(character) for character in characters if character.isprintable()}
+    wanted -= _characters_of(font_manager.findfont(_DEFAULT))
+    families = [_DEFAULT]
+    entries = font_manager.fontManager.ttflist if wanted else []
+    for entry in sorted(entries, key=lambda entry: (entry.style != "normal", entry.weight != 400, entry.name)):
+        if entry.name not in families and not entry.name.startswith(_BOXES):
+            if found := wanted & _characters_of(entry.fname):
+                families.append(entry.name)
+                wanted -= found
+            if not wanted:
+                break
+    return families, chr(min(wanted)) if wanted else ""
+
+
+def _characters_of(path: str) -> set[int]:
+    from matplotlib import font_manager
+
+    try:
+        return set(font_manager.get_font(path).get_charmap())
+    except (OSError, RuntimeError):  # A damaged font, or one of pictures alone.
+        return set()
+
+
+def _tell(missing: str) -> None:
+    if not _TOLD:
+        _TOLD.append(missing)
+        print(
+            f"no installed font has '{missing}', so plots show boxes for it and its like; install one that has, for "
+            "Chinese for example: apt install fonts-noto-cjk",
+            file=sys.stderr,
+        )
+
+
+_TOLD: list[str] = []
+
+
+def wrapped(name: str, line_width: int = _LINE) -> str:
+    """A name in three lines at most, broken at a space or sign where there is one; a long one loses its middle."""
+    lines, line = [], ""
+    for character in _shortened(name, 3 * line_width - line_width // 3):
+        if _width(line + character) > line_width:
+            cut = max(line.rfind(sign) for sign in " ,-_/:") + 1
+            cut = cut if cut > 2 * line_width // 3 else len(line)
+            lines.append(line[:cut].rstrip())
+            line = line[cut:]
+        line += character
+    return "\n".join([*lines, line])
+
+
+def _shortened(name: str, most: int) -> str:
+    if _width(name) <= most:
+        return name
+    head = tail = ""
+    while _width(head) < most // 2:
+        head += name[len(head)]
+    while _width(tail) < most // 2 - 1:
+        tail = name[-1 - len(tail)] + tail
+    return f"{head}…{tail}"
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def legend_beside(figure, handles: list, labels: list[str]) -> None:
+    """Puts a legend to the right of all axes, and makes the figure as much larger as it needs.
+
+    Args:
+        figure: of layout "constrained".
+        handles, labels: as matplotlib's `legend`; labels are wrapped here.
+    """
+    labels = [wrapped(label) for label in labels]
+    lines = sum(label.count("\n") + 1 for label in labels)
+    widest = max((_width(line) for label in labels for line in label.split("\n")), default=0)
+    width, height = figure.get_size_inches()
+    # Letters of 8 points are about 0.07 inches wide, lines 0.175 high.
+    figure.set_size_inches(width + 0.6 + 0.07 * widest, max(height, 0.4 + 0.175 * lines))
+    figure.legend(handles, labels, loc="outside right upper", fontsize=8, frameon=False)
