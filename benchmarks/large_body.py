@@ -1,4 +1,4 @@
-"""What one large REST body costs the small requests beside it; a figure of docs/model_server.md.
+"""What one large REST body costs the small requests beside it.
 
 python -m benchmarks.large_body [--megabytes=100] [--nested]
 """

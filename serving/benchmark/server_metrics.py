@@ -7,6 +7,7 @@ request_count is of no use here: TensorFlow Serving counts REST's status probes 
 those of probes and of metadata have an empty API.
 """
 
+import http.client
 import urllib.request
 from collections.abc import Iterator, Mapping
 
@@ -40,7 +41,7 @@ def read(url: str, model: str) -> Reading:
         # No proxy: the server is here or on our network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(url, timeout=10).read().decode()
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise UserError(
             f"no metrics at {url}: {error}; start the server with --rest_api_port and --monitoring_config_file"
         ) from error

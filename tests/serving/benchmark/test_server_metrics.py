@@ -82,3 +82,22 @@ def test_page_is_fetched_and_its_absence_said():
     web.server_close()
     with pytest.raises(UserError, match="--monitoring_config_file"):
         server_metrics.read(url, "m")
+
+
+def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone():
+    class Half(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"# TYPE")
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Half) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(UserError, match="no metrics at"):
+            server_metrics.read(server_metrics.metrics_url("127.0.0.1:1", server.server_port), "m")
+        thread.join()
