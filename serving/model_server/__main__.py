@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 
 from serving.model_server import flags
 
@@ -87,11 +88,16 @@ def _serve(options: flags.Options) -> int:
 
 
 def _drain(server, seconds: float) -> None:
-    """Stops `server`; ends the process where runs of a graph, which nothing can cut off, outlive the time given."""
-    stopping = threading.Thread(target=server.stop, args=(seconds,), daemon=True)
+    """Stops `server`; ends the process where something that nothing can cut off outlives the time given: the run of a
+    graph, or the conversion of a large body."""
+    end = time.monotonic() + seconds + _CLOSING_SECONDS
+    stopping = threading.Thread(target=server.stop, args=(seconds,))
     stopping.start()
-    stopping.join(seconds + _CLOSING_SECONDS)
-    if stopping.is_alive():
+    # Python itself waits for all of these before it ends.
+    others = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    for thread in others:
+        thread.join(max(0.0, end - time.monotonic()))
+    if any(thread.is_alive() for thread in others):
         logging.getLogger(__name__).warning("Requests still ran after --drain_seconds=%g: they are cut off.", seconds)
         logging.shutdown()
         os._exit(0)

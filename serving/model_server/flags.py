@@ -75,7 +75,7 @@ class Options:
     help: bool = _flag(False, "Print this text and leave")
     bind_address: str = _flag("127.0.0.1", "Not in the real server: address to listen on; 0.0.0.0 = every network")
     rest_api_max_body_bytes: int = _flag(
-        2**27, "Not in the real server: size from which REST bodies, inflated ones too, are refused with 413"
+        2**27, "Not in the real server: largest REST body taken, inflated ones too; larger ones are refused with 413"
     )
     drain_seconds: float = _flag(
         20.0, "Not in the real server: how long SIGTERM waits for requests that run; what runs longer is cut off"

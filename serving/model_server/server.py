@@ -16,6 +16,7 @@ from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
+_MAX_DRAIN_SECONDS = 24 * 60 * 60
 _MAX_PORT = 65535
 
 
@@ -104,6 +105,8 @@ def _check(options: Options) -> None:
     for name in ("rest_api_max_body_bytes", "drain_seconds"):
         if not getattr(options, name) >= 0:
             raise invalid_argument(f"--{name} must not be negative, but is {getattr(options, name)}")
+    if options.drain_seconds > _MAX_DRAIN_SECONDS:
+        raise invalid_argument(f"--drain_seconds must be at most {_MAX_DRAIN_SECONDS}, but is {options.drain_seconds}")
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")

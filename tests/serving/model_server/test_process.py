@@ -222,6 +222,7 @@ def test_bad_config_file(failed_start, tmp_path, caplog):
         (["--model_base_path=/m", "--grpc_max_threads=0"], "--grpc_max_threads must be at least 1"),
         (["--model_base_path=/m", "--port=70000"], "--port must be 0 to 65535"),
         (["--model_base_path=/m", "--drain_seconds=-1"], "--drain_seconds must not be negative, but is -1.0"),
+        (["--model_base_path=/m", "--drain_seconds=inf"], "--drain_seconds must be at most 86400, but is inf"),
         (["--model_base_path=/m", "--use_alts_credentials"], "--use_alts_credentials is not offered"),
         (["--model_base_path=/m", "--access_log=/no/such/folder/log"], "Cannot open --access_log=/no/such/folder/log"),
         (["--model_config_file=/no/such/file"], "/no/such/file; No such file or directory"),
