@@ -6,6 +6,7 @@ import os
 if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
     import tfrecords.quiet_tensorflow  # noqa: F401
 
+from albert_tf import optimizers  # noqa: F401  registered with Keras: models saved with them load
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor

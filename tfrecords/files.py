@@ -44,8 +44,9 @@ def sync(path: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-# As `replacing` calls them, and Keras where it writes a model by way of the disk.
-_UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp[a-z0-9_]{8}")
+# As `replacing` calls them, and Keras where it writes a model by way of the disk (with a digit in 92 of 100 names; a
+# name without one may be somebody's).
+_UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-9_]{8}")
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
