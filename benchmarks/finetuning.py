@@ -58,7 +58,7 @@ def compare_time(arguments) -> None:
         max_seq_length=LENGTH,
     )  # fmt: skip
     run = prepare(settings)
-    rows, steps = run.train.rows, len(run.train.rows) // BATCH
+    rows, steps = run.train, len(run.train) // BATCH
     columns = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
     model = compiled_model(run.config, run.task, arguments.dtype_policy)
     for bucketed in WAYS.values():

@@ -75,13 +75,14 @@ def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = Non
 def _classes(settings: FinetuningSettings) -> list[str]:
     table = read_table(find_table(Path(settings.data_dir), _files(settings)["train"].stem))
     table.require([settings.label_column], _MEND_COLUMNS)
-    labels = set()
+    labels, rows = set(), 0
     for row in table.rows:
+        rows += 1
         label = label_text(row.values[settings.label_column])
         if not label.strip() or row.values[settings.label_column] is None:
             raise table.wrong(row, f"{settings.label_column} is empty", "fill it or remove the row")
         labels.add(label)
-    if len(labels) == 1 or len(labels) == len(table.rows):
+    if len(labels) == 1 or len(labels) == rows:
         what = "every row has the same" if len(labels) == 1 else "no two rows have the same"
         raise UserError(
             f"'{table.path}': {what} {settings.label_column}; is another column or --task=regression meant?"

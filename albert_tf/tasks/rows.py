@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Rows:
         pad_id: fills up `input_ids`; all other features are filled up with 0.
     """
 
-    tokens: dict[str, list[np.ndarray]]
+    tokens: Mapping[str, Sequence[np.ndarray]]
     values: dict[str, np.ndarray]
     pad_id: int
     target: str | None = None
@@ -49,7 +49,7 @@ class Rows:
         roles = [features.pop(name) for name in (self.target, self.weight) if name is not None]
         return (features, *roles)
 
-    def _padded(self, name: str, rows: list[np.ndarray], indices: Sequence[int], length: int) -> np.ndarray:
+    def _padded(self, name: str, rows: Sequence[np.ndarray], indices: Sequence[int], length: int) -> np.ndarray:
         return pad([rows[index] for index in indices], length, self.pad_id if name == "input_ids" else 0)
 
 

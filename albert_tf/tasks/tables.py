@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import itertools
 import json
 import re
 import zlib
@@ -28,9 +29,14 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
+    """A file's rows, read one by one while they are gone over, which can be done once.
+
+    What is wrong with a row is said, as a UserError, when its turn comes.
+    """
+
     path: Path
     columns: tuple[str, ...]
-    rows: list[Row]
+    rows: Iterator[Row]
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
         return UserError(f"'{self.path}' line {row.line}: {what}; {mend}")
@@ -63,14 +69,14 @@ def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: boo
         skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
 
     Raises:
-        UserError: the file cannot be read, is empty, or, unless `skip_broken`, a row has another number of columns.
+        UserError: the file cannot be read or is empty; or, unless `skip_broken`, a row has another number of columns.
     """
     suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if suffix == ".jsonl":
         return read_json_lines(path)
     lines = _lines(path)
     cells = _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines)
-    return _checked(_columns(path, cells, header, skip_broken))
+    return _columns(path, cells, header, skip_broken)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -128,10 +134,16 @@ def _columns(
             raise _carriage_return(path, 1)
     if len(set(header)) < len(header):
         raise UserError(f"'{path}' line 1: a column is there twice in {', '.join(header)}; rename one")
-    rows, broken = [], []
+    return _checked(path, _rows(path, cells, header, skip_broken), tuple(header))
+
+
+def _rows(
+    path: Path, cells: Iterator[tuple[int, list[str]]], header: Sequence[str], skip_broken: bool
+) -> Iterator[Row]:
+    broken = []
     for line, values in cells:
         if len(values) == len(header):
-            rows.append(Row(line, dict(zip(header, values))))
+            yield Row(line, dict(zip(header, values)))
         elif skip_broken:
             broken.append(line)
         else:
@@ -141,7 +153,6 @@ def _columns(
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
-    return Table(path, tuple(header), rows)
 
 
 def read_json_lines(path: Path) -> Table:
@@ -150,7 +161,11 @@ def read_json_lines(path: Path) -> Table:
     Raises:
         UserError: the file cannot be read, is empty, or a line is not an object with the keys of the first.
     """
-    rows: list[Row] = []
+    return _checked(path, _objects(path))
+
+
+def _objects(path: Path) -> Iterator[Row]:
+    wanted = None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -160,10 +175,10 @@ def read_json_lines(path: Path) -> Table:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); write one object a line") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
-        if rows and (missing := rows[0].values.keys() - values.keys()):
+        wanted = values.keys() if wanted is None else wanted
+        if missing := wanted - values.keys():
             raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
-        rows.append(Row(number, whole_characters(values)))
-    return _checked(Table(path, tuple(rows[0].values) if rows else (), rows))
+        yield Row(number, whole_characters(values))
 
 
 def whole_characters(value: Any) -> Any:
@@ -177,10 +192,12 @@ def whole_characters(value: Any) -> Any:
     return value
 
 
-def _checked(table: Table) -> Table:
-    if not table.rows:
-        raise UserError(f"'{table.path}' holds no rows; give a file with at least one")
-    return table
+def _checked(path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None = None) -> Table:
+    """columns: by default the first row's."""
+    first = next(rows, None)
+    if first is None:
+        raise UserError(f"'{path}' holds no rows; give a file with at least one")
+    return Table(path, tuple(first.values) if columns is None else columns, itertools.chain([first], rows))
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:

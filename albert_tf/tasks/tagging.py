@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.token_classifier import AlbertTokenClassifier
 from albert_tf.tasks.rows import Rows, encode
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
-from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
 from tfrecords import files
 from tfrecords.tokenizer import Tokenizer
@@ -78,13 +78,16 @@ class TaggingTask(Task):
         return None if path is None else read_table(path)
 
     def read(self, split: str) -> list[TaggedExample] | None:
+        return listed(self.stream(split))
+
+    def stream(self, split: str) -> Iterator[TaggedExample] | None:
         table = self._table(split)
         if table is None:
             return None
         labelled = split not in self.test_splits
         columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
         table.require(columns, "say which is meant by --text_column and --label_column")
-        return [self._example(table, row, labelled) for row in table.rows]
+        return (self._example(table, row, labelled) for row in table.rows)
 
     def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
         words = _words(table, row, self.text_column)

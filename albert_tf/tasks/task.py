@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,16 @@ class Task(abc.ABC):
             UserError: naming file, row and mend of the first thing that is wrong.
         """
 
+    def stream(self, split: str) -> Iterable[Any] | None:
+        """As `read`; a task whose files may be larger than memory gives one example after the other.
+
+        What is wrong with an example may then be raised only when its turn comes.
+        """
+        return self.read(split)
+
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
-        """Features of the examples, and their labels where `training`."""
+        """Features of the examples, and their labels where `training`, which may ask for some thousands at a time."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
@@ -95,3 +102,8 @@ class Task(abc.ABC):
             "inputs": list(self.inputs),
             "null_threshold": None,
         }
+
+
+def listed(examples: Iterable[Any] | None) -> list[Any] | None:
+    """What `stream` gave, as `read` gives it."""
+    return None if examples is None else list(examples)

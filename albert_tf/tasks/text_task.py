@@ -1,7 +1,7 @@
 """Tasks that give one or two texts a class or a number."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import Rows, encode, frame
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
-from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.tasks.task import Hyperparameters, Task, listed
 from tfrecords import files
 from tfrecords.errors import UserError
 from tfrecords.tokenizer import Tokenizer
@@ -99,6 +99,9 @@ class TextTask(Task):
         return self.metrics[0]
 
     def read(self, split: str) -> list[TextExample] | None:
+        return listed(self.stream(split))
+
+    def stream(self, split: str) -> Iterator[TextExample] | None:
         file = self.splits[split]
         path = find_table(self.data_dir, file.stem, self.suffixes)
         if path is None:
@@ -107,18 +110,21 @@ class TextTask(Task):
         table = read_table(path, file.header, self.skip_broken and labelled)
         columns = file.columns or self.columns
         table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
-        examples = []
+        return self._examples(table, columns, labelled)
+
+    def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
+        found = 0
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
+            found += 1
             texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
             if labelled:
-                examples.append(TextExample(texts, self._label(table, row)))
+                yield TextExample(texts, self._label(table, row))
             else:
-                examples.append(TextExample(texts, None, row.values.get(self.index_column)))
-        if not examples:
-            raise UserError(f"'{path}' holds no row with a label")
-        return examples
+                yield TextExample(texts, None, row.values.get(self.index_column))
+        if not found:
+            raise UserError(f"'{table.path}' holds no row with a label")
 
     def _label(self, table: Table, row: Row) -> int | float:
         value = row.values[self.label_column]

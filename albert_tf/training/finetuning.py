@@ -65,7 +65,7 @@ def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices)
 
 
 def _check_shares(run: Run, devices: Devices) -> None:
-    size, parts = min(run.settings.train_batch_size, len(run.train.rows)), run.settings.gradient_accumulation_steps
+    size, parts = min(run.settings.train_batch_size, len(run.train)), run.settings.gradient_accumulation_steps
     if size % (parts * devices.replicas):
         raise UserError(
             f"{devices.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; "
@@ -101,13 +101,13 @@ def _run(run: Run) -> None:
     model.jit_compile = settings.jit_compile or keras.backend.backend() == "jax"
     if settings.strategy == "mirrored":
         # Before metrics and losses are built, Keras looks at the mean of the replicas' token ids, which is no id.
-        model._symbolic_build(data_batch=run.train.rows.batch([0], settings.max_seq_length))
+        model._symbolic_build(data_batch=run.train.batch([0], settings.max_seq_length))
     step = model.optimizer.updates
     if step < settings.num_train_steps and not _stopped_early(run, step):
         action = "Resuming" if step else "Starting"
         print(
             f"{action} at step {step} of {settings.num_train_steps}: {model.count_params():,} parameters, "
-            f"{len(run.train.rows):,} rows, {run.unknown_share:.1%} of the tokens unknown to the vocabulary"
+            f"{len(run.train):,} rows, {run.unknown_share:.1%} of the tokens unknown to the vocabulary"
         )
         run.tokenizer.save(output_dir)
         run.config.to_json(output_dir / "config.json")
@@ -132,7 +132,7 @@ def _claim(run: Run) -> dict:
     for name in ("eval_batch_size", "strategy", "seeds", "dryrun"):
         del wanted[name]
     wanted |= {"model": run.config.to_dict(), "tokenizer_sha256": run.tokenizer.sha256}
-    wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train.rows)}
+    wanted |= {"labels": run.task.describe()["labels"], "train_sha256": digest(run.train)}
     path = run.output_dir / RUN_FILE
     if path.is_file():
         found = files.read_json(path)
@@ -171,7 +171,7 @@ def _fit(run: Run, model: keras.Model, step: int, signals: StopSignals) -> None:
     watchers = [*_watchers(run, step, progress), finetuning_callbacks.StopWhenAsked(run.output_dir, signals, parts)]
     for first, last, epochs in _stretches(step, settings.save_checkpoints_steps, settings.num_train_steps):
         batches = training_batches(
-            run.train.rows,
+            run.train,
             settings.train_batch_size,
             settings.max_seq_length,
             settings.seed,

@@ -1,7 +1,10 @@
 """What a fine-tuning run works on, and its settings with every "the task's own" filled in."""
 
+import collections
 import dataclasses
 import hashlib
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +17,7 @@ from albert_tf.tasks.class_weights import weigh
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import Rows
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.stored import StoredRows, chunked, store
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, load_start, needed_tokenizer
@@ -22,6 +26,8 @@ from tfrecords.tokenizer import Tokenizer
 
 # Of each file, in a dry run.
 DRYRUN_EXAMPLES = 16
+# That are made rows of at a time; of SQuAD some 100 MB.
+CHUNK_EXAMPLES = 4096
 # Of the models that can answer after each step: see models/early_exit.py.
 EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
 
@@ -41,6 +47,7 @@ class Run(NamedTuple):
         settings: with no "the task's own" left in it.
         config: of the encoder to train.
         source: the encoder to take weights from; None from scratch.
+        train: the rows to train on, in a file; those of the other splits are held in memory.
         unknown_share: of the training text's tokens, how many the vocabulary has no piece for, 0 to 1.
     """
 
@@ -49,7 +56,7 @@ class Run(NamedTuple):
     tokenizer: Tokenizer
     config: AlbertConfig
     source: AlbertEncoder | None
-    train: Split
+    train: StoredRows
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
@@ -73,30 +80,32 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
     task = task or create_task(settings)
     if settings.early_exit and task.kind not in EARLY_EXIT_KINDS:
         raise UserError(f"--early_exit is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
-    examples = {name: task.read(name) for name in ("train", *task.evaluation_splits, *task.test_splits)}
-    if examples["train"] is None:
+    training = task.stream("train")
+    if training is None:
         raise UserError(
             f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
             "docs/finetuning.md says how each task's files are named"
         )
+    examples = {name: task.read(name) for name in (*task.evaluation_splits, *task.test_splits)}
     start = load_start(settings.init_from, settings.config, settings.tokenizer, settings.lower_case)
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_position_embeddings)
     if settings.dryrun:
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
         examples = {name: found and found[:kept] for name, found in examples.items()}
+        training = _first(training, kept)
+    length = settings.max_seq_length
+    train = store(task.rows(chunk, tokenizer, length, training=True) for chunk in chunked(training, CHUNK_EXAMPLES))
     splits = {
-        name: Split(name, found, task.rows(found, tokenizer, settings.max_seq_length, training=name == "train"))
+        name: Split(name, found, task.rows(found, tokenizer, length, training=False))
         for name, found in examples.items()
         if found is not None
     }
     if settings.class_weights:
-        train = splits["train"]
-        labels = task.describe()["labels"]
-        splits["train"] = train._replace(rows=weigh(train.rows, labels, settings.class_weights))
+        train = weigh(train, task.describe()["labels"], settings.class_weights)
     if settings.early_stopping and task.evaluation_splits[0] not in splits:
         raise UserError(f"--early_stopping needs a {task.evaluation_splits[0]} file to score; add one or leave it out")
-    share = _unknown_share(splits["train"].rows, tokenizer)
+    share = _unknown_share(train, tokenizer)
     if share > settings.max_unknown_share:
         raise UserError(
             f"{share:.0%} of the training text's tokens are unknown to the tokenizer "
@@ -104,30 +113,39 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
             "or --max_unknown_share=1 to train all the same"
         )
     return Run(
-        _count_steps(settings, task.defaults, splits["train"].rows),
+        _count_steps(settings, task.defaults, train),
         task,
         tokenizer,
         _model_config(settings, start, tokenizer),
         None if start.model is None else encoder_of(start.model),
-        splits["train"],
+        train,
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
         share,
     )
 
 
-def _unknown_share(rows: Rows, tokenizer: Tokenizer) -> float:
-    ids = np.concatenate([np.ravel(row) for row in rows.tokens["input_ids"]])
-    text = ~np.isin(ids, [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id])
-    return float(np.mean(ids[text] == tokenizer.unk_id)) if text.any() else 0.0
+def _first(examples: Iterable[Any], count: int) -> list[Any]:
+    """Some examples; the others are read too, since what is wrong with one is to be said."""
+    examples = iter(examples)
+    kept = list(itertools.islice(examples, count))
+    collections.deque(examples, maxlen=0)
+    return kept
 
 
-def digest(rows: Rows) -> str:
+def _unknown_share(rows: StoredRows, tokenizer: Tokenizer) -> float:
+    blocks = rows.tokens["input_ids"].blocks()
+    counts = sum(np.bincount(block, minlength=tokenizer.vocab_size) for block in blocks)
+    counts[[tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]] = 0
+    return float(counts[tokenizer.unk_id] / max(1, counts.sum()))
+
+
+def digest(rows: StoredRows) -> str:
     """SHA-256 of the features and labels: equal if and only if training sees the same."""
     state = hashlib.sha256()
     for name in sorted(rows.tokens):
-        for row in rows.tokens[name]:
-            state.update(row.tobytes())
+        for block in rows.tokens[name].blocks():
+            state.update(block)
     state.update(rows.lengths.tobytes())
     for name in sorted(rows.values):
         state.update(rows.values[name].tobytes())
