@@ -38,7 +38,7 @@ class LayerNorm:
     """Over the last axis, float32 inside; dtype is of inputs and results.
 
     A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
-    follows makes a large difference of the smallest (issue 14, item 17). So there is no kernel for many tokens
+    follows makes a large difference of the smallest. So there is no kernel for many tokens
     (oneDNN's takes half the time from 384 tokens on, four times as long at 32), and no rsqrt: its vector instructions
     round other than the scalar ones that take what is left over.
     """

@@ -80,7 +80,7 @@ class SavedModel:
 
     def _guard(self, name: str) -> None:
         """Lets an output of strings fail where it has more dimensions than NumPy's iterator inside TensorFlow takes:
-        tf.reshape and tf.expand_dims can make such a one, and its conversion ends the process (issue 14.4)."""
+        tf.reshape and tf.expand_dims can make such a one, and its conversion ends the process."""
         try:
             tensor = self._graph.get_tensor_by_name(name)
         except (KeyError, ValueError):

@@ -34,7 +34,7 @@ _LIST_FIELDS = {
 }
 _HALF_TYPES = {types_pb2.DT_HALF: np.dtype(np.float16), types_pb2.DT_BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
 _COMPLEX_FIELDS = {types_pb2.DT_COMPLEX64: "scomplex_val", types_pb2.DT_COMPLEX128: "dcomplex_val"}
-# A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more (issue 14.4).
+# A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more.
 # For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
 MAX_RANK = 32
 # Elements that a few bytes may claim, where one value is repeated over a shape or the tensor is empty.
