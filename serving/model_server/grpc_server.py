@@ -39,7 +39,22 @@ class _Health(health.HealthServicer):
 
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
-        return super().Watch(request if known else _UNKNOWN_SERVICE, context, send_response_callback)
+        return super().Watch(request if known else _UNKNOWN_SERVICE, _Deferring(context), send_response_callback)
+
+
+class _Deferring:
+    """A context whose callbacks run on threads of their own.
+
+    The library's callback for the end of a watch takes the lock that it holds while it sends to another. gRPC runs
+    callbacks on the one thread that also tells of sends that are done: a watch that ends while another begins would
+    stop the whole server.
+    """
+
+    def __init__(self, context: grpc.ServicerContext):
+        self._context = context
+
+    def add_callback(self, callback) -> bool:
+        return self._context.add_callback(lambda: threading.Thread(target=callback, daemon=True).start())
 
 
 _UNKNOWN_SERVICE = health_pb2.HealthCheckRequest(service="unknown")

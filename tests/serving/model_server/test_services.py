@@ -440,5 +440,15 @@ def test_health(start_server, half_plus_two, server, error_of):
         assert next(iter(stream)).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         stream.cancel()
     assert not any("invented" in name for name in running.server._grpc._health._send_response_callbacks)
+
+    def watch_and_leave(_):
+        for _ in range(100):
+            stream = watch(health_pb2.HealthCheckRequest(service=""), timeout=20)
+            assert next(iter(stream)).status == health_pb2.HealthCheckResponse.SERVING
+            stream.cancel()
+
+    # Watches that end while others begin stop nobody.
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(watch_and_leave, range(4)))
     plain = health_pb2_grpc.HealthStub(server.channel).Check
     assert error_of(plain, health_pb2.HealthCheckRequest())[0] == "UNIMPLEMENTED"
