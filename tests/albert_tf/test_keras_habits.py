@@ -99,7 +99,7 @@ def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind,
     assert type(again.optimizer) is type(model.optimizer) and int(again.optimizer.iterations) == 1
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         # Scalars beside the counter are figures of the last update, which no file holds.
-        if theirs.shape:
+        if len(theirs.shape):
             np.testing.assert_array_equal(ours, theirs)
 
 
