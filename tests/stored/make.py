@@ -1,0 +1,238 @@
+"""Wrote the files beside it, once, by commit feed0b7: `PYTHONPATH=. python tests/stored/make.py`.
+
+They hold what users have on their disks from before the rooms were rearranged; `tests/test_stored.py` says that all of
+it still loads, and that the code of today makes the same. Run again only to add a file that is not there.
+"""
+
+import json
+import random
+import shutil
+import string
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+HERE = Path(__file__).parent
+WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand"
+SIZES = dict(
+    vocab_size=104, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=32, max_position_embeddings=48, initializer_range=0.3,
+)  # fmt: skip
+TEXTS = ["paris is the capital of france", "the film is dull.", "a cat sat", "who sat in paris?"]
+SECOND = ["the river runs in paris", "fine", "the cat sat on the mat, two thousand", "a cat sat in paris"]
+REQUESTS = {
+    "multiple choice": {"context": TEXTS, "question": SECOND, "choices": [["paris", "a cat", "", "the mat"]] * 4},
+    "spans": {"question": TEXTS, "context": SECOND},
+    "joint spans": {"question": TEXTS, "context": SECOND},
+    "token classifier": {"text": TEXTS},
+    "embedder": {"text": TEXTS},
+    "pretrainer": {"text": ["paris is the [MASK] of france", "[MASK] cat sat", "a [MASK]", "the [MASK] runs"]},
+}
+TASKS = {
+    "classifier": {"labels": ["bad", "good", "odd"], "inputs": ["text"]},
+    "exiting classifier": {"labels": ["bad", "good", "odd"], "inputs": ["text"]},
+    "regressor": {"labels": None, "inputs": ["text", "text_b"]},
+}
+
+
+def heads() -> dict:
+    import albert_tf
+    from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertRegressor, AlbertSentenceEmbedder
+
+    return {
+        "classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3),
+        "exiting classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=True),
+        "regressor": AlbertRegressor,
+        "spans": lambda encoder: albert_tf.AlbertSpanPredictor(encoder, start_top=16, end_top=2),
+        "joint spans": lambda encoder: albert_tf.AlbertSpanPredictor(encoder, joint=True, start_top=16, end_top=2),
+        "multiple choice": albert_tf.AlbertMultipleChoice,
+        "token classifier": lambda encoder: albert_tf.AlbertTokenClassifier(encoder, num_classes=4),
+        "embedder": AlbertSentenceEmbedder,
+        "encoder": lambda encoder: encoder,
+        "pretrainer": AlbertPretrainer,
+    }
+
+
+def features() -> dict[str, np.ndarray]:
+    """Three rows of 12 tokens, of which 12, 7 and 3 are real."""
+    mask = (np.arange(12) < np.array([[12], [7], [3]])).astype("int32")
+    ids = np.random.default_rng(3).integers(5, SIZES["vocab_size"], mask.shape).astype("int32") * mask
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(12) > 5).astype("int32") * mask}
+
+
+def inputs_of(head: str) -> dict[str, np.ndarray]:
+    found = features()
+    if head == "multiple choice":
+        found = {name: np.stack([value] * 2, axis=1) for name, value in found.items()}
+        found["input_ids"][:, 1] = np.roll(found["input_ids"][:, 1], 1, axis=1) * found["input_mask"][:, 1]
+    if head == "pretrainer":
+        found["masked_lm_positions"] = np.array([[1, 2], [3, 4], [1, 1]], "int32")
+    return found
+
+
+def answers_of(model, head: str) -> dict[str, np.ndarray]:
+    outputs = model(inputs_of(head), training=False)
+    outputs = outputs if isinstance(outputs, dict) else {"output": outputs}
+    flat = {name: value for name, value in outputs.items() if value is not None and not isinstance(value, list | tuple)}
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in flat.items()}
+    return {name: value for name, value in arrays.items() if value.dtype != object}
+
+
+def tokenizer_text() -> str:
+    letters = [*string.ascii_lowercase, *string.digits, *",.?"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters, *(f"##{one}" for one in letters)]
+    assert len(pieces) == SIZES["vocab_size"]
+    return "\n".join(pieces) + "\n"
+
+
+def request_of(head: str) -> dict:
+    if head == "regressor":
+        return {"first": TEXTS, "second": SECOND}
+    return REQUESTS.get(head, {"text": TEXTS})
+
+
+def corpus() -> str:
+    generator = random.Random(5)
+    sentences = lambda: " ".join(generator.choices(WORDS.split(), k=generator.randint(4, 12))) + "."  # noqa: E731
+    documents = ["\n".join(sentences() for _ in range(generator.randint(3, 9))) for _ in range(60)]
+    return "\n\n".join(documents) + "\n"
+
+
+def table() -> str:
+    generator = random.Random(6)
+    rows = ["text\tlabel"]
+    for _ in range(48):
+        words = generator.choices(WORDS.split(), k=generator.randint(3, 9))
+        rows.append(f"{' '.join(words)}\t{'good' if 'fine' in words or 'paris' in words else 'bad'}")
+    return "\n".join(rows) + "\n"
+
+
+def call_saved_model(folder: Path, **inputs) -> dict[str, np.ndarray]:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  registers the ops of text inputs
+
+    signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
+    found = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+    return {name: value.numpy() for name, value in found.items()}
+
+
+def build_arguments(folder: Path, output: Path, masking: str) -> list[str]:
+    return [
+        "tfrecords.create_pretraining_data", f"--input={folder}/corpus.txt", f"--tokenizer={folder}/vocab.txt",
+        f"--output_dir={output}", f"--masking={masking}", "--max_seq_length=32", "--max_predictions_per_seq=5",
+        "--held_out_fraction=0.1", "--seed=1", "--split_sentences",
+    ]  # fmt: skip
+
+
+def pretraining_settings(folder: Path, output: Path, masking: str, **changes):
+    from albert_tf.training.pretraining import PretrainingSettings
+
+    settings = dict(
+        config=str(folder / "config.json"), train_data=str(folder / masking), eval_data=str(folder / masking),
+        output_dir=str(output), learning_rate=0.01, train_batch_size=8, num_train_steps=8, num_warmup_steps=2,
+        save_checkpoints_steps=4, log_steps=1, seed=3,
+    )  # fmt: skip
+    return PretrainingSettings(**settings | changes)
+
+
+def finetuning_settings(folder: Path, output: Path, **changes):
+    from albert_tf.tasks.settings import FinetuningSettings
+
+    settings = dict(
+        task="classification", data_dir=str(folder / "table"), output_dir=str(output),
+        config=str(folder / "config.json"),
+        tokenizer=str(folder / "vocab.txt"), learning_rate=0.005, train_batch_size=8, num_train_steps=12,
+        num_warmup_steps=2, save_checkpoints_steps=4, seed=3, max_seq_length=24,
+    )  # fmt: skip
+    return FinetuningSettings(**settings | changes)
+
+
+PRETRAININGS = {
+    "dynamic": dict(masking="dynamic"),
+    "static, in parts": dict(masking="static", gradient_accumulation_steps=2),
+    "adamw": dict(masking="dynamic", optimizer="adamw"),
+}
+FINETUNINGS = {
+    "plain": {},
+    "in parts": dict(gradient_accumulation_steps=2),
+    "one width": dict(length_buckets=False),
+    "early exit": dict(early_exit=True),
+}
+
+
+def history(run: Path) -> list[dict]:
+    """Every figure of a run that does not go by the machine."""
+    import csv
+
+    unsteady = ("seconds", "wait", "per_s", "per_second", "memory", "gib", "waited", "time", "hours")
+    with open(run / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{key: row[key] for key in row if not any(word in key for word in unsteady)} for row in rows]
+
+
+def curves(folder: Path, scratch: Path) -> dict[str, list[dict]]:
+    from albert_tf.training.finetuning import finetune
+    from albert_tf.training.pretraining import pretrain
+
+    found = {}
+    for name, changes in PRETRAININGS.items():
+        found[f"pretraining: {name}"] = history(pretrain(pretraining_settings(folder, scratch / name, **changes)))
+    for name, changes in FINETUNINGS.items():
+        found[f"finetuning: {name}"] = history(finetune(finetuning_settings(folder, scratch / f"f {name}", **changes)))
+    return found
+
+
+def make_records_and_curves() -> None:
+    import subprocess
+
+    (HERE / "corpus.txt").write_text(corpus())
+    (HERE / "table").mkdir(exist_ok=True)
+    for split in ("train", "dev"):
+        (HERE / "table" / f"{split}.tsv").write_text(table())
+    for masking in ("dynamic", "static"):
+        subprocess.run([sys.executable, "-m", *build_arguments(HERE, HERE / masking, masking)], check=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        (HERE / "curves.json").write_text(json.dumps(curves(HERE, Path(scratch)), indent=1) + "\n")
+
+
+def make_models() -> None:
+
+    from albert_tf import AlbertConfig, AlbertEncoder
+    from serving.export import ExportSettings, export
+
+    (HERE / "vocab.txt").write_text(tokenizer_text())
+    config = AlbertConfig(**SIZES)
+    config.to_json(HERE / "config.json")
+    answers, served = {}, {}
+    for head, make in heads().items():
+        keras.utils.set_random_seed(len(head))
+        model = make(AlbertEncoder(config))
+        answers_of(model, head)
+        for variable in model.trainable_variables:
+            if variable.name in ("bias", "output_bias", "beta"):
+                variable.assign(keras.random.normal(variable.shape, stddev=0.3))
+        name = head.replace(" ", "_")
+        model.save(HERE / f"{name}.keras")
+        answers |= {f"{name}/{key}": value for key, value in answers_of(model, head).items()}
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            shutil.copy(HERE / f"{name}.keras", folder / "model.keras")
+            shutil.copy(HERE / "vocab.txt", folder)
+            if head in TASKS:
+                (folder / "task.json").write_text(json.dumps(TASKS[head]))
+            version = export(ExportSettings(str(folder), str(folder / "out"), inputs="text", warm_up_lengths=""))
+            found = call_saved_model(version, **request_of(head))
+            served |= {f"{name}/{key}": value for key, value in found.items()}
+            shutil.make_archive(str(HERE / f"{name}_export"), "xztar", version)
+    np.savez_compressed(HERE / "answers.npz", **answers)
+    np.savez_compressed(
+        HERE / "served.npz", **{k: v.astype("S") if v.dtype == object else v for k, v in served.items()}
+    )
+
+
+if __name__ == "__main__":
+    make_models()
+    make_records_and_curves()
