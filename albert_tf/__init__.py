@@ -4,7 +4,7 @@ import os
 
 # Models alone have no need of TensorFlow under another Keras backend.
 if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
-    import tfrecords.quiet_tensorflow  # noqa: F401
+    import tfrecords.base.quiet_tensorflow  # noqa: F401
 
 from albert_tf import optimizers  # noqa: F401  registered with Keras: models saved with them load
 from albert_tf.config import AlbertConfig

@@ -26,7 +26,7 @@ from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.models.token_classifier import AlbertTokenClassifier
 from albert_tf.preprocessing import Preprocessor, strings
 from albert_tf.tasks.rows import Rows, encode
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
     from albert_tf.loading import Loaded

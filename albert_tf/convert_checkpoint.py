@@ -10,10 +10,10 @@ from albert_tf.checkpoints.formats import FORMATS, load, save
 from albert_tf.checkpoints.tokenizer_files import save_tokenizer
 from albert_tf.loading import load_task
 from albert_tf.models.encoder_model import NamedClasses
-from tfrecords.errors import UserError
-from tfrecords.published_tokenizer import tokenizer_in
-from tfrecords.script import run_main, say_next
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.published import tokenizer_in
 
 FLAGS = flags.FLAGS
 

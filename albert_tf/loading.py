@@ -15,10 +15,10 @@ from albert_tf.checkpoints import formats
 from albert_tf.models.encoder_model import NamedClasses
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.published_tokenizer import own_sha256, read_tokenizer, tokenizer_in
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.published import own_sha256, read_tokenizer, tokenizer_in
 
 TASK_FILE = "task.json"
 # Written by sentence-transformers: the list of its modules, and the folder of each.

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tasks.rows import Rows, encode, frame, padded_length
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 # [CLS] text [SEP] text [SEP].
 _LEAST = 5

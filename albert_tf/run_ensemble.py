@@ -1,12 +1,12 @@
 """Answers with several fine-tuned models together: `python -m albert_tf.run_ensemble --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 from pathlib import Path
 
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags
 
 
 def main() -> None:

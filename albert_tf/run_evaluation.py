@@ -1,6 +1,6 @@
 """Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 from pathlib import Path
@@ -8,10 +8,10 @@ from pathlib import Path
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.training import evaluation
 from albert_tf.training.model_folder import load_model_folder
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.script import run_main, say_next
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 
 @dataclasses.dataclass(frozen=True)

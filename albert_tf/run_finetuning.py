@@ -1,12 +1,12 @@
 """Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.model_folder import MODEL_FILE, load_task
-from tfrecords.script import run_main, say_next
-from tfrecords.settings import define_flags, read_flags
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import define_flags, read_flags
 
 
 def main() -> None:

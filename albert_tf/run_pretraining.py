@@ -1,6 +1,6 @@
 """Pre-trains ALBERT on TFRecords: `python -m albert_tf.run_pretraining --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import csv
 from pathlib import Path
@@ -8,8 +8,8 @@ from pathlib import Path
 from albert_tf.training.devices import make_devices
 from albert_tf.training.model_folder import MODEL_FILE
 from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
-from tfrecords.script import run_main, say_next
-from tfrecords.settings import define_flags, read_flags
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import define_flags, read_flags
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Scores answers to SQuAD as the official scripts do: `python -m albert_tf.score_squad --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import json
@@ -9,9 +9,9 @@ import sys
 from albert_tf.tasks.squad.data import SquadExample, read_squad
 from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 
 @dataclasses.dataclass(frozen=True)

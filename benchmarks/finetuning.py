@@ -7,7 +7,7 @@ is multiplied by the steps of an epoch. Accuracy: a small model is trained from 
 each of --seeds, its whole epoch timed.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import argparse
 import dataclasses

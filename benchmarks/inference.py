@@ -5,7 +5,7 @@ SavedModel. What cannot run here is left out and named: the peers without `pip i
 CPU has not. Real sentences need the data that BUILD.md names.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import functools
@@ -26,10 +26,10 @@ from benchmarks import inference_accuracy, inference_data, inference_exits, infe
 from benchmarks.inference_peers import make_peers
 from serving.cpu import cpu_flags
 from serving.inference import InferenceOptions, make_encoder
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -11,7 +11,7 @@ from albert_tf.training.model_folder import load_model_folder
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.inference.weights import dense
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Nobody is sure by 2: the same code without exits.
 THRESHOLDS = (2.0, 0.95, 0.9, 0.8, 0.7)

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from albert_tf.checkpoints import save_huggingface
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 PACKAGES = ("torch", "transformers", "openvino", "onnxruntime", "onnx")
 

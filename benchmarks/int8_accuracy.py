@@ -4,7 +4,7 @@ ONEDNN_MAX_CPU_ISA=AVX2 before the command makes oneDNN pass for a CPU without V
 products lose by clipping. "exact" is the same export with products of whole numbers, in this process.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import os
@@ -18,8 +18,8 @@ from benchmarks.inference import make_random_encoder
 from serving.check import measure
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.exact import exact_products
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 
 @dataclasses.dataclass(frozen=True)

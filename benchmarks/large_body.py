@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import flags
 
 from benchmarks.model_server import Server, trivial_case
-from tfrecords.script import run_main
+from tfrecords.base.script import run_main
 
 flags.DEFINE_multi_integer("megabytes", [10, 100], "Sizes of the large bodies.")
 flags.DEFINE_boolean("nested", False, "Each number in a list of its own, the most work for its size.")

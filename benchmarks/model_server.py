@@ -25,8 +25,8 @@ from serving.benchmark.rest import RestStub, predict_url, read_answer, request_b
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.source import list_versions
 from serving.model_server.tensors import fill_proto, named_tensors
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
 
 WHAT = ["overhead", "rest", "large_output", "encode", "batches", "throughput"]
 flags.DEFINE_enum("what", "overhead", WHAT, "What to measure.")

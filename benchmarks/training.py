@@ -5,7 +5,7 @@ on batches that its reader reads, a step of keras-hub's, and every matrix produc
 The head looks at gathered positions on both sides. Prints medians.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import argparse
 import os

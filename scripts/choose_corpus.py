@@ -4,8 +4,8 @@ import glob
 import os
 from pathlib import Path
 
+from tfrecords.base.errors import UserError
 from tfrecords.corpus import find_files
-from tfrecords.errors import UserError
 
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 

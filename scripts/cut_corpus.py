@@ -4,8 +4,8 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+from tfrecords.base.files import replacing
 from tfrecords.corpus import read_documents
-from tfrecords.files import replacing
 
 FEW = 10
 SENTENCES = 25

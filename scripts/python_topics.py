@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from pydoc_data.topics import topics
 
-from tfrecords.files import replacing
+from tfrecords.base.files import replacing
 
 
 def paragraphs(text: str) -> list[str]:

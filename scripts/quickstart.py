@@ -12,9 +12,9 @@ from scripts.cut_corpus import has_few_documents
 from scripts.server import check_port, free_port, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir
 from tfrecords.corpus import find_files
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir
 
 MODELS = ("ids", "text")
 LENGTHS = "16,32,64,128"

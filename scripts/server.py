@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from serving.client import Client, ServingError
-from tfrecords.errors import UserError
-from tfrecords.files import replacing
-from tfrecords.processes import interrupts_deferred, interrupts_held_back
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import replacing
+from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
 
 START_TIMEOUT_S = 120
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfrecords.errors import UserError
-from tfrecords.files import replacing
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import replacing
 
 
 def shell_line(command: list[str]) -> str:

@@ -1,6 +1,6 @@
 """Writes a trained model as a SavedModel version for TensorFlow Serving: `python -m serving.export --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import os
@@ -16,14 +16,14 @@ from serving.check import check
 from serving.inference import ExitRule, InferenceOptions
 from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
-from serving.servables import PREDICT, Servable, ServableOptions, make_servable
+from serving.exportable import PREDICT, Servable, ServableOptions, make_servable
 from serving.source import Source, load_source
 from serving.warm_up import write_warm_up
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.script import run_main, say_next
-from tfrecords.settings import define_flags, read_flags, setting
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.tokenizers.base import Tokenizer
 
 _CALIBRATION_ROWS = 64
 _WRITING = ".writing-"

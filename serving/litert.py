@@ -1,6 +1,6 @@
 """Writes a trained model as one LiteRT (TensorFlow Lite) file: `python -m serving.litert --help`."""
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import warnings
@@ -19,12 +19,12 @@ from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import MASKED_SCORE
 from serving.inference.weights import dense
-from serving.servables.embedder import mean_of_tokens
+from serving.exportable.embedder import mean_of_tokens
 from serving.source import load_source
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 _KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
 _COMPUTE = ("float32", "int8")

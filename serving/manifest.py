@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from serving.cpu import advise
-from serving.servables import Servable
+from serving.exportable import Servable
 from serving.source import Source
-from tfrecords import files
+from tfrecords.base import files
 
 FILE = "assets.extra/manifest.json"
 

@@ -53,6 +53,6 @@ def _serve(version: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    import tfrecords.quiet_tensorflow  # noqa: F401
+    import tfrecords.base.quiet_tensorflow  # noqa: F401
 
     _serve(*sys.argv[1:])

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from serving.servables import Servable, Signature
-from serving.servables.rows import EXAMPLES
-from tfrecords.tokenizer import Tokenizer
+from serving.exportable import Servable, Signature
+from serving.exportable.rows import EXAMPLES
+from tfrecords.tokenizers.base import Tokenizer
 
 
 def sample_inputs(servable: Servable, signature: Signature, length: int, batch: int = 1, seed: int = 0) -> dict:

@@ -7,9 +7,9 @@ from pathlib import Path
 import tensorflow as tf
 from tensorflow_serving.apis import classification_pb2, predict_pb2, prediction_log_pb2, regression_pb2
 
+from serving.exportable import CLASSIFY, PREDICT, REGRESS, Servable, Signature
 from serving.samples import sample_inputs
-from serving.servables import CLASSIFY, PREDICT, REGRESS, Servable, Signature
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Where tensorflow_model_server looks in a version's folder.
 FILE = "assets.extra/tf_serving_warmup_requests"

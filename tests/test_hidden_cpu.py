@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SENSITIVE = (
     "tests/serving/inference",
-    "tests/serving/servables/test_cpu_check.py",
+    "tests/serving/exportable/test_cpu_check.py",
     "tests/serving/test_export.py",
     "tests/serving/test_export_files.py",
     "tests/serving/test_litert.py",

@@ -10,13 +10,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tfrecords import corpus, files, inputs, runners, sections
+from tfrecords import corpus, inputs, runners, sections
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.progress import progress_bar
 from tfrecords.deal import Deal
-from tfrecords.errors import UserError
 from tfrecords.manifest import SPLITS, read_folder
-from tfrecords.progress import progress_bar
 from tfrecords.standing import Standing
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfrecords import sections
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.sections import Chunk, Section, is_json, is_remote
 from tfrecords.sentences import split_paragraph
 

@@ -8,12 +8,12 @@ import os
 from absl import flags
 
 from tfrecords import examples, pairs, segments
+from tfrecords.base.script import run_main, say_next
 from tfrecords.builder import build
 from tfrecords.corpus import find_files
 from tfrecords.runners import RUNNERS
-from tfrecords.script import run_main, say_next
-from tfrecords.tokenizer import load_tokenizer
-from tfrecords.unknown_share import check_unknown_share, unknown_share
+from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.unknown_share import check_unknown_share, unknown_share
 from tfrecords.writer import BuildConfig
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")

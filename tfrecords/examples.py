@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfrecords import pairs, segments
-from tfrecords.compiled import compiled
-from tfrecords.errors import UserError
+from tfrecords.base.compiled import compiled
+from tfrecords.base.errors import UserError
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.randomness import derive
 from tfrecords.records import encode_records

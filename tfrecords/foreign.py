@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 _WIDTHS = {
     "max_seq_length": ("input_ids", "input_mask", "segment_ids"),

@@ -8,7 +8,8 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-from tfrecords import files, sections
+from tfrecords import sections
+from tfrecords.base import files
 from tfrecords.sections import Section
 
 INPUTS = "inputs.tsv"

@@ -11,13 +11,13 @@ import numpy as np
 from absl import flags
 from tqdm import tqdm
 
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import run_main, say_next
 from tfrecords.manifest import MANIFEST, find_records
-from tfrecords.progress import progress_bar
-from tfrecords.script import run_main, say_next
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
-from tfrecords.tokenizer import TOKENIZER_FILE, load_tokenizer
+from tfrecords.tokenizers.base import TOKENIZER_FILE, load_tokenizer
 
 _INPUT = flags.DEFINE_string("input", None, "Folder or comma-separated globs of record files.")
 _SPLIT = flags.DEFINE_enum("split", "train", ("train", "eval"), "Which of a folder's files.")

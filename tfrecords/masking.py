@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfrecords.compiled import compiled
+from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
 
 # Where the draws for each purpose begin in an example's stream; positions are added.

@@ -10,7 +10,7 @@ examples_per_row], and masked_lm_* hold the predictions of all examples of the r
 import numpy as np
 import tensorflow as tf
 
-from tfrecords.compiled import compiled
+from tfrecords.base.compiled import compiled
 
 # Examples packed among each other: more fill rows better, and are held in memory.
 WINDOW = 1024

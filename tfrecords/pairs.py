@@ -13,7 +13,7 @@ sentences are left whole.)
 
 import numpy as np
 
-from tfrecords.compiled import compiled
+from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw
 from tfrecords.segments import target_length
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfrecords.graph_masking import derive, mask_batch
 from tfrecords.masking import MaskingRule, MaskingVocabulary
 from tfrecords.packing import pack_features
-from tfrecords.tokenizer import load_tokenizer
+from tfrecords.tokenizers.base import load_tokenizer
 
 _MASKS = 3
 

@@ -7,7 +7,7 @@ depends on how many were made before it, so any split of the work among workers 
 
 import numpy as np
 
-from tfrecords.compiled import compiled
+from tfrecords.base.compiled import compiled
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 

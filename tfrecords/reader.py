@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.foreign import describe_foreign
 from tfrecords.graph_masking import derive
 from tfrecords.lanes import Lanes, number_of_lanes

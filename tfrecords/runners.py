@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
-from tfrecords.errors import UserError
-from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+from tfrecords.base.errors import UserError
+from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 from tfrecords.writer import Worker
 
 Task = tuple[int, str, tuple]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Text in a byte of a .gz file, roughly: enough to choose how many files to write before any is read.
 _GZIP_RATIO = 3

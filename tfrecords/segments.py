@@ -7,7 +7,7 @@ so consecutive sentences are one span (start, end) of ids, and nothing is copied
 
 import numpy as np
 
-from tfrecords.compiled import compiled
+from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
 
 # Whether the length that an example aims at is drawn for each example, or as in the official code for each document.

@@ -11,12 +11,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tfrecords import files, inputs
+from tfrecords import inputs
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.deal import Deal
-from tfrecords.errors import UserError
 from tfrecords.inputs import BAD_LINES, INPUTS
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
-from tfrecords.tokenizer import TOKENIZER_FILE
+from tfrecords.tokenizers.base import TOKENIZER_FILE
 from tfrecords.writer import BuildConfig, part_path, report_path, spill_path
 
 _RUN, _ASSEMBLY = "run.json", "assembly.json"

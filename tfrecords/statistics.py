@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
 
 LONGEST_RUN = 8
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from absl import flags
 
-from tfrecords import corpus, files
-from tfrecords.progress import progress_bar
-from tfrecords.script import run_main, say_next
-from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
+from tfrecords import corpus
+from tfrecords.base import files
+from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import run_main, say_next
+from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
 _INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")
 _OUTPUT_PREFIX = flags.DEFINE_string("output_prefix", None, "Writes PREFIX.model and PREFIX.vocab.")

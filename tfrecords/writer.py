@@ -15,13 +15,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tfrecords import compiled, corpus, files, sections
+from tfrecords import corpus, sections
+from tfrecords.base import compiled, files
+from tfrecords.base.errors import UserError
 from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
-from tfrecords.errors import UserError
 from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import derive
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
 
 # Purposes of keys that belong to no single pass over a document; `deal` has more.
 _SHUFFLE, _ORDER = -2, -4

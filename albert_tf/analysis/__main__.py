@@ -6,7 +6,7 @@ from absl import flags
 
 from albert_tf.analysis.cost import PAPER, cost_table
 from albert_tf.config import AlbertConfig
-from tfrecords.script import run_main
+from tfrecords.base.script import run_main
 
 FLAGS = flags.FLAGS
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir, replacing
+from tfrecords.base.plotting import fonts_for, legend_beside
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 from tfrecords.corpus import read_documents
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir, replacing
-from tfrecords.plotting import fonts_for, legend_beside
-from tfrecords.published_tokenizer import read_tokenizer
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.published import read_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

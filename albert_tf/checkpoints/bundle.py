@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.checkpoints.reason import reason
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Optimizer slots and counters of training checkpoints; no model keeps them.
 _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_power|loss_scale.*)$")

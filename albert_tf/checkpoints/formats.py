@@ -9,9 +9,9 @@ from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.reason import reason
-from tfrecords.errors import UserError
-from tfrecords.files import replacing
-from tfrecords.hub import download_hint
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import replacing
+from tfrecords.base.hub import download_hint
 
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 

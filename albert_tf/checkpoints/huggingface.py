@@ -22,8 +22,8 @@ from albert_tf.models.multiple_choice import AlbertMultipleChoice
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.models.token_classifier import AlbertTokenClassifier
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir, read_json, replacing, write_json
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
 _WEIGHTS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _ARCHITECTURES = {

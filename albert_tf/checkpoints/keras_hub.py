@@ -10,8 +10,8 @@ from albert_tf.checkpoints.build import build
 from albert_tf.checkpoints.reason import reason
 from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir
 
 
 def load_keras_hub(preset, model=None):

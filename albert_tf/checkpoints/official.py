@@ -8,8 +8,8 @@ from albert_tf.checkpoints.bundle import checkpoint_prefix, read_tensors, write_
 from albert_tf.checkpoints.official_names import sources_for, sources_of
 from albert_tf.checkpoints.variables import encoder_of, extract, fill, mentions
 from albert_tf.config import AlbertConfig
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir
 
 
 def load_official(path: str | os.PathLike, model=None):

@@ -8,7 +8,7 @@ from absl import logging
 from albert_tf.checkpoints.variables import Source, mentions
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 _DENSE = ("kernel", "bias")
 _NORM = ("gamma", "beta")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from absl import logging
 
-from tfrecords.files import make_output_dir, replacing, write_json
-from tfrecords.published_tokenizer import tokenizer_in
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.files import make_output_dir, replacing, write_json
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.published import tokenizer_in
 
 _PUBLISHED = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
 _NAMES = {

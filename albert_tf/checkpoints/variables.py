@@ -11,7 +11,7 @@ from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.lora import has_adapters
 from albert_tf.models.encoder_model import variables_of
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
 OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/")

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from albert_tf.layers.lora import has_adapters
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 class BaseModel(keras.Model):

@@ -7,7 +7,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense, initializer
 from albert_tf.layers.explicit_dropout import dropout
 from albert_tf.layers.layer_norm import LayerNorm
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 class Embeddings(keras.layers.Layer):

@@ -17,7 +17,7 @@ from albert_tf.layers.features import named
 from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.transformer_block import TransformerBlock
 from albert_tf.layers.walk import WALKS, recompute, repeat
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

@@ -3,7 +3,7 @@
 import difflib
 from typing import Any
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # As transformers calls them.
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import keras
 from keras import ops
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 PROJECTIONS = ("query", "key", "value", "output")
 

@@ -12,7 +12,7 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.resumable_dropout import ResumableDropout
 from albert_tf.optimizers import AdamWeightDecay
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:

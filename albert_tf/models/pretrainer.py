@@ -10,7 +10,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
 from albert_tf.models.encoder_model import EncoderModel, variables_of
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)
 

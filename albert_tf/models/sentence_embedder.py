@@ -7,7 +7,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
 from albert_tf.models.encoder_model import EncoderModel
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 POOLINGS = ("mean", "cls")
 

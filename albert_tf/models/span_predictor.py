@@ -11,7 +11,7 @@ from albert_tf.layers.heads import JointSpanHead
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from albert_tf.models.replicas import share_of_replica
 from albert_tf.models.span_search import at_most, top_spans
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 IMPOSSIBLE = -1e30
 

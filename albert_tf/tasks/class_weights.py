@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.tasks.rows import Rows
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def weigh(rows: Rows, labels: Sequence[str] | None, wanted: str) -> Rows:

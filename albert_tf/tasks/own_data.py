@@ -9,7 +9,7 @@ from albert_tf.tasks.tables import SUFFIXES, find_table, read_table
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Hyperparameters
 from albert_tf.tasks.text_task import SplitFile, TextTask, label_text
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)

@@ -13,8 +13,8 @@ from albert_tf.models.multiple_choice import AlbertMultipleChoice
 from albert_tf.tasks.rows import Rows, encode, pad
 from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
-from tfrecords import files
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.tokenizers.base import Tokenizer
 
 LEVELS = ("middle", "high")
 LETTERS = "ABCD"

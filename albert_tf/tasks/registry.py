@@ -10,7 +10,7 @@ from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Their classes are in the training file, or in the task.json of a trained model.
 OWN_DATA = {"classification": classification_task, "regression": regression_task, "tagging": tagging_task}

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tfrecords.errors import UserError
-from tfrecords.settings import setting
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import setting
 
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "data_parallel")

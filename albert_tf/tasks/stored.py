@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from albert_tf.tasks.rows import Rows
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 _BYTES = np.dtype(np.int32).itemsize
 _BLOCK = 2**20

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 # A cell may be a whole document; the csv module's own limit is 128 kB.

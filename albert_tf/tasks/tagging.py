@@ -16,8 +16,8 @@ from albert_tf.tasks.rows import Rows, encode
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
-from tfrecords import files
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.tokenizers.base import Tokenizer
 
 
 class TaggedExample(NamedTuple):

@@ -10,7 +10,7 @@ import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.rows import Rows
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import Rows, encode, frame
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 
 class TextExample(NamedTuple):

@@ -8,7 +8,7 @@ import keras
 
 from albert_tf.training.figures import memory_figures
 from albert_tf.training.history import HistoryFile
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):

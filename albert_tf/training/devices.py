@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 

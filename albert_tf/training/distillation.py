@@ -8,8 +8,8 @@ from keras import ops
 from albert_tf.models.classifier import AlbertRegressor
 from albert_tf.models.replicas import share_of_replica
 from albert_tf.training.model_folder import load_model_folder, load_task
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:

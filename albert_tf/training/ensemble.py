@@ -15,10 +15,10 @@ from albert_tf.tasks.task import Task
 from albert_tf.training.model_folder import load_model_folder, load_task
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Split
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.settings import setting
-from tfrecords.tokenizer import Tokenizer, load_tokenizer
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import setting
+from tfrecords.tokenizers.base import Tokenizer, load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

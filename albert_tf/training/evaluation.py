@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer
 
 
 def trivial_baselines(

@@ -21,8 +21,8 @@ from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Run, Split, digest, prepare
 from albert_tf.training.seeds import summarize
 from albert_tf.training.start import copy_weights
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 RUN_FILE = "run.json"
 

@@ -9,8 +9,8 @@ import keras
 from albert_tf.training import model_folder, resumable
 from albert_tf.training.callbacks import History
 from albert_tf.training.interrupts import StopSignals
-from tfrecords import files
-from tfrecords.progress import progress_bar
+from tfrecords.base import files
+from tfrecords.base.progress import progress_bar
 
 
 class Evaluation(keras.callbacks.Callback):

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from tfrecords import files
+from tfrecords.base import files
 
 
 class HistoryFile:

@@ -13,7 +13,7 @@ from albert_tf.layers.depth import plan
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from tfrecords import files
+from tfrecords.base import files
 
 GIB = 2**30
 # Of the memory that is free, what a run plans with: the estimate is right within about a fifth.

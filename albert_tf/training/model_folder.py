@@ -10,8 +10,8 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.formats import load_keras as load_model
 from albert_tf.loading import TASK_FILE, load_task
-from tfrecords import files
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base import files
+from tfrecords.tokenizers.base import Tokenizer
 
 __all__ = [
     "MODEL_FILE",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
 

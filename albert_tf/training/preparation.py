@@ -21,8 +21,8 @@ from albert_tf.tasks.stored import StoredRows, chunked, store
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, load_start, needed_tokenizer
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 # Of each file, in a dry run.
 DRYRUN_EXAMPLES = 16

@@ -25,10 +25,10 @@ from albert_tf.training.phases import Phase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.report import Report
 from albert_tf.training.start import Start, copy_weights, load_pretraining_start
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
-from tfrecords.tokenizer import load_tokenizer
+from tfrecords.tokenizers.base import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 

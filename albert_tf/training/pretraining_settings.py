@@ -7,8 +7,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.walk import WALKS
 from albert_tf.optimizers import GRADIENT_NORMS, OPTIMIZERS, scale_learning_rate
 from albert_tf.training.devices import STRATEGIES
-from tfrecords.errors import UserError
-from tfrecords.settings import setting
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import setting
 
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import keras
 
 from albert_tf.checkpoints.formats import load_keras
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 LAST, BEFORE = "last.keras", "previous.keras"
 # What a newest checkpoint that cannot be read is kept as, out of the way of the next one.

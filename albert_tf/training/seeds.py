@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 
 from albert_tf.training import model_folder, resumable
-from tfrecords import files
+from tfrecords.base import files
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:

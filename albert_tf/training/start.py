@@ -7,9 +7,9 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.config import AlbertConfig
-from tfrecords.errors import UserError
-from tfrecords.published_tokenizer import read_tokenizer
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.published import read_tokenizer
 
 
 class Start(NamedTuple):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from benchmarks.latency.page import write_page
 from scripts.python_topics import write_topics
-from tfrecords import files
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
-from tfrecords.settings import define_flags, read_flags, setting
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import define_flags, read_flags, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ def measured(settings: LatencySettings) -> list[dict]:
     text, vocabulary = _text(work)
     found = []
     # Imported late: the load generator's processes import this module too, and need no TensorFlow.
-    import tfrecords.quiet_tensorflow  # noqa: F401  (first of all)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
     from benchmarks.latency.exports import VARIANTS, export_model, make_model
     from benchmarks.latency.measure import measure
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.latency.plot import latency_plot
 from benchmarks.latency.workload import BATCH, LENGTH
-from tfrecords import files
+from tfrecords.base import files
 
 Figures = list[dict]
 

@@ -9,10 +9,10 @@ import sys
 from serving.benchmark import compare, table
 from serving.benchmark.run import INTERRUPTED, run_benchmark
 from serving.benchmark.settings import Settings
-from tfrecords.errors import UserError
-from tfrecords.files import make_output_dir
-from tfrecords.script import run_main, say_next
-from tfrecords.settings import define_flags, read_flags
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import define_flags, read_flags
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from serving.benchmark import statistics
 from serving.benchmark.table import align, figure
-from tfrecords.errors import UserError
-from tfrecords.files import read_json
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_json
 
 _COMPARED = (50.0, 90.0, 99.0)
 # Under this a difference may be real and is still not worth a decision.

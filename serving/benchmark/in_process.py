@@ -10,9 +10,9 @@ import numpy as np
 from serving.benchmark import statistics
 from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.messages import Arrays
-from tfrecords.errors import UserError
-from tfrecords.files import read_json, sha256
-from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_json, sha256
+from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
@@ -92,7 +92,7 @@ def _serve(pipe: Pipe, path: str, signature: str) -> None:
 
 
 def _load(path: str, signature: str):
-    import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers the tokenizer's ops
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLoca
 
 from serving.benchmark.statistics import decode_histogram
 from serving.benchmark.table import eventful, protocols, versions
-from tfrecords.plotting import fonts_for, legend_beside, wrapped
+from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
 
 _SIZE = (7.2, 4.4)
 _STYLE = {

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from serving.benchmark import page, plots, table
-from tfrecords.files import replacing, write_json
+from tfrecords.base.files import replacing, write_json
 
 
 def write_report(report: dict, output_dir: Path) -> list[str]:

@@ -17,8 +17,8 @@ from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
-from tfrecords.errors import UserError
-from tfrecords.progress import progress_bar
+from tfrecords.base.errors import UserError
+from tfrecords.base.progress import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"

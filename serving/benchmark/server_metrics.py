@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.benchmark.rest import server_url
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 _PATH = "/monitoring/prometheus/metrics"
 _REQUEST = ":tensorflow:serving:request_latency"

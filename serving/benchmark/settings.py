@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, replace
 
 from serving.benchmark import rest
 from serving.client.channel import Connection
-from tfrecords.errors import UserError
-from tfrecords.settings import setting
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import setting
 
 ARRIVALS = ("closed", "constant", "poisson")
 PROTOCOLS = ("grpc", "rest")

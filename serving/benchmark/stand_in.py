@@ -16,8 +16,8 @@ from absl import flags
 
 from serving import protos
 from serving.client.tensors import fill_tensor
-from tfrecords.errors import UserError
-from tfrecords.script import run_main
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
 
 _PORT = flags.DEFINE_integer("port", 8500, "Port to listen on, on 127.0.0.1 alone.")
 _INPUTS = flags.DEFINE_enum("inputs", "ids", ["ids", "text"], "What the model claims to take.")

@@ -10,8 +10,8 @@ from multiprocessing.connection import wait
 
 from serving.benchmark.load import Driver, Samples, Share, join
 from serving.client.channel import Connection
-from tfrecords.errors import UserError
-from tfrecords.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+from tfrecords.base.errors import UserError
+from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 
 # Time for every process to have read its share before the common start.
 _HEAD_START_S = 0.05

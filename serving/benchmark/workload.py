@@ -9,8 +9,8 @@ import numpy as np
 from serving.benchmark import rest
 from serving.client import messages
 from serving.client.client import Client
+from tfrecords.base.errors import UserError
 from tfrecords.corpus import read_documents
-from tfrecords.errors import UserError
 
 # Different requests of one workload: enough that no cache below us answers, few enough to have a reference for each.
 DISTINCT = 16
@@ -70,7 +70,7 @@ class WorkloadMaker:
         self._tokenizer = None
         if tokenizer and not self._takes_text:
             # Imported here: a tokenizer may bring TensorFlow with it.
-            from tfrecords.tokenizer import load_tokenizer
+            from tfrecords.tokenizers.base import load_tokenizer
 
             self._tokenizer = load_tokenizer(tokenizer)
 

@@ -10,8 +10,8 @@ from serving.client.client import Client
 from serving.client.messages import Arrays, text_input
 from serving.client.signatures import Signature
 from serving.client.tensors import DT_STRING, numpy_type
-from tfrecords.errors import UserError
-from tfrecords.script import run_main, say_next
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
 
 _TARGET = flags.DEFINE_string("target", "127.0.0.1:8500", "HOST:PORT of the server's gRPC port.")
 _MODEL = flags.DEFINE_string("model", "default", "Name of the model.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # gRPC itself makes no more than this many attempts, whatever the policy says.
 MAX_ATTEMPTS = 5

@@ -11,7 +11,7 @@ from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays
 from serving.client.signatures import Signature, VersionStatus, read_metadata, read_status
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 class ClientBase:

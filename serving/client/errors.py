@@ -4,7 +4,7 @@ import re
 
 import grpc
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # (status, pattern in the server's message, what to change); the first that fits speaks.
 _HINTS = [

@@ -7,7 +7,7 @@ import numpy as np
 from serving.client.signatures import Signature
 from serving.client.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor
 from serving.protos import PredictRequest, PredictResponse
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 # What exporters call the same things; the first name is this project's.

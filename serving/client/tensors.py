@@ -7,7 +7,7 @@ with --enable_serialization_as_tensor_content; both are read.
 import numpy as np
 
 from serving.protos import TensorProto
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 DT_STRING = 7
 # bfloat16 (14) has no numpy type: it is read as the float32 with the same upper half.

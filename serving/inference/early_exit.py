@@ -13,7 +13,7 @@ import tensorflow as tf
 from serving.inference.batch import Batch
 from serving.inference.rows import Rows, Tables, make_tables, missing, ranges
 from serving.inference.weights import array
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 RULES = ("confidence", "patience")
 KINDS = ("classification", "regression", "tagging")

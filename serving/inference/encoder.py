@@ -19,7 +19,7 @@ from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, Qua
 from serving.inference.options import InferenceOptions
 from serving.inference.rows import Rows
 from serving.inference.weights import dense
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # Tokens of the random rows that int8 is calibrated on where nothing better is given.
 _CALIBRATION_SHAPE = (16, 64)

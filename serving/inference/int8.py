@@ -17,7 +17,7 @@ from serving.inference import onednn
 from serving.inference.block import query_key_value
 from serving.inference.rows import Rows
 from serving.inference.weights import LayerNorm, arrays
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
 LOWEST = {"gelu": -0.171, "gelu_erf": -0.171, "relu": 0.0}

@@ -9,7 +9,7 @@ again. These ops take a variable and our word for it that it does not change.
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # The names that oneDNN's products know activation functions by.
 FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu"}

@@ -6,7 +6,7 @@ from typing import Self
 import tensorflow as tf
 
 from serving.cpu import has_bfloat16
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
 PADDING = ("computed", "skipped")

@@ -13,7 +13,7 @@ from albert_tf import AlbertConfig, AlbertEncoder, loading
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.layer_distances import Distance, layer_distances, write_csv, write_plot
 from albert_tf.checkpoints import formats
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 GOLD = ROOT / "tests" / "albert_tf" / "gold"

@@ -19,8 +19,8 @@ from albert_tf import (
     Preprocessor,
 )
 from albert_tf.tasks.rows import frame
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import load_tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import load_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "##s", "the", "was"]
 CONFIG = AlbertConfig(

@@ -27,7 +27,7 @@ from albert_tf.checkpoints.bundle import read_tensors, write_tensors
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.official_names import sources_for
 from albert_tf.checkpoints.variables import named_variables
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold"
 FEATURES = {

@@ -11,7 +11,7 @@ import pytest
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.cost import parameters
 from albert_tf.published import NAMED, OTHER_NAMES
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 GOOGLE = dict(vocab_size=21128, embedding_size=128, hidden_size=384, num_hidden_layers=6, num_hidden_groups=1)
 GOOGLE |= dict(num_attention_heads=12, intermediate_size=1536, inner_group_num=1, hidden_act="gelu")

@@ -19,7 +19,7 @@ from albert_tf import (
     AlbertTokenClassifier,
 )
 from albert_tf.checkpoints import save_huggingface
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 CONFIG = AlbertConfig(
     vocab_size=40,

@@ -7,7 +7,7 @@ import pytest
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.checkpoints.formats import load_keras
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 BATCH, LENGTH, CHOICES, PREDICTIONS = 4, 10, 3, 2
 

@@ -7,7 +7,7 @@ import pytest
 from albert_tf import AlbertConfig, AlbertEncoder
 from benchmarks import inference
 from benchmarks.inference import InferenceBenchmarkSettings, benchmark
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 @pytest.fixture

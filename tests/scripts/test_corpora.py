@@ -7,8 +7,8 @@ import pytest
 
 from scripts.choose_corpus import corpus_pattern, fingerprint
 from scripts.cut_corpus import SENTENCES, cut, has_few_documents
+from tfrecords.base.errors import UserError
 from tfrecords.corpus import find_files, read_documents
-from tfrecords.errors import UserError
 
 
 def test_a_document_a_topic_a_paragraph_a_line(topics):

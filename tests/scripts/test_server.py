@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from scripts.server import check_port, free_port, running_server
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def test_a_port_in_use_is_refused_before_a_server_starts(tmp_path):

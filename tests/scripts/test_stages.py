@@ -7,7 +7,7 @@ import pytest
 
 from scripts import stages
 from scripts.stages import Road, shell_line
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def append(path, word, then="pass"):

@@ -21,9 +21,9 @@ from albert_tf.models.classifier import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.training.model_folder import save_model
 from serving.export import ExportSettings, export
-from serving.servables import ServableOptions, make_servable
-from tfrecords import files
-from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+from serving.exportable import ServableOptions, make_servable
+from tfrecords.base import files
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand"
 HEADS = {

@@ -16,8 +16,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.models.encoder_model import EncoderModel
 from albert_tf.training.model_folder import load_model_folder
 from serving.export import ExportSettings, export
-from serving.servables import ServableOptions, make_servable
-from tfrecords.errors import UserError
+from serving.exportable import ServableOptions, make_servable
+from tfrecords.base.errors import UserError
 
 TEXTS = ["The if statement is used for conditional execution.", "a short one", ""]
 # Beyond core TensorFlow, tensorflow_model_server has linked these since 2.8.

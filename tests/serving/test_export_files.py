@@ -17,7 +17,7 @@ from albert_tf.checkpoints import save_huggingface, save_official
 from serving import check as check_module
 from serving.export import ExportSettings, export
 from serving.source import load_source
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 TASK = {"labels": ["a", "b", "c"], "inputs": ["first", "second"], "max_seq_length": 24, "metrics": {"accuracy": 0.5}}
 # Beyond core TensorFlow; tensorflow_model_server has linked it since 2.8.

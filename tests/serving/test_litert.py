@@ -7,8 +7,8 @@ from albert_tf.training.model_folder import save_model
 from serving.check import TOLERANCES, Tolerance, compare, expected_answers
 from serving.litert import LiteRtSettings, convert, run_file, write
 from serving.model_server.tflite_model import TfLiteModel
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 INPUTS = {
     "input_ids": np.random.default_rng(1).integers(5, 40, (3, 12), np.int32),

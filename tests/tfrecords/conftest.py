@@ -8,8 +8,8 @@ import pytest
 
 from tfrecords import builder, corpus
 from tfrecords.examples import ExampleConfig
-from tfrecords.tokenizer import Tokenizer, load_tokenizer
-from tfrecords.vocabulary import train_tokenizer
+from tfrecords.tokenizers.base import Tokenizer, load_tokenizer
+from tfrecords.tokenizers.training import train_tokenizer
 from tfrecords.writer import BuildConfig
 
 

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords import builder, corpus, deal, files
+from tfrecords import builder, corpus, deal
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.deal import Deal, hash_texts
-from tfrecords.errors import UserError
 from tfrecords.examples import ExampleConfig
 from tfrecords.reader import read_examples
 from tfrecords.standing import Standing
-from tfrecords.tokenizer import load_tokenizer
+from tfrecords.tokenizers.base import load_tokenizer
 from tfrecords.writer import BuildConfig, Worker
 
 SMALL_CHUNKS = BuildConfig(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrecords import corpus
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.sections import line_number, plan_pieces, read_chunks
 
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.records import encode_records

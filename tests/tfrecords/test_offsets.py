@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 texts = st.text(
     st.one_of(st.sampled_from(" ,.019aAéß中，''``\0\u0301\u200bΣİﬁÅ½\u3000"), st.characters(codec="utf-8")), max_size=40
@@ -71,7 +71,7 @@ def test_sentencepiece_offsets_by_hand(tokenizer):
 
 
 def test_a_comma_after_a_digit_is_the_last_character(shared):
-    from tfrecords.tokenizer import load_tokenizer
+    from tfrecords.tokenizers.base import load_tokenizer
 
     tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
     text = "In  2010, and ５, 19,"

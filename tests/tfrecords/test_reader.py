@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 from tfrecords.lanes import Lanes, number_of_lanes
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
@@ -300,7 +300,7 @@ class TestForeignRecords:
         assert read[0]["masked_lm_ids"].shape == (64, 20)
 
     def test_word_starts_are_those_of_google_research_albert(self, shared):
-        from tfrecords.tokenizer import load_tokenizer
+        from tfrecords.tokenizers.base import load_tokenizer
 
         tokenizer = load_tokenizer(shared / "data/spm/30k-clean.model")
         path = str(shared / "gold/official_records/sop_128.tfrecord")

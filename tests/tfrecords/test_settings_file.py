@@ -6,8 +6,8 @@ import json
 import pytest
 from absl import flags
 
-from tfrecords import settings
-from tfrecords.errors import UserError
+from tfrecords.base import settings
+from tfrecords.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecords import vocabulary
-from tfrecords.errors import UserError
-from tfrecords.vocabulary import train_tokenizer, vocabulary_listing
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers import training as vocabulary
+from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
 LINES = ["the quick brown fox jumps over the lazy dog", "pack my box with five dozen jugs, pack them well"] * 20
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.tasks.squad.answers import NO_SPAN
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def for_combination(output: Mapping[str, Any]) -> dict[str, Any]:

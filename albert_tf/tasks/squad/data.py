@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert_tf.tasks.tables import whole_characters
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 class Answer(NamedTuple):

@@ -7,8 +7,8 @@ import numpy as np
 
 from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.data import SquadExample, read_json
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 
 def write_answers(

@@ -14,8 +14,8 @@ from albert_tf.tasks.squad.predictions import write_answers
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 SPAN_HEADS = ("plain", "joint")
 _VERSIONS = {"squad1": "1.1", "squad2": "2.0"}

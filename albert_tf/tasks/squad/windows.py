@@ -7,8 +7,8 @@ import numpy as np
 
 from albert_tf.tasks.rows import Rows, encode
 from albert_tf.tasks.squad.data import SquadExample
-from tfrecords.errors import UserError
-from tfrecords.tokenizer import Tokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
 
 DOC_STRIDE = 128
 MAX_QUERY_LENGTH = 64

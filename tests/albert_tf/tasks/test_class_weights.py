@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf.tasks.class_weights import weigh
 from albert_tf.tasks.rows import Rows
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 LABELS = ("no", "yes", "maybe=1")
 

@@ -13,8 +13,8 @@ from albert_tf.tasks.squad.combination import combine_spans
 from albert_tf.tasks.squad.data import Answer, SquadExample
 from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions, write_answers
 from albert_tf.tasks.squad.windows import make_rows
-from tfrecords.errors import UserError
-from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
 

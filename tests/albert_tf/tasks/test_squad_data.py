@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import Answer, SquadExample, read_ids, read_squad, without
 from albert_tf.tasks.squad.windows import FEATURES, make_rows, text_of, token_span, window_layout
-from tfrecords.errors import UserError
-from tfrecords.vocabulary import train_tokenizer
-from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "Rome was not built in a day. Caf\u00e9 society, 1,234 ﬁne words “quoted”."
 
@@ -27,7 +27,7 @@ def question(name="q", text="built", start=13, **extra):
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from tfrecords.tokenizer import load_tokenizer
+    from tfrecords.tokenizers.base import load_tokenizer
 
     path = tmp_path_factory.mktemp("spm") / "spm.model"
     path.write_bytes(train_tokenizer([CONTEXT, "what who built this?"] * 50, vocab_size=100, hard_vocab_limit=False))
@@ -221,7 +221,7 @@ def test_what_cannot_be_framed(tokenizer):
 
 
 def test_all_of_squad_aligns(shared):
-    from tfrecords.tokenizer import load_tokenizer
+    from tfrecords.tokenizers.base import load_tokenizer
 
     tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
     examples = read_squad(shared / "data" / "squad" / "dev-v1.1.json.gz")

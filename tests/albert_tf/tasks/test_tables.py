@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.tasks.tables import find_table, read_json_lines, read_table, write_table
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def values(table):

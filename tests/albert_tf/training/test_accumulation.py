@@ -9,7 +9,7 @@ import pytest
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.model_folder import load_model
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 WORDS = ("the class is a value", "an expression", "a loop of statements and names that it raises", "it")
 

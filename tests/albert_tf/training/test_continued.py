@@ -13,7 +13,7 @@ from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_officia
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.training import pretraining
 from albert_tf.training.model_folder import load_model, load_model_folder
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from albert_tf.training.model_folder import load_model, save_model
-from tfrecords.errors import UserError
-from tfrecords.wordpiece_tokenizer import WordPieceTokenizer
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10
 STUDENT = AlbertConfig(

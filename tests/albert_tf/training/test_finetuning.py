@@ -19,7 +19,7 @@ from albert_tf.training.model_folder import load_model, load_model_folder, load_
 from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
 

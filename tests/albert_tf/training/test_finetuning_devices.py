@@ -14,7 +14,7 @@ import pytest
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.model_folder import load_model
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 HERE = Path(__file__).parent
 MIRRORED = """

@@ -10,7 +10,7 @@ from albert_tf.training import memory, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, fit_to_memory, step_need
 from albert_tf.training.phases import Phase
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 BASE = AlbertConfig.named("albert_base_v2")
 

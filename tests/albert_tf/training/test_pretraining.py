@@ -13,8 +13,8 @@ from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.training import pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from albert_tf.training.model_folder import load_model, load_model_folder
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
 
 

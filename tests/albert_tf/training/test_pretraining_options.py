@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from albert_tf.training import phases, pretraining
 from albert_tf.training.model_folder import load_model
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def last(folder):

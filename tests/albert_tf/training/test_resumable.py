@@ -14,8 +14,8 @@ import pytest
 from albert_tf.training import finetuning, pretraining, resumable
 from albert_tf.training.model_folder import load_model
 from tests.albert_tf.training.test_finetuning import write_classes
-from tfrecords import files
-from tfrecords.errors import UserError
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 
 def steps_of(folder):

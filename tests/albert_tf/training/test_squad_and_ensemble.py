@@ -14,7 +14,7 @@ from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.model_folder import load_model_folder, load_task
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 COLOURS = ("red", "blue", "green", "white")
 

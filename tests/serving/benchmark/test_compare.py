@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from serving.benchmark import compare, statistics
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def report(random, scale=1.0, drift=0.0, length=12, size=300, windows=10):

@@ -15,7 +15,7 @@ from serving.benchmark.in_process import describe_saved_model
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from serving.client import Client, ServingError
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 LIMIT = 40
 

@@ -21,7 +21,7 @@ from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import ServingError
 from serving.client.tensors import read_tensor
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 ANSWER = constant_answer()
 

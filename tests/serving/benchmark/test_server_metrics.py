@@ -7,7 +7,7 @@ import pytest
 
 from serving.benchmark import server_metrics
 from serving.benchmark.breakdown import breakdown
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 # As a server writes it that probes ask for the model's status, over REST, now and then.
 PAGE = """# TYPE :tensorflow:serving:request_count counter

@@ -13,7 +13,7 @@ from serving.benchmark.load import Share
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.benchmark.workers import Workers, split
 from serving.client import Connection
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def share(**settings):

@@ -9,7 +9,7 @@ from serving.benchmark.stand_in import TEXT, StandIn
 from serving.benchmark.workload import WorkloadMaker
 from serving.client import Client
 from serving.client.tensors import read_tensor
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 LINES = ["A short line.", "A line that is rather longer than the first one was.", "Third!"]
 
@@ -27,7 +27,7 @@ def make(tmp_path, monkeypatch):
     opened = []
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(LINES))
-    monkeypatch.setattr("tfrecords.tokenizer.load_tokenizer", lambda path: CharacterTokenizer())
+    monkeypatch.setattr("tfrecords.tokenizers.base.load_tokenizer", lambda path: CharacterTokenizer())
 
     def maker(inputs, text=False, tokenizer=False, seed=0):
         server = StandIn(inputs=inputs).__enter__()

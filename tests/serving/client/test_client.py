@@ -17,7 +17,7 @@ from serving import protos
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import AsyncClient, Client, Connection, ServingError
 from serving.client.tensors import fill_tensor, read_tensor
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def echo(request: bytes, context) -> bytes:

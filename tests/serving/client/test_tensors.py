@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from serving.client import tensors
 from serving.protos import TensorProto
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 TYPES = [np.dtype(numpy_type) for numpy_type in tensors._NUMPY_TYPES.values()]
 any_array = st.sampled_from(TYPES).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0)))

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.client.client import ClientBase
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 
 def test_a_string_where_a_list_belongs_is_refused():

@@ -3,7 +3,7 @@
 Extreme inputs and weights that are wide, neighbours of one sign among them: what saturates where anything does.
 """
 
-import tfrecords.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import numpy as np
 import tensorflow as tf

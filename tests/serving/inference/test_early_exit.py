@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
 from tests.serving.inference.encoders import make_batch, make_keras, needs_avx512
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 MODELS = {
     "classification": lambda encoder: AlbertClassifier(encoder, 3, early_exit=True),

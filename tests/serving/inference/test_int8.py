@@ -14,7 +14,7 @@ from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.int8 import QuantizedDense
 from tests.serving.inference.encoders import make_keras
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 WEIGHTS = st.floats(-10, 10, width=32) | st.sampled_from([-1.0, 1.0])
 

@@ -8,7 +8,7 @@ from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, options
 from serving.inference.int8 import check_int8
 from tests.serving.inference.encoders import CONFIG, difference, make_batch, make_keras, needs_avx512, needs_vnni
-from tfrecords.errors import UserError
+from tfrecords.base.errors import UserError
 
 AVX512 = "avx512f, avx512bw, avx512vl, avx512dq"
 

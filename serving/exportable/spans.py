@@ -1,0 +1,182 @@
+"""Answers as spans of a context."""
+
+import tensorflow as tf
+
+from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.models.span_search import at_most, top_spans
+from serving.exportable.base import Servable, ServableOptions
+from serving.exportable.rows import Rows
+from serving.exportable.signature import Signature, specs
+from serving.exportable.windows import Windows, make_windows
+
+IMPOSSIBLE = -1e30
+
+
+class SpanServable(Servable):
+    """AlbertSpanPredictor, with either head.
+
+    Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length]; the best spans as
+    `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans]; `no_answer_score` float32
+    [batch], of which above 0 (joint head: a logit; plain head: log odds against the best span) says that there is no
+    answer. Over texts see `by_context`.
+    """
+
+    def __init__(self, model: AlbertSpanPredictor, options: ServableOptions):
+        super().__init__(model, options)
+        self.joint, self.max_answer_length = model.joint, model.max_answer_length
+        self.start_top, self.count = model.start_top, model.start_top * model.end_top
+        self.head = lambda: model.head
+        self.takes_pairs = True
+        self.null_threshold = options.task.get("null_threshold")
+
+    def answer(self, rows: Rows):
+        positions = tf.range(tf.shape(rows.mask)[1])
+        # As the Keras model's own default: anywhere in segment 1.
+        found = self._search(rows, (rows.segment_ids > 0) & (rows.mask > 0) & (positions > 0))
+        return found | {"no_answer_score": self._no_answer(found.pop("null_score"), found["scores"])}
+
+    def text_signatures(self):
+        return {
+            "serving_default": Signature(self.by_context, specs("question", "context")),
+            "tokenize": Signature(self.tokenize, specs("text")),
+        }
+
+    def by_context(self, question, context):
+        """The answers that the whole context gives; it may have any length.
+
+        Returns:
+            `answer` string [batch], "" where `no_answer_score` is above the threshold that fine-tuning found (with
+            none: never), without white space at its ends; `start`, `end` int32 [batch], such that context[start:end]
+            is the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
+            and the best few, with no regard to the threshold: `answers`, `starts`, `ends`, `scores` and
+            `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0.
+        """
+        ids, starts, ends = self.framer.in_graph.with_offsets(context)
+        windows = self._windows(question, ids)
+        found = self._search(windows.rows, windows.is_context, windows.is_best)
+        best = _with_texts(context, starts.values, ends.values, self._best_of_rows(windows, found, tf.size(context)))
+        present = best["scores"] > IMPOSSIBLE / 2
+        null_score = _least_by_row(found["null_score"], windows.row, tf.size(context))
+        probabilities = tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32)
+        chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
+        return best | chosen | {"probabilities": probabilities}
+
+    def _windows(self, question: tf.Tensor, context: tf.RaggedTensor) -> Windows:
+        questions = self.framer.in_graph(question)
+        # At least half of a row is left for the context.
+        longest = min(self.options.max_query_length, self.options.max_seq_length // 2 - 2)
+        return make_windows(self.framer, questions[:, :longest], context, self.options.doc_stride)
+
+    def _search(self, rows: Rows, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """The best spans of each row, where both ends are allowed; log-probabilities are over those and [CLS]."""
+        hidden = self.encode(rows)["sequence_output"]
+        scored = allowed | (tf.range(tf.shape(allowed)[1]) == 0)
+        may_start = allowed if may_start is None else may_start
+        if self.joint:
+            outputs = {"start_log_probs": _log_probs(self.head().start_logits(hidden), scored)}
+        else:
+            logits = tf.cast(self.head()(hidden), tf.float32)
+            outputs = {
+                "start_log_probs": _log_probs(logits[..., 0], scored),
+                "end_log_probs": _log_probs(logits[..., 1], scored),
+            }
+        starts = tf.where(may_start, outputs["start_log_probs"], IMPOSSIBLE)
+        start_top, start_index = tf.math.top_k(starts, at_most(self.start_top, tf.shape(starts)[1]))
+        if self.joint:
+            ends = _log_probs(self.head().end_logits(hidden, start_index), scored[:, tf.newaxis])
+            probabilities = tf.exp(outputs["start_log_probs"])
+            null_score = self.head().answerable_logits(hidden, probabilities, training=False)
+        else:
+            ends = outputs["end_log_probs"][:, tf.newaxis]
+            null_score = outputs["start_log_probs"][:, 0] + outputs["end_log_probs"][:, 0]
+        ends = tf.where(allowed[:, tf.newaxis], ends, IMPOSSIBLE)
+        spans = top_spans(start_top, start_index, ends, self.count, self.max_answer_length)
+        found = {"starts": spans["start_index"], "ends": spans["end_index"], "scores": spans["score"]}
+        return outputs | found | {"null_score": null_score}
+
+    def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+        return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
+
+    def _best_of_rows(self, windows: Windows, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        """`first`, `last` int32 (which of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
+        spans = {
+            "first": tf.gather(windows.token, found["starts"], batch_dims=1),
+            "last": tf.gather(windows.token, found["ends"], batch_dims=1),
+            "scores": found["scores"],
+        }
+        by_row = {name: _by_row(value, windows.row, count) for name, value in spans.items()}
+        filled = tf.concat(
+            [by_row["scores"].to_tensor(IMPOSSIBLE), tf.fill([count, self.options.top_k], IMPOSSIBLE)], axis=1
+        )
+        scores, index = tf.math.top_k(filled, self.options.top_k)
+        padding = [[0, 0], [0, self.options.top_k]]
+        ends = {
+            name: tf.gather(tf.pad(by_row[name].to_tensor(), padding), index, batch_dims=1)
+            for name in ("first", "last")
+        }
+        return ends | {"scores": tf.maximum(scores, IMPOSSIBLE)}
+
+    def _chosen(self, several: dict, no_answer: tf.Tensor, present: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self.null_threshold is not None:
+            present &= no_answer <= self.null_threshold
+        return {
+            "answer": tf.where(present, several["answers"][:, 0], ""),
+            "end": tf.where(present, several["ends"][:, 0], 0),
+            "no_answer_score": no_answer,
+            "score": several["scores"][:, 0],
+            "start": tf.where(present, several["starts"][:, 0], 0),
+        }
+
+
+def _log_probs(logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
+    return tf.nn.log_softmax(tf.where(allowed, tf.cast(logits, tf.float32), IMPOSSIBLE))
+
+
+def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
+    """[windows, n] to [batch, windows of the row * n]."""
+    rows = tf.RaggedTensor.from_value_rowids(values, row, tf.cast(count, row.dtype), validate=False)
+    return rows.merge_dims(1, 2)
+
+
+def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    return tf.math.unsorted_segment_min(values, row, count)
+
+
+def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
+    """The answers' texts and places, best first; those that are white space alone are none.
+
+    Args:
+        first, last: int32 [tokens], where each token of all contexts starts and ends.
+        best: as `_best_of_rows` gives it.
+    """
+    # Batches without a single context token gather nothing but must have something to gather from.
+    first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
+    answers, starts, ends = _without_spaces(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
+    present = (best["scores"] > IMPOSSIBLE / 2) & (answers != "")
+    scores, order = tf.math.top_k(tf.where(present, best["scores"], IMPOSSIBLE), tf.shape(answers)[1])
+    found = {
+        "answers": tf.where(present, answers, ""),
+        "ends": tf.where(present, ends, 0),
+        "starts": tf.where(present, starts, 0),
+    }
+    return {name: tf.gather(values, order, batch_dims=1) for name, values in found.items()} | {"scores": scores}
+
+
+# What str.strip() takes off.
+_SPACE = r"[\pZ\t-\r\x1c-\x1f\x{85}]+"
+
+
+def _without_spaces(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Characters [batch, n] of texts [batch] less white space at either end, and where they start and end then."""
+    answers = _substrings(texts, starts, ends)
+    from_left = tf.strings.regex_replace(answers, rf"\A{_SPACE}", "", replace_global=False)
+    trimmed = tf.strings.regex_replace(from_left, rf"{_SPACE}\z", "", replace_global=False)
+    whole, right, inner = (tf.strings.length(one, unit="UTF8_CHAR") for one in (answers, from_left, trimmed))
+    starts += whole - right
+    return trimmed, starts, starts + inner
+
+
+def _substrings(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Characters [batch, n] of texts [batch]."""
+    repeated = tf.broadcast_to(texts[:, tf.newaxis], tf.shape(starts))
+    return tf.strings.substr(repeated, starts, ends - starts, unit="UTF8_CHAR")

@@ -1,0 +1,95 @@
+"""A servable for another CPU is refused by whatever loads it, and where nothing is known of the CPU it is taken."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving import cpu
+from serving.exportable import CLASSIFY, ServableOptions, make_servable
+from serving.inference import InferenceOptions
+from serving.model_server.saved_model import SavedModel
+from tests.serving.inference.encoders import needs_avx512
+
+INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"
+SENTENCE = (
+    "this servable was exported for CPUs with avx512_bf16, avx512f or avx_vnni, which this machine has not; "
+    "export it with --compute=float32 or int8"
+)
+
+
+@pytest.fixture(scope="module")
+def cpu_info(tmp_path_factory):
+    return tmp_path_factory.mktemp("proc") / "cpuinfo"
+
+
+@pytest.fixture(scope="module")
+def version(export_model, cpu_info):
+    """A float32 classifier that says it needs more, of the CPU that `cpu_info` describes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cpu.NEEDS, "float32", (("avx512_bf16", "avx512f"), ("avx_vnni",)))
+        patch.setattr("serving.exportable.cpu_check.CPU_INFO", str(cpu_info))
+        return export_model("classifier", warm_up_lengths="8")
+
+
+def load(version):
+    return tf.saved_model.load(version).signatures
+
+
+def load_in_session(version):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.saved_model.load(session, ["serve"], str(version))
+
+
+def load_in_our_server(version):
+    SavedModel(str(version)).close()
+
+
+LOADERS = [load, load_in_session, load_in_our_server]
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("flags", ["avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160 avx_vnni_int8"])
+def test_another_cpu_is_refused_with_a_sentence(version, cpu_info, loader, flags):
+    cpu_info.write_text(INFO.format(flags))
+    with pytest.raises(tf.errors.InvalidArgumentError) as refused:
+        loader(version)
+    assert SENTENCE in str(refused.value)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("flags", ["avx512f avx512_bf16", "avx_vnni"])
+def test_a_cpu_that_has_one_of_the_sets_is_served(version, cpu_info, loader, flags):
+    cpu_info.write_text(INFO.format(flags))
+    loader(version)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("text", [None, ""])
+def test_without_a_readable_cpuinfo_nothing_is_checked(version, cpu_info, loader, text):
+    cpu_info.unlink(missing_ok=True)
+    if text is not None:
+        cpu_info.write_text(text)
+    loader(version)
+
+
+def test_a_machine_that_is_no_x86_is_refused(version, cpu_info):
+    cpu_info.write_text("processor\t: 0\nFeatures\t: fp asimd bf16\n")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="exported for CPUs with"):
+        load(version)
+
+
+def test_a_refusing_servable_answers_as_others_do(version, cpu_info, make_model):
+    cpu_info.write_text(INFO.format("avx_vnni"))
+    ids, lengths = tf.constant([[2, 8, 9, 3]]), tf.constant([4])
+    found = load(version)["serving_default"](input_ids=ids, lengths=lengths)["logits"]
+    expected = make_model("classifier")({"input_ids": ids})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    model = SavedModel(str(version))
+    assert model.signatures["classify"].method_name == CLASSIFY
+    model.close()
+
+
+@pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])
+def test_only_what_needs_more_asks(make_model, compute):
+    servable = make_servable(make_model("encoder"), ServableOptions(48, inference=InferenceOptions(compute)))
+    assert (servable.cpu_check is not None) == (compute == "bfloat16")

@@ -1,0 +1,83 @@
+"""Names on plots are readable in any script, and legends cover nothing."""
+
+import warnings
+
+import pytest
+from fontTools.fontBuilder import FontBuilder
+from matplotlib import font_manager, rcParams
+from matplotlib.figure import Figure
+
+from tfrecords.base import plotting
+from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
+
+
+@pytest.fixture
+def fonts(monkeypatch):
+    """matplotlib's own fonts alone, whatever this machine has; nothing told yet."""
+    own = [entry for entry in font_manager.fontManager.ttflist if entry.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(plotting, "_TOLD", [])
+    plotting._families.cache_clear()
+    yield
+    plotting._families.cache_clear()
+
+
+@pytest.fixture
+def chinese_font(fonts, tmp_path):
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder([".notdef", "zhong"])
+    font.setupCharacterMap({ord("中"): "zhong"})
+    font.setupGlyf({name: _empty_glyph() for name in (".notdef", "zhong")})
+    font.setupHorizontalMetrics({name: (1000, 0) for name in (".notdef", "zhong")})
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": "Tiny Chinese", "styleName": "Regular"})
+    font.setupOS2()
+    font.setupPost()
+    font.save(tmp_path / "tiny.ttf")
+    font_manager.fontManager.addfont(tmp_path / "tiny.ttf")
+
+
+def _empty_glyph():
+    from fontTools.ttLib.tables._g_l_y_f import Glyph
+
+    return Glyph()
+
+
+def test_a_font_that_has_the_characters_is_found(chinese_font, capsys):
+    with fonts_for(["中 model"]):
+        assert rcParams["font.family"] == ["DejaVu Sans", "Tiny Chinese"]
+    with fonts_for(["Modell für Größe"]):
+        assert rcParams["font.family"] == ["DejaVu Sans"]
+    assert capsys.readouterr().err == ""
+
+
+def test_where_no_font_has_them_it_is_said_once_and_nothing_warns(fonts, capsys, tmp_path):
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with fonts_for(["中文模型"]):
+                figure = Figure()
+                figure.suptitle("中文模型")
+                figure.savefig(tmp_path / "a.png")
+    said = capsys.readouterr().err
+    assert said.count("no installed font has '中'") == 1 and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["short", "a-long/name_of " * 30, "中文维基百科" * 30, "x" * 500])
+def test_a_name_has_at_most_three_lines_of_their_width(name):
+    lines = wrapped(name).split("\n")
+    assert len(lines) <= 3 and all(plotting._width(line) <= 40 for line in lines)
+    assert lines[0][:5] == name[:5] and lines[-1][-1:] == name[-1:]
+
+
+def test_a_legend_of_many_long_names_covers_no_axes():
+    figure = Figure(layout="constrained")
+    axes = figure.subplots(1, 2)
+    for number in range(16):
+        for part in axes:
+            part.plot([1, 2], [1, number], label=f"runs/a rather long name of a model, number {number}")
+    legend_beside(figure, *axes[0].get_legend_handles_labels())
+    figure.draw_without_rendering()
+    legend = figure.legends[0].get_window_extent()
+    assert not any(legend.overlaps(part.get_window_extent()) for part in axes)
+    assert figure.bbox.y0 <= legend.y0 and legend.x1 <= figure.bbox.x1 + 1 and legend.y1 <= figure.bbox.y1 + 1

@@ -1,0 +1,146 @@
+"""Vocabularies as others leave them in a folder are read, cased as they are, to the ids that others give."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.published import own_sha256, read_tokenizer, tokenizer_in
+
+tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+models, normalizers = tokenizers.models, tokenizers.normalizers
+pre_tokenizers, trainers = tokenizers.pre_tokenizers, tokenizers.trainers
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!", ","]
+TEXTS = ["Hello World!", "the hellos, worlds", "Ünseen", "The a ab"]
+
+
+def wordpiece(folder, lower_case, name="tokenizer.json"):
+    vocabulary = {piece: number for number, piece in enumerate(SPECIAL + WORDS)}
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(folder / name))
+    return tokenizer
+
+
+def write_vocabulary(folder, pieces=WORDS, name="vocab.txt"):
+    (folder / name).write_text("\n".join(SPECIAL + pieces) + "\n")
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("with_file", [True, False])
+def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path, lower_case, with_file):
+    theirs = wordpiece(tmp_path, lower_case)
+    if with_file:
+        write_vocabulary(tmp_path)
+    ours = tokenizer_in(tmp_path)
+    assert (ours.kind, ours.lower_case) == ("wordpiece", lower_case)
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+    assert read_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
+
+
+def test_an_albert_of_the_tokenizers_library_gives_its_ids(tmp_path, topics):
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    theirs = tokenizers.Tokenizer(models.Unigram())
+    theirs.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKD(),
+            normalizers.StripAccents(),
+            normalizers.Lowercase(),
+            normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
+        ]
+    )
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=special, unk_token="<unk>", show_progress=False, max_piece_length=8
+    )
+    lines = topics.read_text().splitlines()
+    theirs.train_from_iterator(lines[:2000], trainer)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = tokenizer_in(tmp_path)
+    assert (ours.kind, ours.lower_case, ours.pieces[2]) == ("sentencepiece", True, "[CLS]")
+    same = [
+        ours.encode(line) == theirs.encode(line, add_special_tokens=False).ids
+        # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign.
+        for line in lines[:400]
+        if line.strip() and not re.search("[0-9]|``|''", line)
+    ]
+    assert len(same) > 100 and all(same)
+
+
+def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
+    write_vocabulary(tmp_path)
+    assert not tokenizer_in(tmp_path).lower_case
+    write_vocabulary(tmp_path, ["hello", "world", "##s"])
+    assert tokenizer_in(tmp_path).lower_case
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not tokenizer_in(tmp_path).lower_case
+    assert not read_tokenizer(tmp_path / "vocab.txt").lower_case
+    assert tokenizer_in(tmp_path, lower_case=True).lower_case
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_a_vocabulary_that_keeps_its_accents(tmp_path, with_file):
+    """As of lower-cased German BERTs: strip_accents false."""
+    words = ["schön", "schon", "##e", "schone"]
+    theirs = tokenizers.Tokenizer(
+        models.WordPiece({piece: number for number, piece in enumerate(SPECIAL + words)}, unk_token="[UNK]")
+    )
+    theirs.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if with_file:
+        write_vocabulary(tmp_path, words)
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    else:
+        theirs.save(str(tmp_path / "tokenizer.json"))
+    ours = tokenizer_in(tmp_path)
+    assert ours.lower_case and ours.keep_accents
+    for text in ("Schöne schon", "SCHÖN Schone"):
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+def test_a_preset_of_keras_hub(tmp_path):
+    (tmp_path / "assets" / "tokenizer").mkdir(parents=True)
+    write_vocabulary(tmp_path, name="assets/tokenizer/vocabulary.txt")
+    description = {"module": "keras_hub", "class_name": "BertTokenizer", "config": {"lowercase": True}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description))
+    tokenizer = tokenizer_in(tmp_path)
+    assert tokenizer.lower_case and tokenizer.vocab_size == len(SPECIAL + WORDS)
+
+
+def test_folders_of_our_own_know_their_tokenizer(tmp_path):
+    write_vocabulary(tmp_path)
+    tokenizer = load_tokenizer(tmp_path / "vocab.txt", lower_case=False)
+    assert own_sha256(tmp_path) is None
+    tokenizer.save(tmp_path / "own")
+    assert tokenizer_in(tmp_path / "own").sha256 == own_sha256(tmp_path / "own") == tokenizer.sha256
+    with pytest.raises(UserError, match="saved with lower_case=False; leave out --lower_case"):
+        tokenizer_in(tmp_path / "own", lower_case=True)
+
+
+def test_none_several_and_unknown_ones(tmp_path):
+    assert tokenizer_in(tmp_path) is None
+    with pytest.raises(UserError, match="holds no tokenizer"):
+        read_tokenizer(tmp_path)
+    write_vocabulary(tmp_path, name="vocab_chinese.txt")
+    assert tokenizer_in(tmp_path).kind == "wordpiece"
+    shutil.copy(tmp_path / "vocab_chinese.txt", tmp_path / "old_vocab.txt")
+    with pytest.raises(UserError, match=r"holds old_vocab\.txt, vocab_chinese\.txt; say which"):
+        tokenizer_in(tmp_path)
+    tokenizers.Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="holds a BPE tokenizer; known are WordPiece and Unigram"):
+        tokenizer_in(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": []}}')
+    with pytest.raises(UserError, match="copy it again"):
+        tokenizer_in(tmp_path)
+
+
+def test_records_are_built_with_a_published_folder_as_it_is(tmp_path):
+    """`load_tokenizer`, by which all commands take --tokenizer."""
+    theirs = wordpiece(tmp_path, lower_case=False)
+    assert load_tokenizer(tmp_path).encode("Hello hello") == theirs.encode("Hello hello", add_special_tokens=False).ids

@@ -1,0 +1,59 @@
+"""numba with a disk cache that knows every source it was made from."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numba
+
+
+def compiled(function: Callable | None = None, **options) -> Callable:
+    """`numba.njit` that releases the GIL and keeps its machine code on disk, where a disk can be written.
+
+    numba notices a change in a kernel's own file only, not in the files of the kernels that it calls; so the cache lies
+    in a folder named after all of them.
+    """
+    if function is None:
+        return functools.partial(compiled, **options)
+    folder = _cache_folder()
+    if folder is None:
+        return numba.njit(function, nogil=True, **options)
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+    try:
+        return numba.njit(function, nogil=True, cache=True, **options)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """One process of this machine at a time, where kernels have a cache; those that wait find them compiled."""
+    folder = _cache_folder()
+    if folder is None:
+        yield
+        return
+    with open(Path(folder) / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@functools.cache
+def _cache_folder() -> str | None:
+    """In NUMBA_CACHE_DIR, beside the source, or in the user's cache folder; None where none can be written."""
+    here = Path(__file__).parent
+    sources = [path.read_bytes() for path in sorted(here.glob("*.py"))]
+    digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for base in filter(None, (numba.config.CACHE_DIR, here / "__pycache__", Path(user) / "albert-tf")):
+        folder = Path(base) / f"numba-{digest[:16]}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return str(folder)
+    return None

@@ -1,0 +1,128 @@
+"""Files that are either whole or not there, and folders met at the door."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfrecords.base.errors import UserError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
+    """Yields a temporary name beside `path`; renames it to `path` on success, removes it on any exception.
+
+    After a power cut `path` is the old file or the new one, whole, unless `durable` is off. The temporary name keeps
+    the suffix of `path`, since some writers choose the format by it.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    try:
+        yield temporary
+        if durable:
+            sync(temporary)
+        os.replace(temporary, path)
+        if durable:
+            sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: str | os.PathLike) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# As `replacing` calls them, and Keras where it writes a model by way of the disk (with a digit in 92 of 100 names; a
+# name without one may be somebody's).
+_UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-9_]{8}")
+
+
+def remove_unfinished(folder: str | os.PathLike) -> None:
+    """Removes what killed processes were writing into the folder; what a living one writes stays."""
+    for path in Path(folder).iterdir():
+        found = _UNFINISHED.fullmatch(path.name)
+        if found and path.is_file() and not _is_other_process(found["pid"]):
+            path.unlink(missing_ok=True)
+
+
+def _is_other_process(pid: str | None) -> bool:
+    return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Raises UserError while another process is inside; a killed one is not. The lock leaves no file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UserError(f"another process is building in '{folder}'; wait for it, or give another folder") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
+    with replacing(path, durable) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Raises UserError when the file is missing or is not JSON."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"'{path}' is not JSON: {error}") from error
+
+
+def make_output_dir(path: str | os.PathLike) -> Path:
+    """Creates the folder and proves that files can be written there, before any long work."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write to output folder '{path}': {error.strerror}; choose another") from error
+    return path
+
+
+@contextlib.contextmanager
+def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
+    """Yields a new folder in `output_dir`; then removes it, and what else was made for it and is empty.
+
+    Raises:
+        UserError: as `make_output_dir`.
+    """
+    path = Path(output_dir) / name
+    made = [folder for folder in path.parents if not folder.exists()]
+    try:
+        make_output_dir(output_dir)
+        path.mkdir()
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def sha256(path: str | os.PathLike) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

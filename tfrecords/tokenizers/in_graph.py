@@ -1,0 +1,122 @@
+"""The tokenizers as TensorFlow graphs that own their vocabulary; the only file here that needs tensorflow-text."""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as text
+
+from tfrecords.tokenizers.wordpiece import MAX_WORD_CHARACTERS, PAGE
+from tfrecords.tokenizers.words_in_graph import Characters
+
+
+class SentencePieceInGraph(tf.Module):
+    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its custom ops are SentencepieceOp and
+    SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every TensorFlow Serving with tensorflow-text
+    has."""
+
+    def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
+        super().__init__()
+        self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
+        self._values = expansion_values
+        self._splits = expansion_splits
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
+        ids = self._tokenizer.tokenize(_valid(texts))
+        return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        texts = _valid(texts)
+        ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
+        rows = ids.value_rowids()
+        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        expanded = tf.gather(self._table(), ids.values)
+        starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
+        # Of a piece that ALBERT splits, the comma at its end is a token of its own.
+        split = tf.gather(expanded.row_lengths(), expanded.value_rowids()) > 1
+        place = tf.range(tf.size(expanded.values, out_type=tf.int64))
+        is_comma = place + 1 == tf.gather(expanded.row_limits(), expanded.value_rowids())
+        starts = tf.where(split & is_comma, ends - 1, starts)
+        ends = tf.where(split & ~is_comma, ends - 1, ends)
+        by_row = ids.with_values(expanded).merge_dims(1, 2)
+        return by_row, by_row.with_values(starts), by_row.with_values(ends)
+
+    def _table(self) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)
+
+
+class WordPieceInGraph(tf.Module):
+    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its one custom op is
+    WordpieceTokenizeWithOffsets; characters are mapped with core operations, since tensorflow-text's own BERT
+    normaliser also folds full-width punctuation, which BERT does not."""
+
+    def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
+        super().__init__()
+        self._pages, self._rows, self._expansions = pages, rows, expansions
+        # The table takes no key twice; of equal lines the last counts.
+        ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
+        self._table = tf.lookup.StaticHashTable(initializer, unk_id)
+        self._unknown = pieces[unk_id]
+        self._tokenizer = text.WordpieceTokenizer(
+            self._table, unknown_token=self._unknown, max_bytes_per_word=4 * MAX_WORD_CHARACTERS
+        )
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self.with_offsets(texts)[0]
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        codes, *origins = self._expand(tf.strings.unicode_decode(texts, "UTF-8", errors="replace"))
+        # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
+        visible = codes.flat_values != ord(" ")
+        first, after = (tf.boolean_mask(origin, visible) for origin in origins)
+        words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
+        sizes = tf.strings.length(words.flat_values, "UTF8_CHAR")
+        too_long = sizes > MAX_WORD_CHARACTERS
+        short = words.with_flat_values(tf.where(too_long, self._unknown, words.flat_values))
+        ids, *offsets = self._tokenizer.tokenize_with_offsets(short)
+        word = ids.values.value_rowids()
+
+        def characters(offset: tf.RaggedTensor) -> tf.Tensor:
+            """Bytes of the word before `offset` as characters of all words before it."""
+            sizes_before = tf.cast(offset.flat_values, tf.int32)
+            before = tf.strings.substr(tf.gather(words.flat_values, word), tf.zeros_like(sizes_before), sizes_before)
+            return tf.strings.length(before, "UTF8_CHAR") + tf.gather(tf.math.cumsum(sizes, exclusive=True), word)
+
+        cut = tf.gather(too_long, word)
+        starts, ends = (characters(offset) for offset in offsets)
+        ends = tf.where(cut, tf.gather(tf.math.cumsum(sizes), word), ends)
+        starts, ends = tf.gather(first, starts), tf.gather(after, ends - 1)
+        by_row = tf.cast(ids.merge_dims(1, 2), tf.int32)
+        return by_row, by_row.with_values(starts), by_row.with_values(ends)
+
+    def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Every character by its expansion (see `wordpiece_tokenizer.character_table`), and where each of the results
+        starts and ends in its text: int32 [results]. A character without expansion belongs to the result before it."""
+        flat = codes.flat_values
+        rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
+        itself = tf.pad(flat[:, None], [[0, 0], [0, self._expansions.shape[1] - 1]])
+        expanded = tf.where((rows == 0)[:, None], itself, tf.gather(self._expansions, rows))
+        present = expanded > 0
+        lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
+        by_character = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(expanded, present), lengths, validate=False)
+        origins = by_character.value_rowids()
+        row_starts, row_limits = (
+            tf.gather(limits, tf.gather(codes.value_rowids(), origins))
+            for limits in (codes.row_starts(), codes.row_limits())
+        )
+        kept = tf.where(lengths > 0)[:, 0]
+        following = tf.searchsorted(kept, origins, side="right", out_type=tf.int64)
+        ends = tf.gather(tf.concat([kept, [tf.int64.max]], axis=0), following)
+        place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
+        is_last = place == tf.gather(by_character.row_limits(), origins)
+        ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
+        starts, ends = origins - row_starts, ends - row_starts
+        expanded_codes = codes.with_flat_values(by_character).merge_dims(1, 2)
+        return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+
+
+def _valid(texts: tf.Tensor) -> tf.Tensor:
+    """SentencePiece's own reading of bytes that are not UTF-8 differs from Python's."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")

@@ -1,0 +1,154 @@
+"""SentencePiece as ALBERT uses it: its normalisation, and commas after digits as pieces of their own."""
+
+import itertools
+import os
+import string
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.normalization import keeps_accents, with_albert_normalization
+from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
+
+# google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
+# character which is neither one of them nor an English letter.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
+_ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """See `Tokenizer`. `vocabulary` may be a model as published; ALBERT's normalisation is put inside it."""
+
+    kind = "sentencepiece"
+    file_name = "spiece.model"
+
+    def __init__(
+        self,
+        vocabulary: bytes,
+        lower_case: bool = True,
+        path: str | os.PathLike = "model",
+        keep_accents: bool | None = None,
+    ):
+        try:
+            kept = keeps_accents(vocabulary)
+            keep_accents = bool(kept) if keep_accents is None else keep_accents
+            if keep_accents and kept is False:
+                raise UserError(
+                    f"tokenizer '{path}' strips accents by its own rules; leave out --keep_accents, or train another "
+                    "with python -m tfrecords.train_tokenizer --keep_accents"
+                )
+            vocabulary = with_albert_normalization(vocabulary, lower_case, keep_accents)
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary)
+        except UserError:
+            raise
+        except Exception as error:  # protobuf and sentencepiece raise types of their own
+            raise UserError(f"tokenizer '{path}' is not a SentencePiece model; WordPiece ends in .txt") from error
+        super().__init__(vocabulary, lower_case, keep_accents)
+        self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+        self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
+        self.cls_id, self.sep_id = self._special("[CLS]", path), self._special("[SEP]", path)
+        self.mask_id = self._special("[MASK]", path)
+
+    def _special(self, piece: str, path: str | os.PathLike) -> int:
+        token_id = self._processor.piece_to_id(piece)
+        if self._processor.id_to_piece(token_id) != piece:
+            raise UserError(
+                f"tokenizer '{path}' has no piece {piece}; train one with python -m tfrecords.train_tokenizer"
+            )
+        return token_id
+
+    @cached_property
+    def word_starts(self) -> np.ndarray:
+        return np.array([_starts_word(piece, self.keep_accents) for piece in self.pieces])
+
+    @cached_property
+    def special_ids(self) -> np.ndarray:
+        is_special = [
+            self._processor.is_control(i) or self._processor.is_unknown(i) or self._processor.is_unused(i)
+            for i in range(self.vocab_size)
+        ]
+        return np.flatnonzero(is_special).astype(np.int32)
+
+    @cached_property
+    def digit_comma_splits(self) -> dict[int, list[int]]:
+        """Pieces that end in a digit and a comma, with the ids that ALBERT uses instead.
+
+        The rule of tokenization.py:53-88 as intended: the piece without its comma encoded anew, keeping its word
+        boundary or the lack of it, and then the comma. (In Python 3 the original compares str with bytes and leaves a
+        boundary where none was.) It looks at one piece only, so it is a table over the vocabulary.
+        """
+        return {
+            token_id: self._encode_inside(piece[:-1]) + [self._processor.piece_to_id(",")]
+            for token_id, piece in enumerate(self.pieces)
+            if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+        }
+
+    def _encode_inside(self, piece: str) -> list[int]:
+        encoded = self._processor.encode(piece.replace(WORD_BOUNDARY, ""), out_type=str)
+        if not piece.startswith(WORD_BOUNDARY) and encoded[0].startswith(WORD_BOUNDARY):
+            encoded[0] = encoded[0].removeprefix(WORD_BOUNDARY)
+        return [self._processor.piece_to_id(part) for part in encoded if part]
+
+    @cached_property
+    def _digit_comma_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1]); one id to itself mostly."""
+        rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
+        return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
+
+    @cached_property
+    def _segmenter(self) -> UnigramSegmenter | None:
+        proto = model_pb2.ModelProto.FromString(self.vocabulary)
+        return UnigramSegmenter(proto, self._digit_comma_table) if can_segment(proto) else None
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer`. Of two segmentations with equal scores, the graph and the offsets may have the other."""
+        return self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
+
+    def _encode_by_library(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
+        splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=splits[1:])
+        ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
+        return expand(ids, splits, *self._digit_comma_table)
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
+        rows = self._processor.encode(list(texts), return_type="offset_mapping") if len(texts) else []
+        splits = np.cumsum([0] + [len(row["ids"]) for row in rows], dtype=np.int64)
+        ids = np.fromiter(itertools.chain.from_iterable(row["ids"] for row in rows), np.int32, splits[-1])
+        pairs = itertools.chain.from_iterable(itertools.chain.from_iterable(row["offsets"] for row in rows))
+        offsets = np.fromiter(pairs, np.int32, 2 * splits[-1]).reshape(-1, 2)
+        parts = np.diff(self._digit_comma_table[1])[ids]
+        ends, cut = np.cumsum(parts), parts > 1
+        offsets = np.repeat(offsets, parts, axis=0)
+        offsets[np.repeat(cut, parts), 1] -= 1
+        commas = ends[cut] - 1
+        offsets[commas] = offsets[commas, 1:] + [0, 1]
+        return *expand(ids, splits, *self._digit_comma_table), offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._processor.decode([int(i) for i in ids])
+
+    def in_graph(self):
+        from tfrecords.tokenizers.in_graph import SentencePieceInGraph
+
+        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
+
+
+def _starts_word(piece: str, keep_accents: bool) -> bool:
+    if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
+        return True
+    return any(
+        character.lower() not in _ENGLISH and not (keep_accents and _is_latin_letter(character)) for character in piece
+    )
+
+
+def _is_latin_letter(character: str) -> bool:
+    """Where accents are kept, the ü within a German word must not part it for whole-word masking."""
+    return character.isalpha() and unicodedata.name(character, "").startswith("LATIN ")
