@@ -44,8 +44,8 @@ def in_turn() -> Iterator[None]:
 @functools.cache
 def _cache_folder() -> str | None:
     """In NUMBA_CACHE_DIR, beside the source, or in the user's cache folder; None where none can be written."""
-    here = Path(__file__).parent
-    sources = [path.read_bytes() for path in sorted(here.glob("*.py"))]
+    here = Path(__file__).parents[1]
+    sources = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for base in filter(None, (numba.config.CACHE_DIR, here / "__pycache__", Path(user) / "albert-tf")):
