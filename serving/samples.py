@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving.exportable import Servable, Signature
-from serving.exportable.rows import EXAMPLES
+from serving.exportable.inputs import EXAMPLES
 from tfrecords.tokenizers.base import Tokenizer
 
 

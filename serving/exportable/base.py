@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from serving.cpu import NEEDS
 from serving.exportable.cpu_check import CpuCheck
-from serving.exportable.framing import Framer
-from serving.exportable.rows import BY_LENGTHS, SEGMENTS, Rows, by_mask
+from serving.exportable.inputs import BY_LENGTHS, SEGMENTS, batch_of_lengths, batch_of_mask, by_mask
 from serving.exportable.signature import Signature, specs
 from serving.inference import ExitRule, InferenceOptions, make_encoder
+from tfrecords.framing import Framer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
 THRESHOLD = specs("threshold", dtype=tf.float32)
@@ -69,10 +69,10 @@ class Servable(tf.Module, abc.ABC):
         self.exit_heads = lambda: exits
 
     @abc.abstractmethod
-    def answer(self, rows: Rows) -> dict[str, tf.Tensor]:
+    def answer(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
         """The model's outputs, each with the batch first."""
 
-    def answer_early(self, rows: Rows, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer_early(self, rows: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
         """As `answer`, of a model with early exits; `steps` int32 [batch] says how deep each row went."""
         rule = ExitRule(self.exit_kind, self.options.exit_rule)
         ids = self._checked(rows.input_ids)
@@ -81,15 +81,15 @@ class Servable(tf.Module, abc.ABC):
         )
         return self.outputs(found["logits"], rows) | {"steps": found["steps"]}
 
-    def outputs(self, logits: tf.Tensor, rows: Rows) -> dict[str, tf.Tensor]:
+    def outputs(self, logits: tf.Tensor, rows: TokenBatch) -> dict[str, tf.Tensor]:
         """What heads that can exit early make of their logits."""
         raise NotImplementedError
 
-    def encode(self, rows: Rows) -> dict[str, tf.Tensor]:
+    def encode(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
         """float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
         return self._encode(rows.input_ids, rows.segment_ids, rows.mask, rows.lengths)
 
-    def pool(self, rows: Rows) -> tf.Tensor:
+    def pool(self, rows: TokenBatch) -> tf.Tensor:
         """The pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
         return self._pool(rows.input_ids, rows.segment_ids, rows.mask, rows.lengths)
 
@@ -158,19 +158,19 @@ class Servable(tf.Module, abc.ABC):
         return signatures
 
     def by_lengths(self, input_ids, lengths):
-        return self.answer(Rows.of_lengths(input_ids, lengths))
+        return self.answer(batch_of_lengths(input_ids, lengths))
 
     def by_segments(self, input_ids, lengths, segment_ids):
-        return self.answer(Rows.of_lengths(input_ids, lengths, segment_ids))
+        return self.answer(batch_of_lengths(input_ids, lengths, segment_ids))
 
     def by_mask(self, input_ids, input_mask, segment_ids):
-        return self.answer(Rows.of_mask(input_ids, input_mask, segment_ids))
+        return self.answer(batch_of_mask(input_ids, input_mask, segment_ids))
 
     def early_by_lengths(self, input_ids, lengths, threshold):
-        return self.answer_early(Rows.of_lengths(input_ids, lengths), threshold)
+        return self.answer_early(batch_of_lengths(input_ids, lengths), threshold)
 
     def early_by_segments(self, input_ids, lengths, segment_ids, threshold):
-        return self.answer_early(Rows.of_lengths(input_ids, lengths, segment_ids), threshold)
+        return self.answer_early(batch_of_lengths(input_ids, lengths, segment_ids), threshold)
 
     def by_text(self, text):
         return self.answer(self.text_rows(text))
@@ -190,17 +190,17 @@ class Servable(tf.Module, abc.ABC):
     def tokenize_pair(self, first, second):
         return self.framer.describe(self.pair_rows(first, second))
 
-    def text_rows(self, text: tf.Tensor) -> Rows:
+    def text_rows(self, text: tf.Tensor) -> TokenBatch:
         return self.framer.single(*self.framer.tokenize(text))
 
-    def example_rows(self, serialized: tf.Tensor) -> Rows:
+    def example_rows(self, serialized: tf.Tensor) -> TokenBatch:
         """tf.Examples with the string features that the default signature takes."""
         names = ("first", "second") if self.takes_pairs else ("text",)
         features = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
         texts = [features[name] for name in names]
         return self.pair_rows(*texts) if self.takes_pairs else self.text_rows(*texts)
 
-    def pair_rows(self, first: tf.Tensor, second: tf.Tensor) -> Rows:
+    def pair_rows(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
         return self.framer.pair(*self.framer.tokenize(first, second))
 
 

@@ -3,9 +3,10 @@
 import tensorflow as tf
 
 from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.rows import EXAMPLES, Rows
+from serving.exportable.inputs import EXAMPLES, batch_of_examples
 from serving.exportable.signature import CLASSIFY, Signature
 from tfrecords.base.errors import UserError
+from tfrecords.framing import TokenBatch
 
 
 class ClassifierServable(Servable):
@@ -16,10 +17,10 @@ class ClassifierServable(Servable):
         self.head = lambda vectors: model.head(vectors)
         self.labels = labels_of(options, model.num_classes)
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         return self.outputs(self.head(self.pool(rows)), rows)
 
-    def outputs(self, logits: tf.Tensor, rows: Rows):
+    def outputs(self, logits: tf.Tensor, rows: TokenBatch):
         logits = tf.cast(logits, tf.float32)
         return {
             "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
@@ -34,12 +35,12 @@ class ClassifierServable(Servable):
         return super().text_signatures() | {"classify": Signature(self.classify_text, EXAMPLES, CLASSIFY)}
 
     def classify_ids(self, inputs):
-        return self._classes(Rows.of_examples(inputs))
+        return self._classes(batch_of_examples(inputs))
 
     def classify_text(self, inputs):
         return self._classes(self.example_rows(inputs))
 
-    def _classes(self, rows: Rows):
+    def _classes(self, rows: TokenBatch):
         """As the Classify RPC wants it: `classes` string and `scores` float32, both [batch, classes]."""
         scores = self.answer(rows)["probabilities"]
         return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}

@@ -4,8 +4,9 @@ import tensorflow as tf
 
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.rows import BY_LENGTHS, Rows
+from serving.exportable.inputs import BY_LENGTHS, batch_of_lengths
 from serving.exportable.signature import Signature, specs
+from tfrecords.framing import TokenBatch
 
 
 class EmbedderServable(Servable):
@@ -21,7 +22,7 @@ class EmbedderServable(Servable):
         self.normalize = is_embedder and model.normalize
         self.is_embedder = is_embedder
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         encoded = self.encode(rows)
         sequence = encoded["sequence_output"]
         vectors = sequence[:, 0] if self.pooling == "cls" else mean_of_tokens(sequence, rows.mask)
@@ -40,7 +41,7 @@ class EmbedderServable(Servable):
 
     def tokens_by_ids(self, input_ids, lengths):
         """`sequence_output` float32 [batch, length, hidden_size], 0 at padding."""
-        return self._tokens(Rows.of_lengths(input_ids, lengths))
+        return self._tokens(batch_of_lengths(input_ids, lengths))
 
     def tokens_by_text(self, text):
         """Also `pieces` string [batch, length] and `lengths` int32 [batch]."""
@@ -48,7 +49,7 @@ class EmbedderServable(Servable):
         described = self.framer.describe(rows)
         return self._tokens(rows) | {name: described[name] for name in ("lengths", "pieces")}
 
-    def _tokens(self, rows: Rows):
+    def _tokens(self, rows: TokenBatch):
         sequence = self.encode(rows)["sequence_output"]
         return {"sequence_output": sequence * tf.cast(rows.mask, tf.float32)[:, :, tf.newaxis]}
 

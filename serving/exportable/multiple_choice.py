@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.rows import Rows, by_mask
+from serving.exportable.inputs import batch_of_lengths, batch_of_mask, by_mask
 from serving.exportable.signature import Signature, specs
+from tfrecords.framing import TokenBatch
 
 
 class MultipleChoiceServable(Servable):
@@ -40,11 +41,11 @@ class MultipleChoiceServable(Servable):
         }
 
     def by_segments(self, input_ids, lengths, segment_ids):
-        rows = Rows.of_lengths(_flat(input_ids), tf.reshape(lengths, [-1]), _flat(segment_ids))
+        rows = batch_of_lengths(_flat(input_ids), tf.reshape(lengths, [-1]), _flat(segment_ids))
         return self._choose(rows, lengths > 0)
 
     def by_mask(self, input_ids, input_mask, segment_ids):
-        rows = Rows.of_mask(_flat(input_ids), _flat(input_mask), _flat(segment_ids))
+        rows = batch_of_mask(_flat(input_ids), _flat(input_mask), _flat(segment_ids))
         # The first position alone: behind it may stand what a server padded with.
         return self._choose(rows, input_mask[..., 0] > 0)
 
@@ -56,22 +57,15 @@ class MultipleChoiceServable(Servable):
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
-        rows = self._frame(contexts, answers)
+        rows = self.framer.choices(contexts, answers)
         found = self._choose(rows, choices != "")
         return found | {"answer": tf.gather(choices, found["choice"], batch_dims=1)}
 
-    def _frame(self, contexts: tf.RaggedTensor, answers: tf.RaggedTensor) -> Rows:
-        longest = min(MAX_ANSWER_LENGTH, self.options.max_seq_length - 3)
-        answers = answers[:, -longest:]
-        room = self.options.max_seq_length - 3 - answers.row_lengths()
-        kept = tf.minimum(contexts.row_lengths(), room)
-        return self.framer.join(tf.RaggedTensor.from_tensor(contexts.to_tensor(), lengths=kept), answers)
-
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         """`logits` float32 [rows], one of each choice."""
         return {"logits": tf.cast(self.head(self.pool(rows)), tf.float32)[:, 0]}
 
-    def _choose(self, rows: Rows, present: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _choose(self, rows: TokenBatch, present: tf.Tensor) -> dict[str, tf.Tensor]:
         logits = tf.reshape(self.answer(rows)["logits"], [-1, self.options.num_choices])
         logits = tf.where(present, logits, IMPOSSIBLE)
         return {
@@ -81,8 +75,6 @@ class MultipleChoiceServable(Servable):
         }
 
 
-# Tokens of question and choice together.
-MAX_ANSWER_LENGTH = 128
 IMPOSSIBLE = -1e30
 
 

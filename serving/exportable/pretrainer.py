@@ -6,9 +6,10 @@ from albert_tf.layers.dense import activation
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.base import Servable, ServableOptions
 from serving.exportable.embedder import mean_of_tokens
-from serving.exportable.rows import BY_LENGTHS, SEGMENTS, Rows
+from serving.exportable.inputs import BY_LENGTHS, SEGMENTS, batch_of_lengths
 from serving.exportable.signature import Signature, specs
 from serving.inference.weights import LayerNorm, dense
+from tfrecords.framing import TokenBatch
 
 _MASK = "[MASK]"
 
@@ -22,7 +23,7 @@ class PretrainerServable(Servable):
         self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
         self.head_variables = []
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         encoded = self.encode(rows)
         answers = {"embedding": mean_of_tokens(encoded["sequence_output"], rows.mask)}
         return answers | {name: encoded[name] for name in ("pooled_output",) if name in encoded}
@@ -42,7 +43,7 @@ class PretrainerServable(Servable):
 
     def fill_ids(self, input_ids, lengths, masked_lm_positions):
         """The likeliest pieces at given positions: `ids` int32 and `probabilities` float32, [batch, positions, k]."""
-        rows = Rows.of_lengths(input_ids, lengths)
+        rows = batch_of_lengths(input_ids, lengths)
         # A position behind its row means nothing, but must not fail the rest of the batch.
         return self._fill(rows, tf.clip_by_value(masked_lm_positions, 0, tf.shape(rows.mask)[1] - 1))
 
@@ -64,15 +65,15 @@ class PretrainerServable(Servable):
 
     def order_of_ids(self, input_ids, lengths, segment_ids):
         """`probabilities` float32 [batch, 2] of the pair task's labels: 0 in order, 1 swapped (or random, for NSP)."""
-        return self._order(Rows.of_lengths(input_ids, lengths, segment_ids))
+        return self._order(batch_of_lengths(input_ids, lengths, segment_ids))
 
     def order_of_texts(self, first, second):
         return self._order(self.pair_rows(first, second))
 
-    def _order(self, rows: Rows):
+    def _order(self, rows: TokenBatch):
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(rows)))}
 
-    def _fill(self, rows: Rows, positions: tf.Tensor):
+    def _fill(self, rows: TokenBatch, positions: tf.Tensor):
         gathered = tf.gather(self.encode(rows)["sequence_output"], positions, axis=1, batch_dims=1)
         best, ids = tf.math.top_k(tf.nn.softmax(self.masked_lm(gathered)), self.options.top_k)
         return {"ids": ids, "probabilities": best}

@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.rows import EXAMPLES, Rows
+from serving.exportable.inputs import EXAMPLES, batch_of_examples
 from serving.exportable.signature import REGRESS, Signature
+from tfrecords.framing import TokenBatch
 
 
 class RegressorServable(Servable):
@@ -16,10 +17,10 @@ class RegressorServable(Servable):
         super().__init__(model, options)
         self.head = lambda vectors: model.head(vectors)
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         return self.outputs(self.head(self.pool(rows)), rows)
 
-    def outputs(self, logits: tf.Tensor, rows: Rows):
+    def outputs(self, logits: tf.Tensor, rows: TokenBatch):
         return {"value": tf.cast(logits, tf.float32)[:, 0]}
 
     def ids_signatures(self):
@@ -30,7 +31,7 @@ class RegressorServable(Servable):
 
     def regress_ids(self, inputs):
         """As the Regress RPC wants it: `outputs` float32 [batch]."""
-        return {"outputs": self.answer(Rows.of_examples(inputs))["value"]}
+        return {"outputs": self.answer(batch_of_examples(inputs))["value"]}
 
     def regress_text(self, inputs):
         return {"outputs": self.answer(self.example_rows(inputs))["value"]}

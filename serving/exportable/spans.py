@@ -5,9 +5,8 @@ import tensorflow as tf
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.models.span_search import at_most, top_spans
 from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.rows import Rows
 from serving.exportable.signature import Signature, specs
-from serving.exportable.windows import Windows, make_windows
+from tfrecords.framing import TokenBatch, Windows, make_windows
 
 IMPOSSIBLE = -1e30
 
@@ -29,7 +28,7 @@ class SpanServable(Servable):
         self.takes_pairs = True
         self.null_threshold = options.task.get("null_threshold")
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         positions = tf.range(tf.shape(rows.mask)[1])
         # As the Keras model's own default: anywhere in segment 1.
         found = self._search(rows, (rows.segment_ids > 0) & (rows.mask > 0) & (positions > 0))
@@ -67,7 +66,7 @@ class SpanServable(Servable):
         longest = min(self.options.max_query_length, self.options.max_seq_length // 2 - 2)
         return make_windows(self.framer, questions[:, :longest], context, self.options.doc_stride)
 
-    def _search(self, rows: Rows, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The best spans of each row, where both ends are allowed; log-probabilities are over those and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
         scored = allowed | (tf.range(tf.shape(allowed)[1]) == 0)

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from serving.exportable.base import Servable, ServableOptions
 from serving.exportable.classifier import labels_of
-from serving.exportable.rows import Rows
+from tfrecords.framing import TokenBatch
 from tfrecords.tokenizers.words_in_graph import split_words
 
 
@@ -26,10 +26,10 @@ class TokenClassifierServable(Servable):
         # Tagging is of words in one text, whatever the task calls its columns.
         self.takes_pairs = False
 
-    def answer(self, rows: Rows):
+    def answer(self, rows: TokenBatch):
         return self.outputs(self.head(self.encode(rows)["sequence_output"]), rows)
 
-    def outputs(self, logits: tf.Tensor, rows: Rows):
+    def outputs(self, logits: tf.Tensor, rows: TokenBatch):
         return self._named(tf.cast(logits, tf.float32), rows.mask > 0)
 
     def by_text(self, text):
@@ -39,29 +39,18 @@ class TokenClassifierServable(Servable):
         return self._by_words(text, lambda rows: self.answer_early(rows, threshold))
 
     def text_rows(self, text):
-        pieces, _ = self._pieces(text)
-        return self.framer.single(pieces.merge_dims(1, 2))
+        return self._rows(split_words(text)[0])[0]
 
-    def _pieces(self, text: tf.Tensor) -> tuple[tf.RaggedTensor, tuple]:
-        """Ids [batch, words, pieces], each word tokenized by itself, and what `split_words` gives."""
-        found = split_words(text)
-        words = found[0]
-        pieces = self.framer.in_graph(words.values)
-        # As in fine-tuning, a word of which the tokenizer leaves nothing still has a place for its label.
-        nothing = tf.cast(pieces.row_lengths() == 0, tf.int64)
-        unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.framer.tokenizer.unk_id))
-        filled = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
-        return words.with_values(filled), found
+    def _rows(self, words: tf.RaggedTensor) -> tuple[TokenBatch, tf.RaggedTensor]:
+        return self.framer.words(words.with_values(self.framer.in_graph(words.values)))
 
     def _by_words(self, text: tf.Tensor, answer) -> dict[str, tf.Tensor]:
-        pieces, (words, starts, ends) = self._pieces(text)
-        answers = answer(self.framer.single(pieces.merge_dims(1, 2)))
-        counts = tf.cast(pieces.with_values(pieces.values.row_lengths()).to_tensor(), tf.int32)
-        # Behind [CLS] a word begins where all words before it end.
-        before = tf.math.cumsum(counts, axis=1, exclusive=True) + 1
-        known = (counts > 0) & (before < self.options.max_seq_length - 1)
-        first = tf.where(known, before, 0)
-        logits = tf.gather(answers["logits"], first, axis=1, batch_dims=1)
+        words, starts, ends = split_words(text)
+        rows, columns = self._rows(words)
+        answers = answer(rows)
+        columns = columns.to_tensor()
+        known = (columns > 0) & (columns < self.options.max_seq_length - 1)
+        logits = tf.gather(answers["logits"], tf.where(known, columns, 0), axis=1, batch_dims=1)
         named = self._named(logits, known) | {
             "words": words.to_tensor(""),
             "starts": starts.to_tensor(),

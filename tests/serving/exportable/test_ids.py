@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.check import _rows_of_different_lengths, expected_answers
-from serving.exportable.rows import Rows
+from serving.exportable.inputs import batch_of_lengths, batch_of_mask
 from serving.samples import sample_inputs
 from tfrecords.base.errors import UserError
 
@@ -82,14 +82,14 @@ def test_a_mask_is_read_rightly_behind_the_clients_padding_and_the_servers(row, 
     padded = ids + [0] * own + [2] * added
     # A longer row below it, so that no column is cut off.
     full = [2] + [5] * (len(padded) - 1)
-    rows = Rows.of_mask(*map(tf.constant, ([padded, full], [mask, [1] * len(mask)], [[1] * len(mask)] * 2)))
+    rows = batch_of_mask(*map(tf.constant, ([padded, full], [mask, [1] * len(mask)], [[1] * len(mask)] * 2)))
     assert rows.mask.numpy()[0].tolist() == [1] * len(ids) + [0] * (own + added)
     assert rows.lengths.numpy().tolist() == [len(ids), len(full)]
     assert rows.input_ids.numpy()[0, len(ids) :].sum() == 0 == rows.segment_ids.numpy()[0, len(ids) :].sum()
 
 
 def test_lengths_that_lie_are_brought_into_the_row():
-    rows = Rows.of_lengths(tf.constant([[2, 5, 3]] * 2), tf.constant([0, 9]))
+    rows = batch_of_lengths(tf.constant([[2, 5, 3]] * 2), tf.constant([0, 9]))
     assert rows.lengths.numpy().tolist() == [1, 3]
 
 

@@ -4,8 +4,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.tasks.squad.windows import window_layout
-from serving.exportable.framing import Framer
-from serving.exportable.windows import make_windows
+from tfrecords.framing import Framer, make_windows
 
 
 @pytest.mark.parametrize("stride", [3, 5, 50])
