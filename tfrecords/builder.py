@@ -14,11 +14,12 @@ from tfrecords import corpus, inputs, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.progress import progress_bar
+from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import SPLITS, read_folder
 from tfrecords.standing import Standing
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.writer import BuildConfig, Worker, spill_path, too_many
+from tfrecords.writer import Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2
 _SEEK_BYTES = 1 << 16
@@ -32,7 +33,7 @@ def build(
     patterns: str,
     output_dir: str | os.PathLike,
     tokenizer: Tokenizer,
-    config: BuildConfig,
+    settings: BuildSettings,
     workers: int,
     overwrite: bool,
     runner: str = "local",
@@ -46,26 +47,24 @@ def build(
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
-    config = config.for_corpus(text_bytes)
+    settings = settings.for_corpus(text_bytes)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
-        standing = Standing(folder, _describe(tokenizer, config), config)
-        deal = standing.prepare(paths, config.deal(text_bytes), overwrite)
+        standing = Standing(folder, _describe(tokenizer, settings), settings)
+        deal = standing.prepare(paths, Deal.of(settings, text_bytes), overwrite)
         if deal is None:
             manifest = read_folder(folder)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
             return manifest
-        with runners.RUNNERS[runner](Worker(config, tokenizer, standing.parts), workers) as run:
-            return _Build(standing, deal, paths, config, run, max_bad_lines).finish(tokenizer)
+        with runners.RUNNERS[runner](Worker(settings, tokenizer, standing.parts), workers) as run:
+            return _Build(standing, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
 
 
-def _describe(tokenizer: Tokenizer, config: BuildConfig) -> dict[str, Any]:
+def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
     """The part of the manifest that is known before the work: equal descriptions and inputs, equal bytes."""
-    settings = dataclasses.asdict(config)
     return {
         "format_version": _FORMAT_VERSION,
-        **settings.pop("examples"),
-        **settings,
+        **dataclasses.asdict(settings),
         "vocab_size": tokenizer.vocab_size,
         "tokenizer_sha256": tokenizer.sha256,
         "pad_id": tokenizer.pad_id,
@@ -80,13 +79,13 @@ class _Build:
     """The passes over one corpus."""
 
     def __init__(
-        self, standing: Standing, deal: Deal, paths: list, config: BuildConfig, run: runners.Run, max_bad_lines: int
+        self, standing: Standing, deal: Deal, paths: list, settings: BuildSettings, run: runners.Run, max_bad_lines: int
     ):
         self._standing, self._parts, self._deal = standing, standing.parts, deal
-        self._config, self._run, self._max_bad_lines = config, run, max_bad_lines
+        self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
         # Large enough that what a piece holds of a group is worth the seek.
-        worthwhile = min(deal.groups * _SEEK_BYTES, config.chunk_bytes * deal.groups // 128)
-        self._piece_bytes = max(config.chunk_bytes, worthwhile)
+        worthwhile = min(deal.groups * _SEEK_BYTES, settings.chunk_bytes * deal.groups // 128)
+        self._piece_bytes = max(settings.chunk_bytes, worthwhile)
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -109,7 +108,7 @@ class _Build:
     def _build(self) -> list[dict[str, Any]]:
         """Every shard's report, in order."""
         self._read = self._read_pieces()
-        self._deal, changed = _with_both_splits(self._deal, self._read, self._config)
+        self._deal, changed = _with_both_splits(self._deal, self._read, self._settings)
         if changed:
             self._read = self._read_pieces()
         blocks = [
@@ -190,7 +189,7 @@ class _Build:
             inputs.stamps([section.path for section in piece]),
             dataclasses.asdict(self._deal),
             self._piece_bytes,
-            self._config.text_field,
+            self._settings.text_field,
             _boot_id(),
         ]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
@@ -199,14 +198,14 @@ class _Build:
         """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
         folder, deal = self._standing.folder, self._deal
         splits = {
-            split: _split(split, first, of_split, self._config.gzip)
+            split: _split(split, first, of_split, self._settings.gzip)
             for split, first, of_split in (
                 ("train", 0, reports[: deal.train]),
                 ("eval", deal.train, reports[deal.train :]),
             )
         }
         try:
-            _check_filled(splits, self._config)
+            _check_filled(splits, self._settings)
         except UserError:
             # Another corpus or other settings are needed, and for them the parts are of no use.
             self._standing.clear()
@@ -233,12 +232,12 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
     return {key: sum(report[key] for report in reports) for key in totals} | {"files": listed}
 
 
-def _with_both_splits(deal: Deal, read: list[dict[str, Any]], config: BuildConfig) -> tuple[Deal, bool]:
+def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
     """A deal that holds out the likeliest document where chance left none, or all but the least likely where it left
     nothing else, and whether that is another deal.
     """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
-    if not config.held_out_fraction or documents < 2 or 0 < held_out < documents:
+    if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:
         return deal, False
     if held_out:
         return dataclasses.replace(deal, threshold=max(report["highest"] for report in read)), True
@@ -252,7 +251,7 @@ def _boot_id() -> str:
     return path.read_text() if path.exists() else ""
 
 
-def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
+def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
     documents = sum(split["documents"] for split in splits.values())
     if not documents:
         raise UserError("the corpus holds no document; check --input")
@@ -262,7 +261,7 @@ def _check_filled(splits: dict[str, Any], config: BuildConfig) -> None:
         raise UserError(f"all {documents} documents of the corpus are held out, none is left to train: {other_share}")
     if not splits["train"]["examples"]:
         raise UserError(f"the {documents} documents of the corpus give no training example: {hint}")
-    if config.held_out_fraction and not splits["eval"]["examples"]:
+    if settings.held_out_fraction and not splits["eval"]["examples"]:
         raise UserError(
             f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
             f"--held_out_fraction, {other_share}"

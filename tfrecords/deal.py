@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfrecords.build_settings import BuildSettings
 from tfrecords.randomness import derive
 
 FAN_OUT = 256
@@ -38,6 +39,14 @@ class Deal:
     eval: int
     threshold: float
     needed: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, settings: BuildSettings, text_bytes: int) -> "Deal":
+        """Deals to as many shards as the text fills, one at least for held-out documents where some are wanted."""
+        fraction = settings.held_out_fraction
+        held_out = text_bytes * fraction
+        train, eval = (max(1, round(size / settings.chunk_bytes)) for size in (text_bytes - held_out, held_out))
+        return cls(settings.seed, train, eval if fraction else 0, fraction)
 
     @property
     def shards(self) -> int:

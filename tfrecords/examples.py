@@ -7,83 +7,16 @@ Dynamic records hold what the reader needs to mask anew: input_ids, segment_ids,
 next_sentence_labels. token_boundary is 1 where a word begins, and at [CLS] and [SEP].
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from tfrecords import pairs, segments
 from tfrecords.base.compiled import compiled
-from tfrecords.base.errors import UserError
-from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
+from tfrecords.build_settings import BuildSettings
+from tfrecords.masking import MaskingVocabulary, mask_examples
 from tfrecords.randomness import derive
 from tfrecords.records import encode_records
-
-MASKINGS = ("static", "dynamic")
-
-
-@dataclass(frozen=True)
-class ExampleConfig:
-    """Everything that decides what the examples of a corpus are, apart from its tokenizer."""
-
-    seed: int = 12345
-    max_seq_length: int = 512
-    # None: the share of the longest example, as the recipes of google-research have it (512 tokens x 0.15: 77).
-    max_predictions_per_seq: int | None = None
-    masking: str = "static"
-    masked_lm_prob: float = 0.15
-    max_ngram: int = 3
-    whole_words: bool = True
-    pair_task: str = "sop"
-    input_format: str = "segment-pair"
-    # None: 0.1 for pairs as in the official code, 0 for single segments as in RoBERTa.
-    short_seq_prob: float | None = None
-    short_seq_rule: str = "example"
-    dupe_factor: int = 1
-
-    def __post_init__(self):
-        if self.short_seq_prob is None:
-            object.__setattr__(self, "short_seq_prob", 0.1 if self.is_pair else 0.0)
-        if self.max_predictions_per_seq is None:
-            # 0.1 x 30 is 3.0000000000000004.
-            most = math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6))
-            object.__setattr__(self, "max_predictions_per_seq", min(max(most, 1), self.max_seq_length))
-        _check_choice("masking", self.masking, MASKINGS)
-        _check_choice("pair_task", self.pair_task, pairs.PAIR_TASKS)
-        _check_choice("input_format", self.input_format, segments.INPUT_FORMATS)
-        _check_choice("short_seq_rule", self.short_seq_rule, segments.SHORT_RULES)
-        for name, low, high in (
-            ("seed", -(1 << 63), (1 << 63) - 1),
-            ("max_seq_length", 8, 1 << 20),
-            ("max_predictions_per_seq", 1, self.max_seq_length),
-            ("masked_lm_prob", 0.0, 1.0),
-            ("max_ngram", 1, 64),
-            ("short_seq_prob", 0.0, 1.0),
-            ("dupe_factor", 1, 1 << 20),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise UserError(f"{name} is {value}; it must lie between {low} and {high}")
-        if not self.is_pair and self.pair_task != "none":
-            raise UserError(f"input_format={self.input_format} has one segment; set pair_task=none with it")
-
-    @property
-    def is_pair(self) -> bool:
-        return self.input_format in ("segment-pair", "sentence-pair")
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of text in an example: all but [CLS] and one [SEP] a segment."""
-        return self.max_seq_length - (3 if self.is_pair else 2)
-
-    @property
-    def masking_rule(self) -> MaskingRule:
-        return MaskingRule(self.max_predictions_per_seq, self.masked_lm_prob, self.max_ngram, self.whole_words)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{name} is '{value}'; choose one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +51,7 @@ class Examples:
 
 
 def plan_examples(
-    config: ExampleConfig,
+    settings: BuildSettings,
     separator: int,
     ids: np.ndarray,
     sentence_splits: np.ndarray,
@@ -131,26 +64,26 @@ def plan_examples(
     document_numbers: int64 [documents], the documents' places in the corpus; with `copy`, the number of the pass over
     it, and the seed they decide every random choice.
     """
-    keys = derive(config.seed, copy, document_numbers)
-    joined = config.input_format == "full-sentences"
+    keys = derive(settings.seed, copy, document_numbers)
+    joined = settings.input_format == "full-sentences"
     sentence_splits, document_splits = segments.cut_long_sentences(
-        sentence_splits, document_splits, config.max_tokens - joined
+        sentence_splits, document_splits, settings.max_tokens - joined
     )
     if joined:
         ids, sentence_splits, document_splits = segments.join_documents(
             ids, sentence_splits, document_splits, separator
         )
-    by_document = config.short_seq_rule == "document"
-    arguments = sentence_splits, document_splits, keys, config.max_tokens, config.short_seq_prob, by_document
-    if config.is_pair:
-        task = pairs.PAIR_TASKS.index(config.pair_task)
-        return Plan(ids, *pairs.pair_spans(*arguments, task, config.input_format == "sentence-pair"))
+    by_document = settings.short_seq_rule == "document"
+    arguments = sentence_splits, document_splits, keys, settings.max_tokens, settings.short_seq_prob, by_document
+    if settings.is_pair:
+        task = pairs.PAIR_TASKS.index(settings.pair_task)
+        return Plan(ids, *pairs.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
     return Plan(ids, *segments.single_spans(*arguments))
 
 
-def lay_out(config: ExampleConfig, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
+def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
     """The examples of a plan at these indices, in this order."""
-    layout = _lay_out(plan.ids, plan.spans[rows], config.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
+    layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])
 
 
@@ -180,7 +113,7 @@ def _lay_out(ids, spans, sequence, cls_id, sep_id):
     return input_ids, lengths, second_starts
 
 
-def encode_examples(config: ExampleConfig, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
+def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
     """TFRecord bytes of a batch, masked if the masking is static."""
     examples, sequence = batch.input_ids.shape
     columns = np.arange(sequence)
@@ -191,12 +124,12 @@ def encode_examples(config: ExampleConfig, vocabulary: MaskingVocabulary, batch:
         "token_boundary": present & (special | vocabulary.word_starts[batch.input_ids]),
         "next_sentence_labels": batch.labels[:, None],
     }
-    if config.masking == "dynamic":
+    if settings.masking == "dynamic":
         features["input_ids"] = batch.input_ids
         counts = dict.fromkeys(features, batch.lengths) | {"next_sentence_labels": np.ones(examples, np.int32)}
         return encode_records(features, counts)
     masked, positions, originals, predicted = mask_examples(
-        batch.input_ids, batch.lengths, batch.keys, config.masking_rule, vocabulary
+        batch.input_ids, batch.lengths, batch.keys, settings.masking_rule, vocabulary
     )
     features |= {
         "input_ids": masked,

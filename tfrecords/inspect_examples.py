@@ -4,45 +4,51 @@ python -m tfrecords.inspect_examples --input=data --examples=2 --output_dir=insp
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags
 from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.progress import progress_bar
 from tfrecords.base.script import run_main, say_next
-from tfrecords.manifest import MANIFEST, find_records
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.manifest import MANIFEST, SPLITS, find_records
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizers.base import TOKENIZER_FILE, load_tokenizer
 
-_INPUT = flags.DEFINE_string("input", None, "Folder or comma-separated globs of record files.")
-_SPLIT = flags.DEFINE_enum("split", "train", ("train", "eval"), "Which of a folder's files.")
-_TOKENIZER = flags.DEFINE_string("tokenizer", None, "Tokenizer, where the folder of the records holds none.")
-_EXAMPLES = flags.DEFINE_integer("examples", 3, "Examples to print.", 0)
-_SAMPLE = flags.DEFINE_integer("sample", 10000, "Examples to count; 0 counts all, and checks every file's checksum.", 0)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder for statistics.json and statistics.png.")
-_SEED = flags.DEFINE_integer("seed", 0, "Masks of dynamic records.")
+
+@dataclass(frozen=True)
+class InspectSettings(CheckedSettings):
+    """Which records are looked at, and how many of them."""
+
+    input: str = setting(help="Folder or comma-separated globs of record files.")
+    split: str = setting("train", help="Which of a folder's files.", choices=SPLITS)
+    tokenizer: str = setting("", help="Tokenizer, where the folder of the records holds none.")
+    examples: int = setting(3, help="Examples to print.", at_least=0)
+    sample: int = setting(10000, help="Examples to count; 0 counts all, and checks every file's checksum.", at_least=0)
+    output_dir: str = setting("", help="Folder for statistics.json and statistics.png.")
+    seed: int = setting(0, help="Masks of dynamic records.")
 
 
-def main() -> None:
-    folder = files.make_output_dir(_OUTPUT_DIR.value) if _OUTPUT_DIR.value else None
-    paths = find_records(_INPUT.value, _SPLIT.value)
+def main(settings: InspectSettings) -> None:
+    folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
+    paths = find_records(settings.input, settings.split)
     # Only here: --help and wrong flags need no TensorFlow.
     from tfrecords.reader import describe_records, read_examples
 
-    manifest, counts = describe_records(paths, _SPLIT.value)
-    if _SAMPLE.value == 0:
+    manifest, counts = describe_records(paths, settings.split)
+    if settings.sample == 0:
         _check_sums(paths)
-    tokenizer = load_tokenizer(_TOKENIZER.value or _tokenizer_beside(paths[0].parent))
+    tokenizer = load_tokenizer(settings.tokenizer or _tokenizer_beside(paths[0].parent))
     statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
-    wanted = min(_SAMPLE.value or sum(counts), sum(counts))
-    to_print = _EXAMPLES.value
+    wanted = min(settings.sample or sum(counts), sum(counts))
+    to_print = settings.examples
     with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
-        for batch in read_examples([str(path) for path in paths], 256, False, _SEED.value).as_numpy_iterator():
+        for batch in read_examples([str(path) for path in paths], 256, False, settings.seed).as_numpy_iterator():
             batch = {name: array[: wanted - bar.n] for name, array in batch.items()}
             for row in range(min(to_print, len(batch["input_ids"]))):
                 tqdm.write(readable(batch, row, tokenizer) + "\n", file=sys.stdout)
@@ -134,8 +140,7 @@ def _histogram(axes: Any, counts: np.ndarray, title: str, label: str) -> None:
 
 
 def run() -> None:
-    flags.mark_flags_as_required(["input"])
-    run_main(main)
+    run_main(main, InspectSettings)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,12 @@ from typing import Any
 from tfrecords import inputs
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.inputs import BAD_LINES, INPUTS
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
 from tfrecords.tokenizers.base import TOKENIZER_FILE
-from tfrecords.writer import BuildConfig, part_path, report_path, spill_path
+from tfrecords.writer import part_path, report_path, spill_path
 
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
 # In the manifest but no part of the description.
@@ -28,8 +29,8 @@ _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 class Standing:
     """The folder of one build, which `description` says."""
 
-    def __init__(self, folder: Path, description: dict[str, Any], config: BuildConfig):
-        self.folder, self.description, self._config = folder, description, config
+    def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
+        self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
@@ -95,7 +96,7 @@ class Standing:
         """Gives the parts the names that the manifest says, then writes it."""
         files.write_json(self.parts / _ASSEMBLY, manifest)
         for file in _files(manifest):
-            part = part_path(self.parts, file["shard"], self._config.gzip)
+            part = part_path(self.parts, file["shard"], self._settings.gzip)
             if part.exists():
                 os.replace(part, self.folder / file["name"])
         files.sync(self.folder)
@@ -142,7 +143,7 @@ class Standing:
 
     def _put_back(self) -> None:
         for file in _files(files.read_json(self.parts / _ASSEMBLY)):
-            part, final = part_path(self.parts, file["shard"], self._config.gzip), self.folder / file["name"]
+            part, final = part_path(self.parts, file["shard"], self._settings.gzip), self.folder / file["name"]
             if final.exists():
                 os.replace(final, part)
             report = {key: value for key, value in file.items() if key not in ("name", "shard")}
@@ -156,7 +157,7 @@ class Standing:
         return [shard for shard in range(deal.shards) if shard not in done]
 
     def _is_there(self, shard: int, report: dict[str, Any]) -> bool:
-        part = part_path(self.parts, shard, self._config.gzip)
+        part = part_path(self.parts, shard, self._settings.gzip)
         return part.exists() and part.stat().st_size == report["bytes"]
 
     def _drop_other_shards(self, deal: Deal) -> None:

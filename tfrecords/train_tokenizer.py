@@ -5,31 +5,36 @@ python -m tfrecords.train_tokenizer --input='corpus/*.txt' --output_prefix=data/
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from absl import flags
 
 from tfrecords import corpus
 from tfrecords.base import files
 from tfrecords.base.progress import progress_bar
 from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
-_INPUT = flags.DEFINE_string("input", None, "Comma-separated globs of text or JSON lines files, each also .gz.")
-_OUTPUT_PREFIX = flags.DEFINE_string("output_prefix", None, "Writes PREFIX.model and PREFIX.vocab.")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of pieces.", lower_bound=32)
-_CHARACTER_COVERAGE = flags.DEFINE_float(
-    "character_coverage", 0.99995, "Share of the characters that get a piece; 0.9995 suits Chinese.", 0.9, 1.0
-)
-_HARD_VOCAB_LIMIT = flags.DEFINE_bool(
-    "hard_vocab_limit", True, "Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
-)
-_LOWER_CASE = flags.DEFINE_bool("lower_case", True, "Lower-case the text.")
-_KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", False, "Keep accents, which ALBERT strips: German schön is then another word than schon."
-)
-_MAX_LINES = flags.DEFINE_integer("max_lines", 2_000_000, "Train on the first this many lines of text.", 1)
-_TEXT_FIELD = flags.DEFINE_string("text_field", "text", "Field of a JSON line that holds the text.")
+
+@dataclass(frozen=True)
+class TokenizerSettings(CheckedSettings):
+    """What the vocabulary is trained on, and how it is made."""
+
+    input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
+    output_prefix: str = setting(help="Writes PREFIX.model and PREFIX.vocab.")
+    vocab_size: int = setting(30000, help="Number of pieces.", at_least=32)
+    character_coverage: float = setting(
+        0.99995, help="Share of the characters that get a piece; 0.9995 suits Chinese.", at_least=0.9, at_most=1.0
+    )
+    hard_vocab_limit: bool = setting(
+        True, help="Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
+    )
+    lower_case: bool = setting(True, help="Lower-case the text.")
+    keep_accents: bool = setting(
+        False, help="Keep accents, which ALBERT strips: German schön is then another word than schon."
+    )
+    max_lines: int = setting(2_000_000, help="Train on the first this many lines of text.", at_least=1)
+    text_field: str = setting("text", help="Field of a JSON line that holds the text.")
 
 
 def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
@@ -38,17 +43,17 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
     return progress_bar(itertools.islice(lines, limit), desc="reading", unit=" lines")
 
 
-def main() -> None:
-    prefix = Path(_OUTPUT_PREFIX.value)
+def main(settings: TokenizerSettings) -> None:
+    prefix = Path(settings.output_prefix)
     files.make_output_dir(prefix.parent)
-    lines = _lines(_INPUT.value, _TEXT_FIELD.value, _MAX_LINES.value)
+    lines = _lines(settings.input, settings.text_field, settings.max_lines)
     model = train_tokenizer(
         lines,
-        _VOCAB_SIZE.value,
-        _LOWER_CASE.value,
-        _CHARACTER_COVERAGE.value,
-        _HARD_VOCAB_LIMIT.value,
-        _KEEP_ACCENTS.value,
+        settings.vocab_size,
+        settings.lower_case,
+        settings.character_coverage,
+        settings.hard_vocab_limit,
+        settings.keep_accents,
     )
     listing = vocabulary_listing(model)
     with files.replacing(f"{prefix}.vocab") as temporary:
@@ -58,14 +63,13 @@ def main() -> None:
     digest = files.sha256(f"{prefix}.model")
     print(f"wrote {prefix}.model and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {digest}")
     say_next(
-        f"python -m tfrecords.create_pretraining_data --input='{_INPUT.value}' --output_dir=data "
-        f"--tokenizer={prefix}.model" + ("" if _LOWER_CASE.value else " --nolower_case")
+        f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data "
+        f"--tokenizer={prefix}.model" + ("" if settings.lower_case else " --nolower_case")
     )
 
 
 def run() -> None:
-    flags.mark_flags_as_required(["input", "output_prefix"])
-    run_main(main)
+    run_main(main, TokenizerSettings)
 
 
 if __name__ == "__main__":

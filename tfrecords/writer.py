@@ -6,10 +6,8 @@ end the files get their final names, and then the manifest is written: a folder 
 
 import dataclasses
 import hashlib
-import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,8 +16,9 @@ import numpy as np
 from tfrecords import corpus, sections
 from tfrecords.base import compiled, files
 from tfrecords.base.errors import UserError
+from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
-from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
+from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.randomness import derive
 from tfrecords.tokenizers.base import Tokenizer
@@ -30,54 +29,13 @@ _SHUFFLE, _ORDER = -2, -4
 _BLOCK = 256
 # Text tokenized at once.
 _CHARACTERS = 1 << 20
-# Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
-_SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
-_MANY_SHARDS = 1000
-
-
-@dataclass(frozen=True)
-class BuildConfig:
-    """What decides the bytes of a folder of records, apart from the corpus and the tokenizer."""
-
-    examples: ExampleConfig
-    held_out_fraction: float = 0.1
-    text_field: str = "text"
-    split_sentences: bool = False
-    gzip: bool = False
-    # 0: chosen by the size of the corpus.
-    chunk_megabytes: float = 0.0
-
-    def __post_init__(self):
-        if not 0 <= self.held_out_fraction < 1:
-            raise UserError(f"held_out_fraction is {self.held_out_fraction}; it must be at least 0 and below 1")
-        if self.chunk_megabytes and not 0.01 <= self.chunk_megabytes <= 1024:
-            raise UserError(f"chunk_megabytes is {self.chunk_megabytes}; it must lie between 0.01 and 1024, or be 0")
-
-    def for_corpus(self, text_bytes: int) -> "BuildConfig":
-        """With chunk_megabytes chosen: 8, doubled until there are no more than a thousand shards, or 160."""
-        if self.chunk_megabytes:
-            return self
-        times = text_bytes / (_SMALLEST_CHUNK * 1e6 * _MANY_SHARDS)
-        chosen = _SMALLEST_CHUNK * 2 ** max(0, math.ceil(math.log2(times))) if times else _SMALLEST_CHUNK
-        return dataclasses.replace(self, chunk_megabytes=min(chosen, _LARGEST_CHUNK))
-
-    @property
-    def chunk_bytes(self) -> int:
-        return int(self.chunk_megabytes * 1e6)
-
-    def deal(self, text_bytes: int) -> Deal:
-        """As many shards as the text fills; one at least for held-out documents where there are to be some."""
-        held_out = text_bytes * self.held_out_fraction
-        train, eval = (max(1, round(size / self.chunk_bytes)) for size in (text_bytes - held_out, held_out))
-        fraction = self.held_out_fraction
-        return Deal(self.examples.seed, train, eval if fraction else 0, fraction)
 
 
 class Worker:
     """What a worker process holds: one method for each kind of task."""
 
-    def __init__(self, config: BuildConfig, tokenizer: Tokenizer, parts: Path):
-        self.config, self.tokenizer, self.parts = config, tokenizer, parts
+    def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
+        self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
         self.vocabulary = MaskingVocabulary.of(tokenizer)
         self._is_warm = False
 
@@ -120,8 +78,8 @@ class Worker:
 
     def _texts(self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int) -> Iterator[bytes]:
         for section in piece:
-            for chunk in sections.read_chunks(section, self.config.chunk_bytes):
-                for text in corpus.read_texts(chunk, self.config.text_field):
+            for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
+                for text in corpus.read_texts(chunk, self.settings.text_field):
                     if isinstance(text, bytes):
                         yield text
                         continue
@@ -162,7 +120,7 @@ class Worker:
         self._warm_up()
         documents = read_shard(blocks, group, shard)
         report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
-        report |= self._write(part_path(self.parts, shard, self.config.gzip), self._tokenize(documents))
+        report |= self._write(part_path(self.parts, shard, self.settings.gzip), self._tokenize(documents))
         files.write_json(report_path(self.parts, "shard", shard), report)
         return report
 
@@ -173,29 +131,29 @@ class Worker:
         with compiled.in_turn():
             hashes = np.arange(2)
             documents = Documents(hashes, hashes, [b"a b c d\ne f g h\ni"] * 2)
-            config = dataclasses.replace(self.config.examples, dupe_factor=1)
-            for _ in self._encode(config, self._tokenize(documents)):
+            settings = dataclasses.replace(self.settings, dupe_factor=1)
+            for _ in self._encode(settings, self._tokenize(documents)):
                 pass
         self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> "_Tokenized":
         """The documents in the random order of their shard. Some at a time: their text is larger than their ids."""
         tokenized = _Tokenized()
-        keys = derive(self.config.examples.seed, _ORDER, documents.hashes)
+        keys = derive(self.settings.seed, _ORDER, documents.hashes)
         order = np.lexsort([documents.hashes, keys])
         hashes = documents.hashes[order]
         tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
         for index in order.tolist():
             text, documents.texts[index] = documents.texts[index], b""
-            tokenized.add(corpus.sentences_of(text.decode(), self.config.split_sentences), self.tokenizer)
+            tokenized.add(corpus.sentences_of(text.decode(), self.settings.split_sentences), self.tokenizer)
         tokenized.flush(self.tokenizer)
         return tokenized
 
     def _write(self, path: Path, documents: "_Tokenized") -> dict[str, Any]:
         counts = {"documents": len(documents.numbers), "examples": 0, "tokens": 0, "label_1": 0}
         with files.replacing(path) as temporary, open(temporary, "wb") as file:
-            writer = _HashingWriter(file, self.config.gzip)
-            for records, block in self._encode(self.config.examples, documents):
+            writer = _HashingWriter(file, self.settings.gzip)
+            for records, block in self._encode(self.settings, documents):
                 writer.write(records)
                 counts["examples"] += len(block.lengths)
                 counts["tokens"] += int(block.lengths.sum())
@@ -204,14 +162,14 @@ class Worker:
             file.flush()
         return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
 
-    def _encode(self, config: ExampleConfig, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
+    def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
         """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time."""
-        for copy in range(config.dupe_factor if len(documents.numbers) else 0):
-            plan = plan_examples(config, self.vocabulary.sep_id, *documents.arrays(), copy)
-            order = np.argsort(derive(config.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
+        for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
+            plan = plan_examples(settings, self.vocabulary.sep_id, *documents.arrays(), copy)
+            order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
             for start in range(0, len(order), _BLOCK):
-                block = lay_out(config, self.vocabulary, plan, order[start : start + _BLOCK])
-                yield encode_examples(config, self.vocabulary, block), block
+                block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])
+                yield encode_examples(settings, self.vocabulary, block), block
 
 
 class _Tokenized:

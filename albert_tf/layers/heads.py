@@ -1,4 +1,7 @@
-"""What stands on an encoder: masked words, pairs, classes, spans."""
+"""What stands on an encoder: masked words, classes, spans, one vector for a text. The functions serve exports, too."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -9,16 +12,56 @@ from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.layer_norm import LayerNorm
 from albert_tf.layers.resumable_dropout import ResumableDropout
 
+# The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
+IMPOSSIBLE = -1e30
+
 
 def gather_positions(sequence_output, positions):
-    """[batch, sequence, hidden] and int [batch, n] to [batch, n, hidden], the rows at those positions."""
+    """Picks vectors by their positions: [batch, sequence, hidden] and int [batch, n] give [batch, n, hidden]."""
     batch, length, width = ops.shape(sequence_output)
     rows = ops.cast(positions, "int32") + length * ops.arange(batch, dtype="int32")[:, None]
     return ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
 
 
+def mean_pool(sequence_output, mask):
+    """Averages a row's vectors over the tokens that are no padding.
+
+    Args:
+        sequence_output: [batch, sequence, hidden_size].
+        mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
+
+    Returns:
+        float32 [batch, hidden_size]; 0 for a row of padding alone.
+    """
+    weights = ops.cast(mask, "float32")[:, :, None]
+    return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def unit_length(vectors):
+    """Scales [batch, hidden_size] so that every vector has length 1; a vector of zeros stays what it is."""
+    return vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def vocabulary_logits(words, table, output_bias, projection=None):
+    """Scores every piece of the vocabulary by the word embeddings, which are the output weights, too.
+
+    Args:
+        words: [n, width], the encoder's vectors after the masked-word head's dense layer and layer norm.
+        table: [vocab_size, embedding_size], the word embeddings.
+        output_bias: [vocab_size].
+        projection: [embedding_size, width], where width is not embedding_size (brightmart/albert_zh).
+
+    Returns:
+        float32 [n, vocab_size].
+    """
+    if projection is not None:
+        words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
+    logits = ops.matmul(words, ops.transpose(ops.cast(table, words.dtype)))
+    return ops.cast(logits, "float32") + ops.cast(output_bias, "float32")
+
+
 class MaskedLMHead(keras.layers.Layer):
-    """Vectors to vocabulary logits through the transposed word embeddings (run_pretraining.py:294-337).
+    """Scores the vocabulary at masked positions with the word embeddings, transposed (run_pretraining.py:294-337).
 
     The embeddings belong to the encoder: they are held, not owned, so that no weight is counted or saved twice.
     """
@@ -43,20 +86,18 @@ class MaskedLMHead(keras.layers.Layer):
         return (*input_shape[:-1], self.config.vocab_size)
 
     def call(self, vectors):
-        """[..., hidden_size] to float32 logits [..., vocab_size]."""
+        """Takes [..., hidden_size] and gives float32 logits [..., vocab_size]."""
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
-        flat = ops.reshape(vectors, (-1, self.config.hidden_size))
-        words = self.layer_norm(self.dense(flat))
-        if self.config.factorization == "word" and embeddings.projection is not None:
-            words = ops.matmul(words, ops.transpose(kernel_of(embeddings.projection, words.dtype)))
-        table = ops.cast(embeddings.word_embeddings, words.dtype)
-        logits = ops.cast(ops.matmul(words, ops.transpose(table)), "float32") + ops.cast(self.output_bias, "float32")
+        words = self.layer_norm(self.dense(ops.reshape(vectors, (-1, self.config.hidden_size))))
+        goes_back = self.config.factorization == "word" and embeddings.projection is not None
+        projection = kernel_of(embeddings.projection, words.dtype) if goes_back else None
+        logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
         return ops.reshape(logits, (*leading, self.config.vocab_size))
 
 
 class JointSpanHead(keras.layers.Layer):
-    """Start; end given a start; and whether there is an answer (squad_utils.py:1428-1575 of google-research/albert)."""
+    """Scores starts, ends given a start, and whether there is an answer (squad_utils.py:1428-1575, after XLNet)."""
 
     def __init__(self, config: AlbertConfig, dropout: float, **kwargs):
         super().__init__(**kwargs)
@@ -81,23 +122,116 @@ class JointSpanHead(keras.layers.Layer):
         return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
+        """Gives the sub-layers that have weights, by the names that checkpoints know them by."""
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
         return {name: getattr(self, name) for name in names}
 
     def start_logits(self, hidden):
-        """[batch, sequence, hidden_size] to [batch, sequence]."""
+        """Takes [batch, sequence, hidden_size] and gives [batch, sequence]."""
         return self.start(hidden)[..., 0]
 
     def end_logits(self, hidden, starts):
-        """hidden and int32 starts [batch, n] to float32 [batch, n, sequence]: each end's logit given each start."""
+        """Scores each end given each of int32 starts [batch, n]: float32 [batch, n, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
         given = gather_positions(hidden, starts)[:, :, None]
         pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
         ends = self.end(self.end_norm(self.end_hidden(ops.concatenate(pairs, axis=-1))))
         return ops.cast(ends[..., 0], "float32")
 
-    def answerable_logits(self, hidden, start_probabilities, training):
-        """hidden and probabilities [batch, sequence] to float32 [batch]; above 0 says that there is no answer."""
+    def answerable_logits(self, hidden, start_probabilities, training=False):
+        """Gives float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence]."""
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
         answer = self.answer_hidden(ops.concatenate([expected, hidden[:, 0]], axis=-1))
         return ops.cast(self.answer(self.dropout(answer, training=training))[:, 0], "float32")
+
+
+class SpanScores(NamedTuple):
+    """Scores of where an answer starts and ends, as log-probabilities over the positions where it may be.
+
+    Attributes:
+        start_log_probs: float32 [batch, sequence].
+        end_log_probs: a function of starts, int32 [batch, n], to float32 [batch, n, sequence]; a plain head, whose
+            ends depend on no start, takes any and gives [batch, 1, sequence].
+        answerable_logits: float32 [batch], above 0 where an answer is unlikely; None of a plain head.
+    """
+
+    start_log_probs: keras.KerasTensor
+    end_log_probs: Callable
+    answerable_logits: keras.KerasTensor | None
+
+
+def span_scores(head: JointSpanHead | keras.layers.Dense, hidden, allowed, training: bool = False) -> SpanScores:
+    """Scores the positions of a batch with either head: a joint one, or a dense layer of two outputs.
+
+    Args:
+        head: the head of an AlbertSpanPredictor.
+        hidden: [batch, sequence, hidden_size].
+        allowed: bool [batch, sequence], where an answer may start or end.
+        training: whether the head's dropout applies.
+    """
+    if isinstance(head, JointSpanHead):
+        starts = _log_probs(head.start_logits(hidden), allowed)
+        expected = ops.cast(ops.exp(starts), hidden.dtype)
+        ends = lambda given: _log_probs(head.end_logits(hidden, given), allowed[:, None])  # noqa: E731
+        return SpanScores(starts, ends, head.answerable_logits(hidden, expected, training=training))
+    logits = head(hidden)
+    ends = _log_probs(logits[..., 1], allowed)[:, None]
+    return SpanScores(_log_probs(logits[..., 0], allowed), lambda given: ends, None)
+
+
+def search_spans(scores: SpanScores, start_top: int, count: int, max_answer_length: int, may_start=None, may_end=None):
+    """Finds the spans of the highest start + end score among the likeliest starts.
+
+    Args:
+        scores: as `span_scores` gives them.
+        start_top: how many starts are considered.
+        count: spans to return, or as many as there are pairs of a start and an end where these are fewer.
+        max_answer_length: in tokens, both ends included.
+        may_start, may_end: bool [batch, sequence], positions that a span may start and end at (default: all that
+            the scores allow).
+
+    Returns:
+        As `top_spans`.
+    """
+    starts, ends = scores.start_log_probs, scores.end_log_probs
+    starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)
+    start_top, start_index = ops.top_k(starts, k=_at_most(start_top, ops.shape(starts)[1]))
+    end_scores = ends(start_index)
+    if may_end is not None:
+        end_scores = ops.where(may_end[:, None], end_scores, IMPOSSIBLE)
+    return top_spans(start_top, start_index, end_scores, count, max_answer_length)
+
+
+def top_spans(start_top, start_index, end_scores, count: int, max_answer_length: int):
+    """Finds the spans of the highest start + end score that are no longer than allowed.
+
+    Args:
+        start_top: float32 [batch, starts], scores of the starts considered.
+        start_index: int32 [batch, starts], their positions.
+        end_scores: float32 [batch, starts, sequence], the score of each end given the start, or [batch, 1, sequence]
+            where it does not depend on the start.
+        count: spans to return, or as many as there are pairs of a start and an end where these are fewer.
+        max_answer_length: in tokens, both ends included.
+
+    Returns:
+        dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Where a row has
+        fewer legal spans, the score is about -1e30.
+    """
+    starts, length = ops.shape(start_index)[1], ops.shape(end_scores)[2]
+    positions = ops.arange(length, dtype="int32")[None, None, :]
+    first = ops.cast(start_index, "int32")[:, :, None]
+    legal = ops.logical_and(positions >= first, positions < first + max_answer_length)
+    scores = ops.where(legal, start_top[:, :, None] + end_scores, IMPOSSIBLE)
+    best, flat = ops.top_k(ops.reshape(scores, (-1, starts * length)), k=_at_most(count, starts * length))
+    flat = ops.cast(flat, "int32")
+    start = ops.take_along_axis(ops.cast(start_index, "int32"), flat // length, axis=1)
+    return {"start_index": start, "end_index": flat % length, "score": best}
+
+
+def _log_probs(logits, allowed):
+    return ops.log_softmax(ops.where(allowed, ops.cast(logits, "float32"), IMPOSSIBLE), axis=-1)
+
+
+def _at_most(count: int, size):
+    """The smaller one, also where `size` is known only when the graph runs."""
+    return min(count, size) if isinstance(size, int) else ops.minimum(count, size)

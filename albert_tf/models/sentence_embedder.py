@@ -6,6 +6,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
+from albert_tf.layers.heads import mean_pool, unit_length
 from albert_tf.models.encoder_model import EncoderModel
 from tfrecords.base.errors import UserError
 
@@ -40,16 +41,12 @@ class AlbertSentenceEmbedder(EncoderModel):
 
     def call(self, features, training=False):
         features = named(features)
-        hidden = ops.cast(self.encoder(features, training=training)["sequence_output"], "float32")
+        hidden = self.encoder(features, training=training)["sequence_output"]
         if self.pooling == "cls":
-            vectors = hidden[:, 0]
+            vectors = ops.cast(hidden[:, 0], "float32")
         else:
-            mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
-            weights = ops.cast(mask, "float32")[:, :, None]
-            vectors = ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
-        if not self.normalize:
-            return vectors
-        return vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
+            vectors = mean_pool(hidden, features.get("input_mask", ops.ones_like(features["input_ids"])))
+        return unit_length(vectors) if self.normalize else vectors
 
     def get_config(self):
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}

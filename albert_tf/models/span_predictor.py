@@ -7,13 +7,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import named
-from albert_tf.layers.heads import JointSpanHead
+from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.encoder_model import EncoderModel, variables_of
 from albert_tf.models.replicas import share_of_replica
-from albert_tf.models.span_search import at_most, top_spans
 from tfrecords.base.errors import UserError
-
-IMPOSSIBLE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -87,39 +84,20 @@ class AlbertSpanPredictor(EncoderModel):
         """
         features = named(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
-        mask = ops.cast(_p_mask(features), "float32")
+        scores = span_scores(self.head, hidden, _allowed(features), training)
+        outputs = {"start_log_probs": scores.start_log_probs}
         if self.joint:
-            return self._joint(features, hidden, mask, training)
-        logits = self.head(hidden)
-        outputs = {
-            "start_log_probs": _log_probs(logits[..., 0], mask),
-            "end_log_probs": _log_probs(logits[..., 1], mask),
-        }
-        return (
-            outputs
-            if training
-            else outputs | {"spans": self._search(features, outputs, lambda starts: logits[:, None, :, 1], mask)}
-        )
-
-    def _joint(self, features, hidden, mask, training):
-        outputs = {"start_log_probs": _log_probs(self.head.start_logits(hidden), mask)}
-        if "start_positions" in features:
-            given = ops.reshape(ops.cast(features["start_positions"], "int32"), (-1, 1))
-            outputs["end_log_probs"] = _log_probs(self.head.end_logits(hidden, given)[:, 0], mask)
-        expected = ops.cast(ops.exp(outputs["start_log_probs"]), hidden.dtype)
-        outputs["answerable_logits"] = self.head.answerable_logits(hidden, expected, training=training)
+            outputs["answerable_logits"] = scores.answerable_logits
+        if not self.joint or "start_positions" in features:
+            # The plain head's ends depend on no start, and take any.
+            starts = features.get("start_positions", features["input_ids"][:, 0])
+            outputs["end_log_probs"] = scores.end_log_probs(ops.reshape(ops.cast(starts, "int32"), (-1, 1)))[:, 0]
         if training:
             return outputs
-        end_logits = lambda starts: self.head.end_logits(hidden, starts)  # noqa: E731
-        return outputs | {"spans": self._search(features, outputs, end_logits, mask)}
-
-    def _search(self, features, outputs, end_logits, mask):
-        scores = outputs["start_log_probs"]
-        if "start_mask" in features:
-            scores = scores + IMPOSSIBLE * ops.cast(features["start_mask"], "float32")
-        start_top, start_index = ops.top_k(scores, k=at_most(self.start_top, ops.shape(scores)[1]))
-        ends = _log_probs(end_logits(start_index), mask[:, None])
-        return top_spans(start_top, start_index, ends, self.start_top * self.end_top, self.max_answer_length)
+        blocked = features.get("start_mask")
+        may_start = None if blocked is None else ops.logical_not(ops.cast(blocked, "bool"))
+        count = self.start_top * self.end_top
+        return outputs | {"spans": search_spans(scores, self.start_top, count, self.max_answer_length, may_start)}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """(start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
@@ -143,19 +121,15 @@ class AlbertSpanPredictor(EncoderModel):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def _log_probs(logits, mask):
-    return ops.log_softmax(ops.cast(logits, "float32") * (1 - mask) + IMPOSSIBLE * mask, axis=-1)
-
-
-def _p_mask(features):
+def _allowed(features):
+    """bool [batch, sequence]: where an answer may start or end, or, at position 0, say that there is none."""
     ids = features["input_ids"]
-    padding = ops.equal(features.get("input_mask", ops.ones_like(ids)), 0)
+    tokens = ops.cast(features.get("input_mask", ops.ones_like(ids)), "bool")
     if "p_mask" in features:
         # A batch pads every feature with zeros, this one too.
-        return ops.logical_or(ops.cast(features["p_mask"], "bool"), padding)
-    blocked = ops.equal(features.get("segment_ids", ops.ones_like(ids)), 0)
-    blocked = ops.logical_and(blocked, ops.arange(ops.shape(ids)[1]) > 0)
-    return ops.logical_or(blocked, padding)
+        return ops.logical_and(ops.logical_not(ops.cast(features["p_mask"], "bool")), tokens)
+    passage = ops.cast(features.get("segment_ids", ops.ones_like(ids)), "bool")
+    return ops.logical_and(ops.logical_or(passage, ops.arange(ops.shape(ids)[1]) == 0), tokens)
 
 
 def _nll(features, predictions, end):

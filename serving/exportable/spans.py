@@ -2,13 +2,11 @@
 
 import tensorflow as tf
 
+from albert_tf.layers.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.span_search import at_most, top_spans
 from serving.exportable.base import Servable, ServableOptions
 from serving.exportable.signature import Signature, specs
 from tfrecords.framing import TokenBatch, Windows, make_windows
-
-IMPOSSIBLE = -1e30
 
 
 class SpanServable(Servable):
@@ -71,25 +69,14 @@ class SpanServable(Servable):
         hidden = self.encode(rows)["sequence_output"]
         scored = allowed | (tf.range(tf.shape(allowed)[1]) == 0)
         may_start = allowed if may_start is None else may_start
+        scores = span_scores(self.head(), hidden, scored)
+        outputs = {"start_log_probs": scores.start_log_probs}
         if self.joint:
-            outputs = {"start_log_probs": _log_probs(self.head().start_logits(hidden), scored)}
+            null_score = scores.answerable_logits
         else:
-            logits = tf.cast(self.head()(hidden), tf.float32)
-            outputs = {
-                "start_log_probs": _log_probs(logits[..., 0], scored),
-                "end_log_probs": _log_probs(logits[..., 1], scored),
-            }
-        starts = tf.where(may_start, outputs["start_log_probs"], IMPOSSIBLE)
-        start_top, start_index = tf.math.top_k(starts, at_most(self.start_top, tf.shape(starts)[1]))
-        if self.joint:
-            ends = _log_probs(self.head().end_logits(hidden, start_index), scored[:, tf.newaxis])
-            probabilities = tf.exp(outputs["start_log_probs"])
-            null_score = self.head().answerable_logits(hidden, probabilities, training=False)
-        else:
-            ends = outputs["end_log_probs"][:, tf.newaxis]
+            outputs["end_log_probs"] = scores.end_log_probs(None)[:, 0]
             null_score = outputs["start_log_probs"][:, 0] + outputs["end_log_probs"][:, 0]
-        ends = tf.where(allowed[:, tf.newaxis], ends, IMPOSSIBLE)
-        spans = top_spans(start_top, start_index, ends, self.count, self.max_answer_length)
+        spans = search_spans(scores, self.start_top, self.count, self.max_answer_length, may_start, allowed)
         found = {"starts": spans["start_index"], "ends": spans["end_index"], "scores": spans["score"]}
         return outputs | found | {"null_score": null_score}
 
@@ -125,10 +112,6 @@ class SpanServable(Servable):
             "score": several["scores"][:, 0],
             "start": tf.where(present, several["starts"][:, 0], 0),
         }
-
-
-def _log_probs(logits: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
-    return tf.nn.log_softmax(tf.where(allowed, tf.cast(logits, tf.float32), IMPOSSIBLE))
 
 
 def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:

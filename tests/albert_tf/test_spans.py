@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertSpanPredictor
-from albert_tf.models.span_search import top_spans
+from albert_tf.layers.heads import top_spans
 
 LENGTH = 9
 CONFIG = AlbertConfig(

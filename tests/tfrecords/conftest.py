@@ -1,16 +1,14 @@
 """A corpus that every CPython carries, a tokenizer trained on it, and records built from it."""
 
-import dataclasses
 import pydoc_data.topics
 from pathlib import Path
 
 import pytest
 
 from tfrecords import builder, corpus
-from tfrecords.examples import ExampleConfig
+from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.base import Tokenizer, load_tokenizer
 from tfrecords.tokenizers.training import train_tokenizer
-from tfrecords.writer import BuildConfig
 
 
 @pytest.fixture(scope="session")
@@ -48,10 +46,7 @@ def build(corpus_file, tokenizer, tmp_path_factory):
     return build_once
 
 
-def config(**settings) -> BuildConfig:
-    """Small examples of split sentences; `settings` may be fields of BuildConfig and of ExampleConfig."""
-    of_build = {field.name for field in dataclasses.fields(BuildConfig)}
-    examples = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10}
-    examples |= {name: value for name, value in settings.items() if name not in of_build}
-    rest = {name: value for name, value in settings.items() if name in of_build}
-    return BuildConfig(ExampleConfig(**examples), **({"split_sentences": True} | rest))
+def config(**settings) -> BuildSettings:
+    """Small examples of split sentences, with these settings."""
+    small = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10, "split_sentences": True}
+    return BuildSettings(**small | settings)

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import gzip
 import json
 import os
@@ -16,15 +17,15 @@ import tensorflow as tf
 from tfrecords import builder, corpus, deal
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, hash_texts
-from tfrecords.examples import ExampleConfig
 from tfrecords.reader import read_examples
 from tfrecords.standing import Standing
 from tfrecords.tokenizers.base import load_tokenizer
-from tfrecords.writer import BuildConfig, Worker
+from tfrecords.writer import Worker
 
-SMALL_CHUNKS = BuildConfig(
-    ExampleConfig(seed=1, max_seq_length=64, max_predictions_per_seq=10), split_sentences=True, chunk_megabytes=0.03
+SMALL_CHUNKS = BuildSettings(
+    seed=1, max_seq_length=64, max_predictions_per_seq=10, split_sentences=True, chunk_megabytes=0.03
 )
 
 
@@ -146,7 +147,7 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
     corpus_file = shutil.copy(corpus_file, tmp_path / "a.txt")
 
     def build(workers=1, overwrite=False, **settings):
-        config = BuildConfig(ExampleConfig(max_seq_length=64, **settings), split_sentences=True)
+        config = BuildSettings(max_seq_length=64, **settings, split_sentences=True)
         return builder.build(str(corpus_file), tmp_path, tokenizer, config, workers, overwrite)
 
     first = build()
@@ -184,7 +185,7 @@ def test_a_complete_folder_is_kept_and_another_build_refused(corpus_file, tokeni
 def test_a_damaged_or_foreign_manifest_is_named(build, corpus_file, tokenizer, tmp_path, damage, message):
     shutil.copytree(build(), tmp_path, dirs_exist_ok=True)
     files.write_json(tmp_path / "manifest.json", damage(files.read_json(tmp_path / "manifest.json")))
-    config = BuildConfig(SMALL_CHUNKS.examples, split_sentences=True)
+    config = dataclasses.replace(SMALL_CHUNKS, chunk_megabytes=0.0)
     with pytest.raises(UserError, match=message):
         builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
     if "not a manifest" in message:
@@ -222,7 +223,7 @@ def test_held_out_share_is_as_asked_and_hangs_on_the_document_alone(fraction):
 @pytest.mark.parametrize("seed", range(12))
 def test_of_two_documents_one_is_held_out(tokenizer, tmp_path, seed):
     (tmp_path / "a.txt").write_text("one.\ntwo.\n\nthree.\nfour.")
-    config = BuildConfig(ExampleConfig(max_seq_length=64, seed=seed), held_out_fraction=[0.01, 0.5, 0.99][seed % 3])
+    config = BuildSettings(max_seq_length=64, seed=seed, held_out_fraction=[0.01, 0.5, 0.99][seed % 3])
     splits = builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)["splits"]
     assert splits["train"]["examples"] == splits["eval"]["examples"] == 1
 
@@ -261,12 +262,12 @@ def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
 )
 def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, settings, message):
     (tmp_path / "a.txt").write_text(text)
-    config = BuildConfig(ExampleConfig(max_seq_length=64), **settings)
+    config = BuildSettings(max_seq_length=64, **settings)
     with pytest.raises(UserError, match=message):
         builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
     assert not list((tmp_path / "data").iterdir())
     # Nothing is left that stands in the way of the same folder with what is right.
-    right = BuildConfig(ExampleConfig(max_seq_length=64, pair_task="none"), held_out_fraction=0)
+    right = BuildSettings(max_seq_length=64, pair_task="none", held_out_fraction=0)
     (tmp_path / "a.txt").write_text("one line.\n\nanother.")
     assert builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, right, 1, False)
 
@@ -299,7 +300,7 @@ def test_a_lost_file_is_built_again_alone(one_worker, corpus_file, tokenizer, tm
 def test_of_a_changed_corpus_only_the_shards_that_changed_are_built(tokenizer, tmp_path):
     for number in range(300):
         (tmp_path / f"{number:03d}.txt").write_text("\n".join(f"Article {number} line {n}." for n in range(20)))
-    config = BuildConfig(ExampleConfig(seed=1, max_seq_length=64), chunk_megabytes=0.015)
+    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.015)
     pattern = f"{tmp_path}/*.txt"
 
     def build(folder, overwrite=False):
@@ -324,7 +325,7 @@ def test_one_document_a_file_is_one_stream(tokenizer, tmp_path):
     for number in range(400):
         (tmp_path / f"{number:03d}.txt").write_text("\n".join(f"Article {number} line {n}." for n in range(12)))
     for task, input_format in (("nsp", "segment-pair"), ("none", "full-sentences")):
-        config = BuildConfig(ExampleConfig(max_seq_length=128, pair_task=task, input_format=input_format))
+        config = BuildSettings(max_seq_length=128, pair_task=task, input_format=input_format)
         manifest = builder.build(f"{tmp_path}/*.txt", tmp_path / task, tokenizer, config, 2, False)
         assert [len(split["files"]) for split in manifest["splits"].values()] == [1, 1]
         if task == "nsp":
@@ -339,7 +340,7 @@ def test_one_document_a_file_is_one_stream(tokenizer, tmp_path):
 
 def test_labels_on_one_side_are_said(tokenizer, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("\n".join(f"Line {n} of the only document." for n in range(900)))
-    config = BuildConfig(ExampleConfig(max_seq_length=64, pair_task="nsp"), held_out_fraction=0)
+    config = BuildSettings(max_seq_length=64, pair_task="nsp", held_out_fraction=0)
     builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
     said = capsys.readouterr().out
     assert "warning: 0.0% of the" in said and "--pair_task=nsp" in said
@@ -349,7 +350,7 @@ def test_bad_lines_are_counted_listed_and_cost_nothing_that_is_done(tokenizer, t
     rows = [json.dumps({"text": f"Line one of {n}.\nLine two of {n}.\nLine three of {n}."}) for n in range(600)]
     bad = {100: '{"text": ', 250: '{"text": null}', 400: '{"body": "x"}'}
     (tmp_path / "a.jsonl").write_text("\n".join(bad.get(n, row) for n, row in enumerate(rows)))
-    config = BuildConfig(ExampleConfig(seed=1, max_seq_length=64), chunk_megabytes=0.01)
+    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.01)
 
     def build(folder="data", allowed=0, workers=1):
         return builder.build(
@@ -376,7 +377,7 @@ def test_a_mended_file_goes_on_with_what_is_done(tokenizer, tmp_path):
         (tmp_path / f"{name}.jsonl.gz").write_bytes(gzip.compress("\n".join(some).encode(), mtime=0))
     whole = (tmp_path / "b.jsonl.gz").read_bytes()
     (tmp_path / "b.jsonl.gz").write_bytes(whole[:-30])
-    config = BuildConfig(ExampleConfig(seed=1, max_seq_length=64), chunk_megabytes=0.01)
+    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.01)
 
     def build(folder):
         return builder.build(f"{tmp_path}/*.gz", tmp_path / folder, tokenizer, config, 1, False)
@@ -403,7 +404,7 @@ def test_overwrite_removes_only_what_the_build_wrote(one_worker, corpus_file, to
     other = folder / "train-00000-of-00003.tfrecord"
     for path in (mine, other):
         path.write_text("mine")
-    config = BuildConfig(ExampleConfig(seed=2, max_seq_length=64), split_sentences=True)
+    config = BuildSettings(seed=2, max_seq_length=64, split_sentences=True)
     builder.build(str(corpus_file), folder, tokenizer, config, workers=1, overwrite=True)
     assert mine.exists() and other.exists()
     assert len(inodes(folder)) == 3
@@ -470,7 +471,7 @@ def test_every_shard_is_a_fair_sample(tokenizer, tmp_path):
     words = ["qqqq"] * 1500 + ["zzzz"] * 1500
     rows = [json.dumps({"text": f"{word} {n} one.\nAnd two.\nAnd three."}) for n, word in enumerate(words)]
     (tmp_path / "sorted.jsonl").write_text("\n".join(rows))
-    config = BuildConfig(ExampleConfig(max_seq_length=64, masking="dynamic"), held_out_fraction=0, chunk_megabytes=0.02)
+    config = BuildSettings(max_seq_length=64, masking="dynamic", held_out_fraction=0, chunk_megabytes=0.02)
     builder.build(str(tmp_path / "sorted.jsonl"), tmp_path / "data", tokenizer, config, 1, False)
     first = set(tokenizer.encode("qqqq")) - set(tokenizer.encode("zzzz"))
     shares = []
@@ -485,10 +486,10 @@ def test_every_shard_is_a_fair_sample(tokenizer, tmp_path):
 
 
 def test_the_size_of_a_shard_grows_with_the_corpus():
-    config = BuildConfig(ExampleConfig())
+    config = BuildSettings()
     sizes = {text: config.for_corpus(text).chunk_megabytes for text in (0, 10**6, 8 * 10**9, 10**10, 10**12, 10**14)}
     assert list(sizes.values()) == [8, 8, 8, 16, 160, 160]
-    large = config.for_corpus(10**12).deal(10**12)
+    large = Deal.of(config.for_corpus(10**12), 10**12)
     assert 5500 < large.train < 6000 and 600 < large.eval < 650
     assert large.groups <= 256
 
@@ -520,7 +521,7 @@ def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
     hard = ["word " * 20_000, "no spaces" * 5000, "\0\0", "emoji 👩‍👩‍👧 . 一。二。", "", "x", "\ud83d", "a\rb\r\nc"]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in ["\n".join(hard), *hard, ""] * 3))
-    config = BuildConfig(ExampleConfig(max_seq_length=128), held_out_fraction=0.2)
+    config = BuildSettings(max_seq_length=128, held_out_fraction=0.2)
     manifest = builder.build(str(path), tmp_path / "data", tokenizer, config, 1, False)
     assert manifest["splits"]["train"]["examples"] > 500
     assert manifest["splits"]["train"]["documents"] + manifest["splits"]["eval"]["documents"] == 30

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfrecords.base.errors import UserError
-from tfrecords.examples import ExampleConfig, encode_examples, lay_out, plan_examples
+from tfrecords.build_settings import BuildSettings
+from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.records import encode_records
 
@@ -59,7 +60,7 @@ def test_bytes_are_those_of_tensorflow(tmp_path_factory, seed, examples, width):
 
 
 def test_static_records_have_the_official_features(tmp_path):
-    config = ExampleConfig(max_seq_length=32, max_predictions_per_seq=5)
+    config = BuildSettings(max_seq_length=32, max_predictions_per_seq=5)
     batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(encode_examples(config, VOCABULARY, batch))
@@ -93,7 +94,7 @@ def test_static_records_have_the_official_features(tmp_path):
 
 
 def test_dynamic_records_are_unmasked_and_unpadded(tmp_path):
-    config = ExampleConfig(max_seq_length=32, max_predictions_per_seq=5, masking="dynamic")
+    config = BuildSettings(max_seq_length=32, max_predictions_per_seq=5, masking="dynamic")
     batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
     path = tmp_path / "a.tfrecord"
     path.write_bytes(encode_examples(config, VOCABULARY, batch))
@@ -107,7 +108,7 @@ def test_dynamic_records_are_unmasked_and_unpadded(tmp_path):
 
 @pytest.mark.parametrize("input_format", ["full-sentences", "doc-sentences"])
 def test_single_segment_formats(input_format):
-    config = ExampleConfig(max_seq_length=40, input_format=input_format, pair_task="none", short_seq_prob=0.0)
+    config = BuildSettings(max_seq_length=40, input_format=input_format, pair_task="none", short_seq_prob=0.0)
     ids, sentence_splits, document_splits, numbers = tokenized()
     batch = build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=0)
     texts = []
@@ -125,7 +126,7 @@ def test_single_segment_formats(input_format):
 
 
 def test_copies_differ_and_documents_do_not_depend_on_their_batch():
-    config = ExampleConfig(max_seq_length=32)
+    config = BuildSettings(max_seq_length=32)
     ids, sentence_splits, document_splits, numbers = tokenized()
     first, again, other = (
         build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=copy)
@@ -141,8 +142,8 @@ def test_copies_differ_and_documents_do_not_depend_on_their_batch():
 def test_single_segments_are_not_cut_short_unless_asked_to():
     for input_format, expected in (("segment-pair", 0.1), ("full-sentences", 0.0), ("doc-sentences", 0.0)):
         task = "sop" if input_format == "segment-pair" else "none"
-        assert ExampleConfig(input_format=input_format, pair_task=task).short_seq_prob == expected
-        assert ExampleConfig(input_format=input_format, pair_task=task, short_seq_prob=0.3).short_seq_prob == 0.3
+        assert BuildSettings(input_format=input_format, pair_task=task).short_seq_prob == expected
+        assert BuildSettings(input_format=input_format, pair_task=task, short_seq_prob=0.3).short_seq_prob == 0.3
 
 
 @pytest.mark.parametrize(
@@ -163,15 +164,15 @@ def test_single_segments_are_not_cut_short_unless_asked_to():
 )
 def test_wrong_settings_are_named(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
-        ExampleConfig(**wrong)
+        BuildSettings(**wrong)
 
 
 @pytest.mark.parametrize(
     ("length", "rate", "most"), [(512, 0.15, 77), (128, 0.15, 20), (30, 0.1, 3), (64, 0.0, 1), (8, 1.0, 8)]
 )
 def test_predictions_follow_from_length_and_rate(length, rate, most):
-    assert ExampleConfig(max_seq_length=length, masked_lm_prob=rate).max_predictions_per_seq == most
+    assert BuildSettings(max_seq_length=length, masked_lm_prob=rate).max_predictions_per_seq == most
     assert (
-        ExampleConfig(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
+        BuildSettings(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
         == 5
     )

@@ -12,14 +12,25 @@ from absl import logging as absl_logging
 
 from tfrecords.base.collisions import find_collisions
 from tfrecords.base.errors import UserError
+from tfrecords.base.settings import define_flags, read_flags
+
+# The flags that `run_main` defines belong to the command, as those of `define_flags`.
+flags.disclaim_key_flags()
 
 
-def run_main(main: Callable[[], None]) -> None:
+def run_main(main: Callable[..., None], settings_class: type | None = None) -> None:
     """Parses absl flags, runs `main`, and leaves with a status the shell can trust.
 
     UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Anything else is our bug and
     keeps its traceback. Installed packages that collide with ours are named on stderr first.
+
+    Args:
+        main: The command's function, of no argument, or of the settings where there is a `settings_class`. Its module's
+            docstring is what --help begins with.
+        settings_class: A dataclass whose fields become the command's flags (see `settings`).
     """
+    if settings_class is not None:
+        define_flags(settings_class)
 
     def checked(arguments: list[str]) -> None:
         if len(arguments) > 1:
@@ -27,7 +38,7 @@ def run_main(main: Callable[[], None]) -> None:
         # Libraries announce every file they write; what the user waits for, the commands say themselves.
         absl_logging.set_verbosity(absl_logging.WARNING)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
-        main()
+        main(*([] if settings_class is None else [read_flags(settings_class)]))
 
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)

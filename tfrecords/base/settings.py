@@ -1,8 +1,29 @@
-"""One frozen dataclass per stage is its settings; the command's flags and settings file are made from its fields."""
+"""The settings of a stage are one frozen dataclass; its command's flags, its settings file and its checks are made from
+the fields.
+
+    @dataclass(frozen=True, kw_only=True)
+    class ExportSettings(CheckedSettings):
+        model: str = setting(help="folder of the model")                     # no default: --model must be given
+        inputs: str = setting("ids", help="what goes in", choices=("ids", "text"))
+        version: int = setting(0, help="version number; 0: the next", at_least=0)
+        num_warmup_steps: int = setting(10, help="...", at_least=0, below="num_train_steps")   # another field's value
+        max_seq_length: int = setting(0, help="...", at_least=8, also={0: "for the task's own"})
+        text: tuple[str, ...] = setting((), help="may be given several times")
+        from_format: str | None = setting(None, help="may stay unsaid", flag="from")           # the flag is --from
+
+        def __post_init__(self):             # only for what several fields must agree on
+            super().__post_init__()
+            ...
+
+`ExportSettings(...)` raises the first wrong value as a UserError: "--version=-1 must be 0 or more". The command is
+`script.run_main(main, ExportSettings)` with `def main(settings: ExportSettings) -> None`.
+"""
 
 import dataclasses
 import difflib
+import types
 import typing
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import flags
@@ -15,69 +36,192 @@ flags.disclaim_key_flags()
 
 Settings = TypeVar("Settings")
 
-_DEFINE = {str: flags.DEFINE_string, int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool}
+_DEFINE = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+    tuple: flags.DEFINE_multi_string,
+}
 _FILE = "settings"
 
 
-def setting(default: Any = dataclasses.MISSING, *, help: str) -> Any:
-    """A dataclass field with the help text of its flag; without a default the flag must be given."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,
+    choices: Sequence[str] = (),
+    at_least: float | str | None = None,
+    above: float | str | None = None,
+    at_most: float | str | None = None,
+    below: float | str | None = None,
+    also: Mapping[float, str] | None = None,
+    flag: str | None = None,
+) -> Any:
+    """Makes a dataclass field that carries its flag's help text and the values it may have.
 
+    Args:
+        default: Without one the flag must be given. None, in a field of type `X | None`, may stay unsaid and passes
+            every check.
+        help: The help text of the flag; `choices` are put before it.
+        choices: The only values allowed.
+        at_least, above, at_most, below: Bounds of a number, each a number or the name of the field that holds it.
+        also: Values outside the bounds that are allowed, and what each is for, as the message ends: "or 0 for ...".
+        flag: The flag's name where it is not the field's.
 
-def define_flags(settings_class: type) -> None:
-    """Defines an absl flag for each field of a dataclass whose fields are str, int, float or bool, and --settings.
-
-    A field of type `bool | None` with the default None is a flag that may stay unsaid.
+    Returns:
+        A `dataclasses.field`.
     """
-    types = _types(settings_class)
-    flags.DEFINE_string(_FILE, None, 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win')
-    for field in dataclasses.fields(settings_class):
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
+    metadata = {"help": help, "choices": tuple(choices), "bounds": bounds, "also": also or {}, "flag": flag}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class CheckedSettings:
+    """The base class of settings, which holds each field's value against what its `setting` allows."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for the first field whose value its `setting` does not allow."""
+        for field in _settings_of(type(self)):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            if field.metadata["choices"] and value not in field.metadata["choices"]:
+                known = ", ".join(field.metadata["choices"])
+                raise UserError(f"--{_flag_name(field)}={value} is unknown; choose one of {known}")
+            if value not in field.metadata["also"]:
+                self._check_bounds(field, value)
+
+    def _check_bounds(self, field: dataclasses.Field, value: Any) -> None:
+        bounds = {name: bound for name, bound in field.metadata["bounds"].items() if bound is not None}
+        numbers = {name: getattr(self, bound) if isinstance(bound, str) else bound for name, bound in bounds.items()}
+        # `not` around each: NaN is nowhere.
+        if all(_HOLDS[name](value, number) for name, number in numbers.items()):
+            return
+        names = {other.name: _flag_name(other) for other in _settings_of(type(self))}
+        said = {
+            name: f"--{names[bound]}={numbers[name]}" if isinstance(bound, str) else _plain(bound)
+            for name, bound in bounds.items()
+        }
+        also = "".join(f", or {_plain(allowed)} {meaning}" for allowed, meaning in field.metadata["also"].items())
+        raise UserError(f"--{_flag_name(field)}={value} must be {_range(**said)}{also}")
+
+
+_HOLDS = {
+    "at_least": lambda value, bound: value >= bound,
+    "above": lambda value, bound: value > bound,
+    "at_most": lambda value, bound: value <= bound,
+    "below": lambda value, bound: value < bound,
+}
+
+
+def _plain(number: float) -> str:
+    return str(int(number) if number == int(number) else number)
+
+
+def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = "") -> str:
+    """Says bounds in words, such as "from 0 to below 1"."""
+    high = f"below {below}" if below else at_most
+    if at_least:
+        return f"from {at_least} to {high}" if high else f"{at_least} or more"
+    if above:
+        return f"above {above} and {high if below else f'at most {high}'}" if high else f"above {above}"
+    return high if below else f"at most {high}"
+
+
+def _settings_of(settings_class: type) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]
+
+
+def _flag_name(field: dataclasses.Field) -> str:
+    return field.metadata["flag"] or field.name
+
+
+def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines an absl flag for each `setting` of a dataclass, and --settings.
+
+    Args:
+        settings_class: Its fields are str, int, float, bool (each also `| None`), or tuple[str, ...], which makes a
+            flag that may be given several times.
+        flag_values: Where the flags are defined.
+    """
+    field_types = _types(settings_class)
+    file_help = 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win'
+    flags.DEFINE_string(_FILE, None, file_help, flag_values)
+    for field in _settings_of(settings_class):
         default = None if field.default is dataclasses.MISSING else field.default
-        _DEFINE[types[field.name]](field.name, default, field.metadata["help"])
+        choices = f"<{'|'.join(field.metadata['choices'])}>: " if field.metadata["choices"] else ""
+        define = _DEFINE[field_types[field.name]]
+        define(_flag_name(field), default, choices + field.metadata["help"], flag_values=flag_values)
 
 
-def read_flags(settings_class: type[Settings]) -> Settings:
-    """The parsed flags, and what the file of --settings says where a flag was not given, as the dataclass.
+def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = flags.FLAGS) -> Settings:
+    """Reads the parsed flags, and the file of --settings where a flag was not given.
+
+    Args:
+        settings_class: As given to `define_flags`.
+        flag_values: As given to `define_flags`.
+
+    Returns:
+        The dataclass.
 
     Raises:
         UserError: naming the flags that have no default and were not given, or a key of the file that is no setting,
             with the nearest that is.
     """
-    path = flags.FLAGS[_FILE].value
+    path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
-    given = {field.name: flags.FLAGS[field.name] for field in dataclasses.fields(settings_class)}
-    values = {name: flag.value if flag.present else from_file.get(name, flag.value) for name, flag in given.items()}
-    optional = {field.name for field in dataclasses.fields(settings_class) if field.default is None}
-    missing = [f"--{name}=..." for name, value in values.items() if value is None and name not in optional]
+    values, missing = {}, []
+    for field in _settings_of(settings_class):
+        name = _flag_name(field)
+        flag = flag_values[name]
+        value = flag.value if flag.present else from_file.get(name, flag.value)
+        if value is None and field.default is not None:
+            missing.append(f"--{name}=...")
+        values[field.name] = tuple(value) if isinstance(value, list) else value
     if missing:
         raise UserError(f"{', '.join(missing)} must be given; --help says what for")
     return settings_class(**values)
 
 
 def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
-    """The settings that a JSON object names, each of its field's type (a whole number will do for a float).
+    """Reads settings from a JSON object of values by the names of flags.
+
+    Args:
+        path: The file; a whole number in it will do for a float.
+        settings_class: The dataclass of the settings.
+
+    Returns:
+        The values by name, each of its field's type.
 
     Raises:
         UserError: for a file that is no JSON object, an unknown key, or a value of another type.
     """
-    values, types = files.read_json(path), _types(settings_class)
+    values, field_types = files.read_json(path), _types(settings_class)
+    by_flag = {_flag_name(field): field_types[field.name] for field in _settings_of(settings_class)}
     if not isinstance(values, dict):
         raise UserError(f"'{path}' must hold a JSON object of settings, not a {type(values).__name__}")
     for key, value in values.items():
-        if key not in types:
-            near = difflib.get_close_matches(key, types, n=1, cutoff=0)[0]
+        if key not in by_flag:
+            near = difflib.get_close_matches(key, by_flag, n=1, cutoff=0)[0]
             raise UserError(f"'{path}': unknown setting '{key}'; did you mean '{near}'?")
-        if types[key] is float and type(value) is int:
+        if by_flag[key] is float and type(value) is int:
             values[key] = float(value)
-        elif type(value) is not types[key]:
-            raise UserError(f"'{path}': {key} is {value!r}; it must be of type {types[key].__name__}")
+        elif by_flag[key] is tuple:
+            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+                raise UserError(f"'{path}': {key} is {value!r}; it must be a list of texts")
+        elif type(value) is not by_flag[key]:
+            raise UserError(f"'{path}': {key} is {value!r}; it must be of type {by_flag[key].__name__}")
     return values
 
 
 def _types(settings_class: type) -> dict[str, type]:
-    """Of each field; of one that may be None what it is otherwise."""
-    hints = typing.get_type_hints(settings_class)
-    return {
-        name: next((one for one in typing.get_args(hint) if one is not type(None)), hint)
-        for name, hint in hints.items()
-    }
+    """The type of each field; of one that may be None what it is otherwise."""
+    return {name: _plain_type(hint) for name, hint in typing.get_type_hints(settings_class).items()}
+
+
+def _plain_type(hint: Any) -> type:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return next(_plain_type(one) for one in typing.get_args(hint) if one is not type(None))
+    return origin or hint

@@ -11,29 +11,27 @@ from tfrecords.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
-class Example:
+class Example(settings.CheckedSettings):
     input: str = settings.setting(help="needed")
     learning_rate: float = settings.setting(0.5, help="a float")
     batch_size: int = settings.setting(8, help="an int")
     fast: bool = settings.setting(False, help="a bool")
     safe: bool | None = settings.setting(None, help="may stay unsaid")
+    texts: tuple[str, ...] = settings.setting((), help="may be given several times")
+    form: str = settings.setting("a", help="named by its flag", choices=("a", "b"), flag="from")
 
 
 @pytest.fixture
-def read(monkeypatch, tmp_path):
+def read(tmp_path):
     """Reads flags as a command would, from `content` as its settings file and some arguments."""
 
     def read(content, *arguments: str) -> Example:
         values = flags.FlagValues()
-        monkeypatch.setattr(flags, "FLAGS", values)
-        for kind, define in settings._DEFINE.items():
-            monkeypatch.setitem(settings._DEFINE, kind, lambda *a, define=define: define(*a, flag_values=values))
-        monkeypatch.setattr(flags, "DEFINE_string", lambda *a, d=flags.DEFINE_string: d(*a, flag_values=values))
-        settings.define_flags(Example)
+        settings.define_flags(Example, values)
         path = tmp_path / "settings.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         values(["command", f"--settings={path}", *arguments])
-        return settings.read_flags(Example)
+        return settings.read_flags(Example, values)
 
     return read
 
@@ -62,6 +60,8 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
         ({"input": "a", "batch_size": True}, "batch_size is True; it must be of type int"),
         ({"input": "a", "batch_size": None}, "batch_size is None; it must be of type int"),
         ({"batch_size": 8}, "--input=... must be given"),
+        ({"texts": "a"}, "texts is 'a'; it must be a list of texts"),
+        ({"form": "a"}, "unknown setting 'form'; did you mean 'from'"),
         ([1], "must hold a JSON object"),
         ("{", "is not JSON"),
     ],
@@ -69,3 +69,46 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
 def test_anything_else_is_named(read, content, message):
     with pytest.raises(UserError, match=message):
         read(content)
+
+
+def test_a_flag_may_be_given_several_times_and_have_a_name_of_its_own(read):
+    found = read({"input": "a", "from": "b", "texts": ["x"]})
+    assert (found.texts, found.form) == (("x",), "b")
+    assert read({"input": "a"}, "--texts=x", "--texts=y", "--from=b").texts == ("x", "y")
+    assert read({"input": "a"}).texts == ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded(settings.CheckedSettings):
+    steps: int = settings.setting(100, help="", at_least=1)
+    warmup: int = settings.setting(0, help="", at_least=0, below="steps", flag="warm_up")
+    share: float = settings.setting(0.5, help="", at_least=0.0, at_most=1.0)
+    dropout: float = settings.setting(-1.0, help="", at_least=0.0, below=1.0, also={-1: "for the task's own"})
+    rate: float = settings.setting(1.0, help="", above=0.0)
+    few: int | None = settings.setting(None, help="", at_most="steps")
+    way: str = settings.setting("a", help="", choices=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": 0}, "--steps=0 must be 1 or more"),
+        ({"warmup": 100}, "--warm_up=100 must be from 0 to below --steps=100"),
+        ({"warmup": -1}, "--warm_up=-1 must be from 0 to below --steps=100"),
+        ({"share": 1.5}, "--share=1.5 must be from 0 to 1"),
+        ({"share": float("nan")}, "--share=nan must be from 0 to 1"),
+        ({"dropout": 1.0}, "--dropout=1.0 must be from 0 to below 1, or -1 for the task's own"),
+        ({"rate": 0.0}, "--rate=0.0 must be above 0"),
+        ({"few": 101}, "--few=101 must be at most --steps=100"),
+        ({"way": "c"}, "--way=c is unknown; choose one of a, b"),
+    ],
+)
+def test_a_value_that_no_run_could_have_is_named(wrong, message):
+    with pytest.raises(UserError) as error:
+        Bounded(**wrong)
+    assert str(error.value) == message
+
+
+def test_values_at_their_bounds_are_allowed():
+    Bounded(steps=1, warmup=0, share=1.0, dropout=-1, rate=1e-9, few=1, way="b")
+    Bounded(share=0.0, dropout=0.0)

@@ -1,0 +1,118 @@
+"""Everything that decides the bytes of a folder of records, apart from the corpus and the tokenizer."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from tfrecords import pairs, segments
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.masking import MaskingRule
+
+MASKINGS = ("static", "dynamic")
+# Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
+_SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
+_MANY_SHARDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildSettings(CheckedSettings):
+    """What examples are made of a corpus, and into what files; the manifest says it all by these names."""
+
+    seed: int = setting(12345, help="Decides every random choice.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
+    max_seq_length: int = setting(
+        512, help="Tokens in an example, [CLS] and [SEP] included.", at_least=8, at_most=1 << 20
+    )
+    # As the recipes of google-research have it (512 tokens x 0.15: 77).
+    max_predictions_per_seq: int | None = setting(
+        None,
+        help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset.",
+        at_least=1,
+        at_most="max_seq_length",
+    )
+    masking: str = setting(
+        "static", help="static: masked here; dynamic: the reader masks anew every epoch.", choices=MASKINGS
+    )
+    masked_lm_prob: float = setting(
+        0.15, help="Share of the tokens to predict, up to the most.", at_least=0.0, at_most=1.0
+    )
+    max_ngram: int = setting(
+        3, help="Longest span of words to mask; 1 masks single words.", at_least=1, at_most=64, flag="ngram"
+    )
+    whole_words: bool = setting(True, help="Mask whole words; --nowhole_words masks single pieces.")
+    pair_task: str = setting("sop", help="What the two segments of an example are.", choices=pairs.PAIR_TASKS)
+    input_format: str = setting("segment-pair", help="What fills an example.", choices=segments.INPUT_FORMATS)
+    # 0.1 as in the official code, 0 as in RoBERTa.
+    short_seq_prob: float | None = setting(
+        None,
+        help="Share of the examples that are cut shorter; 0.1 for pairs and 0 for single segments if unset.",
+        at_least=0.0,
+        at_most=1.0,
+    )
+    short_seq_rule: str = setting(
+        "example",
+        help="Whether that is drawn for each example, or as in google-research/albert for each document.",
+        choices=segments.SHORT_RULES,
+    )
+    dupe_factor: int = setting(
+        1, help="Passes over the corpus, each with other cuts, pairs and masks.", at_least=1, at_most=1 << 20
+    )
+    held_out_fraction: float = setting(0.1, help="Share of the documents kept for evaluation.", at_least=0.0, below=1.0)
+    text_field: str = setting("text", help="Field of a JSON line that holds the text.")
+    split_sentences: bool = setting(False, help="A line is a paragraph: split it into sentences.")
+    gzip: bool = setting(False, help="Compress the records.")
+    chunk_megabytes: float = setting(
+        0.0,
+        help="Text a file of records is made from, in MB; 0: 8, and up to 160 for corpora above 8 GB.",
+        at_least=0.01,
+        at_most=1024.0,
+        also={0: "for as many as the corpus asks for"},
+    )
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a value that no build could have, and fills in those that depend on others."""
+        super().__post_init__()
+        if not self.is_pair and self.pair_task != "none":
+            raise UserError(f"--input_format={self.input_format} has one segment; set --pair_task=none with it")
+        if self.short_seq_prob is None:
+            object.__setattr__(self, "short_seq_prob", 0.1 if self.is_pair else 0.0)
+        if self.max_predictions_per_seq is None:
+            # 0.1 x 30 is 3.0000000000000004.
+            most = math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6))
+            object.__setattr__(self, "max_predictions_per_seq", max(most, 1))
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether an example has two segments."""
+        return self.input_format in ("segment-pair", "sentence-pair")
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of text in an example: all but [CLS] and one [SEP] a segment."""
+        return self.max_seq_length - (3 if self.is_pair else 2)
+
+    @property
+    def masking_rule(self) -> MaskingRule:
+        """What to mask."""
+        return MaskingRule(self.max_predictions_per_seq, self.masked_lm_prob, self.max_ngram, self.whole_words)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Text of a shard, in bytes."""
+        return int(self.chunk_megabytes * 1e6)
+
+    def for_corpus(self, text_bytes: int) -> "BuildSettings":
+        """Returns these settings with chunk_megabytes chosen for a corpus of so many bytes of text.
+
+        It is 8, doubled until there are no more than a thousand shards, or 160.
+        """
+        if self.chunk_megabytes:
+            return self
+        times = text_bytes / (_SMALLEST_CHUNK * 1e6 * _MANY_SHARDS)
+        chosen = _SMALLEST_CHUNK * 2 ** max(0, math.ceil(math.log2(times))) if times else _SMALLEST_CHUNK
+        return dataclasses.replace(self, chunk_megabytes=min(chosen, _LARGEST_CHUNK))
+
+    @classmethod
+    def of(cls, settings: "BuildSettings") -> "BuildSettings":
+        """Returns the settings of this class alone, where a command's have more."""
+        return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})
