@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf.training.model_folder import load_model_folder
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
-from serving.inference.weights import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 
 # Nobody is sure by 2: the same code without exits.

@@ -17,7 +17,7 @@ from albert_tf.checkpoints.formats import load
 from benchmarks.inference import make_random_encoder
 from serving.check import measure
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.exact import exact_products
+from serving.inference.int8 import exact_products
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import define_flags, read_flags, setting
 

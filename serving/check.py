@@ -15,7 +15,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.rows import frame
 from serving.exportable import Servable
-from serving.inference.exact import exact_products
+from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
 from serving.samples import sample_inputs, whole_words
 from tfrecords.base.errors import UserError

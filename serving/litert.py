@@ -17,8 +17,8 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.rows import MASKED_SCORE
-from serving.inference.weights import dense
+from albert_tf.layers.attention import MASKED_SCORE
+from serving.inference.layers import dense
 from serving.exportable.embedder import mean_of_tokens
 from serving.source import load_source
 from tfrecords.base import files

@@ -8,7 +8,7 @@ from serving.exportable.base import Servable, ServableOptions
 from serving.exportable.embedder import mean_of_tokens
 from serving.exportable.inputs import BY_LENGTHS, SEGMENTS, batch_of_lengths
 from serving.exportable.signature import Signature, specs
-from serving.inference.weights import LayerNorm, dense
+from serving.inference.layers import LayerNorm, dense
 from tfrecords.framing import TokenBatch
 
 _MASK = "[MASK]"

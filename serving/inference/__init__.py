@@ -1,7 +1,6 @@
 """The encoder once more, for inference: raw TensorFlow ops, chosen for what a CPU runs fast."""
 
 from serving.inference.early_exit import ExitRule
-from serving.inference.encoder import InferenceEncoder, make_encoder
-from serving.inference.options import InferenceOptions
+from serving.inference.encoder import InferenceEncoder, InferenceOptions, make_encoder
 
 __all__ = ["ExitRule", "InferenceEncoder", "InferenceOptions", "make_encoder"]

@@ -1,50 +1,83 @@
-"""How large the inputs of every product become, step by step: the ranges of the 8-bit encoder."""
+"""The 8-bit encoder's ranges: how large the inputs of every product become on rows like those to come."""
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.depth import plan
-from serving.inference.block import Attention, FeedForward
-from serving.inference.weights import Dense
+from albert_tf.layers.encoder import AlbertEncoder
+from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
+from serving.inference.layers import Attention, Dense, Embeddings, FeedForward, replaced
+from serving.inference.rows import FlatBatch
+
+# Random rows x tokens, where nothing better is given, and how much larger the ranges are made then.
+_RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 class Recorder:
-    """A dense layer that writes down the largest absolute value that comes in."""
+    """A dense layer that notes the largest absolute value that comes in."""
 
     def __init__(self, layer: Dense):
-        self.layer, self.largest = layer, 0.0
+        self.layer, self.largest = layer, 1e-6
 
     def __call__(self, inputs: tf.Tensor, *others) -> tf.Tensor:
+        """Computes what the layer computes."""
         self.largest = max(self.largest, float(tf.reduce_max(tf.abs(inputs))))
         return self.layer(inputs, *others)
 
 
-def find_ranges(encoder, attentions, feed_forwards, hidden: tf.Tensor, rows) -> tuple[np.ndarray, np.ndarray]:
-    """Runs every step in float32 on some tokens.
+def quantize_encoder(
+    encoder: AlbertEncoder, embeddings: Embeddings, calibration: tuple | None, vnni: bool
+) -> tuple[list[QuantizedAttention], list[QuantizedFeedForward]]:
+    """Makes the halves of a depth step in 8 bits, and makes the projection of `embeddings` one in 8 bits.
+
+    The projection too: without AVX-512 the last bits of a float32 product depend on the number of tokens.
 
     Args:
-        encoder: the Keras encoder.
-        attentions, feed_forwards: its halves, as Attention and FeedForward in float32.
-        hidden: float32 [tokens, hidden_size], the first step's input.
-        rows: which tokens are of one row.
+        encoder: The Keras encoder.
+        embeddings: Its embeddings in float32.
+        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids where None.
+        vnni: Whether only CPUs with VNNI will run it.
 
     Returns:
-        float32 [steps, 2] each, for attention (inputs of query_key_value and output) and feed-forward (intermediate
-        and output).
+        The attentions and the feed-forward halves.
+
+    Raises:
+        UserError: 8-bit products cannot run here, or not with this activation function.
     """
-    found = []
+    config = encoder.config
+    check_int8(config.hidden_act)
+    margin = 1.0 if calibration is not None else _RANDOM_MARGIN
+    ids, lengths = _random_rows(config) if calibration is None else calibration
+    ids = tf.constant(ids, tf.int32)
+    batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
+    with replaced([embeddings], Dense, Recorder) as recorders:
+        hidden = embeddings(ids, None, batch.computed)
+    for recorder in recorders:
+        embeddings.projection = QuantizedProjection(recorder.layer, recorder.largest * margin, vnni)
+    ranges = _ranges(encoder, hidden, batch.rows) * margin
+    attentions = [QuantizedAttention(half, ranges[:, :2], vnni) for half in encoder.attentions]
+    return attentions, [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
+
+
+def _ranges(encoder: AlbertEncoder, hidden: tf.Tensor, rows) -> np.ndarray:
+    """Runs every step in float32.
+
+    Returns:
+        float32 [steps, 4], the largest inputs of query_key_value, attention's output, intermediate and output.
+    """
+    attentions = [Attention(half, tf.float32) for half in encoder.attentions]
+    feed_forwards = [FeedForward(half, tf.float32) for half in encoder.feed_forwards]
+    table = []
     for step in plan(encoder.config):
-        halves: list[Attention | FeedForward] = [attentions[step.attention], feed_forwards[step.feed_forward]]
-        names = ("query_key_value", "output"), ("intermediate", "output")
-        recorders = []
-        for half, parts in zip(halves, names, strict=True):
-            kept = {name: getattr(half, name) for name in parts}
-            for name in parts:
-                recorders.append(Recorder(kept[name]))
-                setattr(half, name, recorders[-1])
-            hidden = half(hidden, rows, 0) if isinstance(half, Attention) else half(hidden, 0)
-            for name in parts:
-                setattr(half, name, kept[name])
-        found.append([max(recorder.largest, 1e-6) for recorder in recorders])
-    table = np.array(found, np.float32)
-    return table[:, :2].copy(), table[:, 2:].copy()
+        attention, feed_forward = attentions[step.attention], feed_forwards[step.feed_forward]
+        with replaced([attention, feed_forward], Dense, Recorder) as recorders:
+            hidden = feed_forward(attention(hidden, rows, 0), 0)
+        table.append([recorder.largest for recorder in recorders])
+    return np.array(table, np.float32)
+
+
+def _random_rows(config) -> tuple[np.ndarray, np.ndarray]:
+    rows, length = _RANDOM_SHAPE
+    length = min(length, config.max_position_embeddings)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (rows, length))
+    return ids, np.full(rows, length, np.int32)

@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from serving.inference.batch import Batch
-from serving.inference.rows import Rows, Tables, make_tables, missing, ranges
-from serving.inference.weights import array
+from serving.inference.layers import array
+from serving.inference.rows import FlatBatch, Tables, TokenRows, make_tables, missing, ranges
 from tfrecords.base.errors import UserError
 
 RULES = ("confidence", "patience")
 KINDS = ("classification", "regression", "tagging")
-# Rows leave once no more than this part of the tokens is of open rows.
+# TokenRows leave once no more than this part of the tokens is of open rows.
 OPEN_PART = 0.8
 
 
@@ -89,7 +88,7 @@ class State(NamedTuple):
 class EarlyExit:
     """One batch's way through the steps of an InferenceEncoder."""
 
-    def __init__(self, encoder, batch: Batch, exit_heads: Sequence, rule: ExitRule):
+    def __init__(self, encoder, batch: FlatBatch, exit_heads: Sequence, rule: ExitRule):
         self.encoder, self.batch, self.rule = encoder, batch, rule
         self.by_token = rule.kind == "tagging"
         self.kernels = tf.stack([array(head.kernel) for head in exit_heads])
@@ -119,7 +118,7 @@ class EarlyExit:
 
         def layer(state):
             for which in segment.steps:
-                rows = Rows(state.tables, self.encoder.config)
+                rows = TokenRows(state.tables, self.encoder.config)
                 hidden = self.encoder.apply(which, state.step, state.hidden, rows)
                 state = self._leave(self._answer(state._replace(hidden=hidden)))
             return (state,)

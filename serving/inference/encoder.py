@@ -2,27 +2,64 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Self
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
-from serving.cpu import describe_needs, has_avx512, has_vnni
+from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
-from serving.inference.batch import Batch
-from serving.inference.block import Attention, FeedForward
-from serving.inference.calibration import Recorder, find_ranges
+from serving.inference.calibration import quantize_encoder
 from serving.inference.early_exit import EarlyExit, ExitRule
-from serving.inference.embeddings import Embeddings
-from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
-from serving.inference.options import InferenceOptions
-from serving.inference.rows import Rows
-from serving.inference.weights import dense
+from serving.inference.layers import Attention, Embeddings, FeedForward, dense
+from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
 
-# Tokens of the random rows that int8 is calibrated on where nothing better is given.
-_CALIBRATION_SHAPE = (16, 64)
+COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
+PADDING = ("computed", "skipped")
+
+
+@dataclasses.dataclass(frozen=True)
+class InferenceOptions:
+    """Switches of the inference encoder.
+
+    Attributes:
+        compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
+            softmax stay float32 inside), "int8" (right on every x86) and "int8_vnni" (finer weights, for CPUs with
+            avx512_vnni or avx_vnni only), all three by oneDNN; or "auto": bfloat16 where this machine's CPU has the
+            instructions, float32 elsewhere.
+        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
+            every product.
+
+    Raises:
+        UserError: an unknown choice.
+    """
+
+    compute: str = "float32"
+    padding: str = "skipped"
+
+    def __post_init__(self):
+        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
+        for name, choices in known.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
+
+    def resolved(self) -> Self:
+        """The same with "auto" decided by the CPU of this machine."""
+        if self.compute != "auto":
+            return self
+        return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
+
+    @property
+    def dtype(self) -> tf.DType:
+        """Of everything that is not 8-bit: the CPU that serves an int8 export may have no bfloat16 products."""
+        return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.compute in ("int8", "int8_vnni")
 
 
 def make_encoder(model, options: InferenceOptions | None = None, calibration=None) -> "InferenceEncoder":
@@ -50,42 +87,18 @@ class InferenceEncoder(tf.Module):
         self.config, self.options = encoder.config, options
         if options.compute == "bfloat16":
             check_bfloat16()
+        if options.compute == "int8_vnni" and not has_vnni():
+            raise UserError("int8_vnni cannot run here: this CPU has neither avx512_vnni nor avx_vnni; choose int8")
         # Of the vectors that go from step to step, too.
         self.dtype = dtype = options.dtype
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         if options.is_quantized:
-            self._quantize(encoder, calibration, vnni=options.compute == "int8_vnni")
+            vnni = options.compute == "int8_vnni"
+            self.attentions, self.feed_forwards = quantize_encoder(encoder, self.embeddings, calibration, vnni)
         else:
             self.attentions = [Attention(half, dtype) for half in encoder.attentions]
             self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
-
-    def _quantize(self, encoder: AlbertEncoder, calibration, vnni: bool) -> None:
-        if vnni and not has_vnni():
-            raise UserError("int8_vnni cannot run here: this CPU has neither avx512_vnni nor avx_vnni; choose int8")
-        check_int8(self.config.hidden_act)
-        ids, lengths, margin = _calibration_rows(self.config, calibration)
-        batch = Batch(tf.sequence_mask(lengths, tf.shape(ids)[1]), self.config, skip_padding=True)
-        attention, feed_forward = find_ranges(
-            encoder,
-            [Attention(half, tf.float32) for half in encoder.attentions],
-            [FeedForward(half, tf.float32) for half in encoder.feed_forwards],
-            self._quantize_embeddings(encoder.embeddings, ids, batch, margin, vnni),
-            batch.rows,
-        )
-        self.attentions = [QuantizedAttention(half, attention * margin, vnni) for half in encoder.attentions]
-        self.feed_forwards = [QuantizedFeedForward(half, feed_forward * margin, vnni) for half in encoder.feed_forwards]
-
-    def _quantize_embeddings(self, layer, ids: tf.Tensor, batch: Batch, margin: float, vnni: bool) -> tf.Tensor:
-        """Their product too: without AVX-512 the last bits of a float32 one depend on the number of tokens. Gives what
-        they were in float32."""
-        exact = self.embeddings.projection
-        if exact is None:
-            return self.embeddings(ids, None, batch.computed)
-        self.embeddings.projection = recorder = Recorder(exact)
-        hidden = self.embeddings(ids, None, batch.computed)
-        self.embeddings.projection = QuantizedProjection(layer.projection, recorder.largest * margin, vnni)
-        return hidden
 
     def describe(self) -> dict[str, str]:
         """The options as they were decided, and what a server needs for them, for a manifest."""
@@ -147,30 +160,30 @@ class InferenceEncoder(tf.Module):
             state = walk.repeat(segment, state)
         return walk.results(state)
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[Batch, tf.Tensor]:
+    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[FlatBatch, tf.Tensor]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        batch = Batch(mask, self.config, skip_padding=self.options.padding == "skipped")
+        batch = FlatBatch(mask, self.config, skip_padding=self.options.padding == "skipped")
         return batch, tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
 
-    def apply(self, which, step, hidden: tf.Tensor, rows: Rows, only_first: bool = False) -> tf.Tensor:
+    def apply(self, which, step, hidden: tf.Tensor, rows: TokenRows, only_first: bool = False) -> tf.Tensor:
         """One step: `which` weights (a depth.Step), `step` its number in the plan."""
         hidden = self.attentions[which.attention](hidden, rows, step, only_first)
         return self.feed_forwards[which.feed_forward](hidden, step)
 
-    def _pool(self, batch: Batch, first_tokens: tf.Tensor) -> tf.Tensor:
+    def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(first_tokens)))
 
-    def _walk(self, runs, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _walk(self, runs, hidden: tf.Tensor, rows: TokenRows) -> tf.Tensor:
         done = 0
         for run in runs:
             hidden = self._repeat(run, done, hidden, rows)
             done += run.repeats * len(run.steps)
         return hidden
 
-    def _repeat(self, segment, done: int, hidden: tf.Tensor, rows: Rows) -> tf.Tensor:
+    def _repeat(self, segment, done: int, hidden: tf.Tensor, rows: TokenRows) -> tf.Tensor:
         def layer(step, hidden):
             for offset, which in enumerate(segment.steps):
                 hidden = self.apply(which, step + offset, hidden, rows)
@@ -199,12 +212,3 @@ def check_bfloat16() -> None:
         raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
     onednn.require("bfloat16", lambda: onednn.matmul(weights, weights, bias))
-
-
-def _calibration_rows(config, calibration) -> tuple[tf.Tensor, tf.Tensor, float]:
-    if calibration is not None:
-        return *(tf.constant(part, tf.int32) for part in calibration), 1.0
-    rows, length = _CALIBRATION_SHAPE
-    length = min(length, config.max_position_embeddings)
-    ids = np.random.default_rng(0).integers(0, config.vocab_size, (rows, length))
-    return tf.constant(ids, tf.int32), tf.fill([rows], length), 1.1

@@ -10,13 +10,15 @@ AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. S
 may add up to 128, and 255 * 128 still fits.
 """
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers.dense import activation
 from serving.inference import onednn
-from serving.inference.block import query_key_value
-from serving.inference.rows import Rows
-from serving.inference.weights import LayerNorm, arrays
+from serving.inference.layers import Dense, LayerNorm, arrays, query_key_value, replaced
+from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -52,11 +54,17 @@ class QuantizedDense(tf.Module):
 
 
 class QuantizedProjection(tf.Module):
-    """As the embeddings' dense layer. largest: of its inputs."""
+    """The embeddings' projection with an 8-bit product.
 
-    def __init__(self, layer, largest: float, vnni: bool):
+    Args:
+        layer: the same in float32.
+        largest: of its inputs.
+        vnni: as QuantizedDense.
+    """
+
+    def __init__(self, layer: Dense, largest: float, vnni: bool):
         super().__init__()
-        self.dense, self.largest = QuantizedDense(*arrays(layer), vnni), largest
+        self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         """float32 [tokens, inputs] to float32 [tokens, units]."""
@@ -74,7 +82,9 @@ class QuantizedAttention(tf.Module):
         self.layer_norm = LayerNorm(layer.layer_norm)
         self.ranges = ranges
 
-    def __call__(self, hidden: tf.Tensor, rows: Rows, step: tf.Tensor | int, only_first: bool = False) -> tf.Tensor:
+    def __call__(
+        self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
+    ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
         context = rows.attend(self.query_key_value(quantize(hidden, first), first, tf.float32), only_first)
         residual = rows.first_tokens(hidden) if only_first else hidden
@@ -131,3 +141,34 @@ def check_int8(hidden_act: str) -> None:
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
     probe = QuantizedDense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32))
     onednn.require("int8", lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32))
+
+
+_ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
+
+
+class ExactDense:
+    """A QuantizedDense in float32, which holds sums of its products exactly up to 2**24."""
+
+    def __init__(self, layer: QuantizedDense):
+        self.layer = layer
+
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+        """As QuantizedDense."""
+        plain, highest = (tf.int8, 127) if inputs.dtype == tf.qint8 else (tf.uint8, 255)
+        numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, plain), self.layer.kernel))
+        found = tf.matmul(numbers, kernel) * (largest / highest * self.layer.range / 127) + self.layer.bias
+        if function is not None:
+            found = activation(_ACTIVATIONS[function])(found)
+        if residual is not None:
+            found += residual
+        if dtype != tf.quint8:
+            return tf.cast(found, dtype)
+        low, high = output_range
+        found = tf.round(tf.clip_by_value((found - low) * (255 / (high - low)), 0, 255))
+        return tf.bitcast(tf.cast(found, tf.uint8), tf.quint8)
+
+
+def exact_products(encoder) -> contextlib.AbstractContextManager:
+    """Gives a context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
+    halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
+    return replaced([half for half in halves if half is not None], QuantizedDense, ExactDense)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.batch import Batch
-from serving.inference.rows import SIZES, Rows, make_tables, round_up
+from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
 from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
 
 PLANS = {
@@ -62,7 +61,7 @@ def test_blocks_attend_as_each_row_alone(lengths, seed):
     config = CONFIG.replace(max_position_embeddings=130)
     lengths, (size, heads) = sorted(lengths), (config.head_size, config.num_attention_heads)
     inputs = np.random.default_rng(seed).normal(size=(sum(lengths), 3 * config.hidden_size)).astype("float32")
-    found = Rows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs)).numpy()
+    found = TokenRows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs)).numpy()
     for stop, length in zip(np.cumsum(lengths), lengths, strict=True):
         query, key, value = inputs[stop - length : stop].reshape(length, 3, heads, size).transpose(1, 2, 0, 3)
         expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
@@ -77,7 +76,7 @@ def test_kernels_are_of_few_sizes():
     assert (sizes >= counts).all() and (sizes[31:] <= 1.25 * counts[31:]).all() and (sizes - counts)[:31].max() == 3
     assert len(np.unique(sizes[:512])) == 36
     assert round_up(tf.constant([SIZES[-1] + 1], tf.int32)).numpy() == SIZES[-1] + 1
-    batch = Batch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
+    batch = FlatBatch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
     assert batch.computed.shape == [208] and batch.cells.shape == [205]
     assert batch.rows.tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from serving import cpu
-from serving.inference import InferenceOptions, make_encoder, options
+from serving.inference import InferenceOptions, make_encoder
 from serving.inference.int8 import check_int8
 from tests.serving.inference.encoders import CONFIG, difference, make_batch, make_keras, needs_avx512, needs_vnni
 from tfrecords.base.errors import UserError
@@ -124,7 +124,7 @@ def test_only_a_cpu_that_gains_is_advised(tmp_path):
 @needs_avx512
 def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr(options, "has_bfloat16", lambda found=found: found)
+        monkeypatch.setattr("serving.inference.encoder.has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
         needs = {"bfloat16": f"TensorFlow for x86 with oneDNN, a CPU with {AVX512}", "float32": "TensorFlow"}[expected]
         assert encoder.describe() == {"compute": expected, "padding": "skipped", "requires": needs}

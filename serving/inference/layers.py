@@ -1,0 +1,176 @@
+"""What holds weights: embeddings, both halves of a depth step, and the dense layers and layer norms in them.
+
+All work on [tokens, hidden_size], in the dtype of the matrix products where nothing else is said.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.layers.dense import activation
+from serving.inference import onednn
+from serving.inference.rows import TokenRows
+
+
+class Dense(tf.Module):
+    """Variables kernel [inputs, units] and bias [units], in the dtype of the products.
+
+    Args:
+        kernel, bias: float32 arrays.
+        dtype: of the products; bfloat16 ones are oneDNN's, float32 ones run on any TensorFlow.
+        hidden_act: an activation function's name, as in AlbertConfig.
+    """
+
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, hidden_act: str | None = None):
+        super().__init__()
+        self.dtype, self.hidden_act = dtype, hidden_act
+        self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
+
+    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
+        """[tokens, inputs] of any float type to [tokens, units] in the layer's; `residual`, in that too, is added."""
+        inputs, kernel, bias = tf.cast(inputs, self.dtype), self.kernel.value(), self.bias.value()
+        fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
+        if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
+            return onednn.matmul(inputs, kernel, bias, fused, residual)
+        product = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+        if self.hidden_act is not None:
+            product = activation(self.hidden_act)(product)
+        return product if residual is None else residual + product
+
+
+class LayerNorm:
+    """Over the last axis, float32 inside; dtype is of inputs and results.
+
+    A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
+    follows makes a large difference of the smallest. So there is no kernel for many tokens
+    (oneDNN's takes half the time from 384 tokens on, four times as long at 32), and no rsqrt: its vector instructions
+    round other than the scalar ones that take what is left over.
+    """
+
+    def __init__(self, layer, dtype: tf.DType = tf.float32):
+        self.dtype, self.epsilon = dtype, layer.epsilon
+        self.gamma, self.beta = array(layer.gamma), array(layer.beta)
+
+    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+        """[tokens, units] to the same."""
+        inputs = tf.cast(inputs, tf.float32)
+        centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
+        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
+        # Of a plain 1 / sqrt grappler makes an rsqrt.
+        scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
+        return tf.cast(centred * scale + self.beta, self.dtype)
+
+
+def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
+    return Dense(*arrays(layer), dtype, hidden_act)
+
+
+def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
+    """float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
+    kernel = array(layer.kernel)
+    return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
+
+
+def array(value) -> np.ndarray:
+    with tf.init_scope():  # also while a graph is being built
+        return keras.ops.convert_to_numpy(value).astype(np.float32)
+
+
+def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
+    return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)
+
+
+class Embeddings(tf.Module):
+    """As albert_tf.layers.embeddings; gives [tokens, hidden_size], float32 or the dtype of a last projection."""
+
+    def __init__(self, layer, dtype: tf.DType):
+        super().__init__()
+        self.word_only = layer.config.factorization == "word"
+        self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
+        self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
+        self.positions = variable(layer.position_embeddings, tf.float32, "position_embeddings")
+        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
+
+    def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
+        """input_ids, segment_ids: int32 [batch, length]; cells: int32 [tokens], which of their elements to embed."""
+        positions = cells % tf.shape(input_ids)[1]
+        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
+        input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
+        words = tf.gather(self.words, input_ids)
+        if self.word_only:
+            words = tf.cast(self._project(words), tf.float32)
+        total = words + tf.gather(self.positions, positions) + tf.gather(self.segments, segments)
+        normalised = self.layer_norm(total)
+        return normalised if self.word_only else self._project(normalised)
+
+    def _project(self, vectors: tf.Tensor) -> tf.Tensor:
+        return vectors if self.projection is None else self.projection(vectors)
+
+
+class Attention(tf.Module):
+    """Self-attention, residual, layer norm."""
+
+    def __init__(self, layer, dtype: tf.DType):
+        super().__init__()
+        self.query_key_value = Dense(*query_key_value(layer), dtype)
+        self.output = dense(layer.output_dense, dtype)
+        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
+
+    def __call__(
+        self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
+    ) -> tf.Tensor:
+        """step: which of the plan's steps this is. only_first: the result is of each row's first token alone."""
+        context = rows.attend(self.query_key_value(hidden), only_first)
+        return self.layer_norm(self.output(context, rows.first_tokens(hidden) if only_first else hidden))
+
+
+class FeedForward(tf.Module):
+    """Two dense layers, residual, layer norm."""
+
+    def __init__(self, layer, dtype: tf.DType):
+        super().__init__()
+        self.intermediate = dense(layer.intermediate, dtype, layer.config.hidden_act)
+        self.output = dense(layer.output_dense, dtype)
+        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
+
+    def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
+        return self.layer_norm(self.output(self.intermediate(hidden), hidden))
+
+
+def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel and bias of a SelfAttention's three products as one; the scores' scale is folded into the query."""
+    kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
+    factors = layer.config.head_size**-0.5, 1.0, 1.0
+    return tuple(
+        np.concatenate([part * factor for part, factor in zip(parts, factors)], axis=-1) for parts in (kernels, biases)
+    )
+
+
+@contextlib.contextmanager
+def replaced(parts: Sequence[Any], kind: type, make: Callable[[Any], Any]) -> Iterator[list[Any]]:
+    """Puts something else in the place of some layers for a while.
+
+    Args:
+        parts: Objects that hold the layers as attributes.
+        kind: The class of the layers.
+        make: Gives what takes a layer's place.
+
+    Yields:
+        What `make` gave, in the order of the parts and of their attributes.
+    """
+    layers = [
+        (part, name, layer) for part in parts for name, layer in list(vars(part).items()) if isinstance(layer, kind)
+    ]
+    others = [make(layer) for _, _, layer in layers]
+    try:
+        for (part, name, _), other in zip(layers, others):
+            setattr(part, name, other)
+        yield others
+    finally:
+        for part, name, layer in layers:
+            setattr(part, name, layer)
