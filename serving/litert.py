@@ -17,7 +17,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
-from albert_tf.layers.attention import MASKED_SCORE
+from albert_tf.layers.block import MASKED_SCORE
 from serving.inference.layers import dense
 from serving.exportable.embedder import mean_of_tokens
 from serving.source import load_source
