@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import read_json, write_json
-from tfrecords.base.hub import download_hint
+from tfrecords.base.files import download_hint, read_json, write_json
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")

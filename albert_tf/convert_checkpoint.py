@@ -13,7 +13,7 @@ from albert_tf.models.classifiers import ClassesModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import tokenizer_in
+from tfrecords.tokenizers.loading import tokenizer_in
 
 FLAGS = flags.FLAGS
 

@@ -18,7 +18,7 @@ from albert_tf.preprocessing import Preprocessor
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
 
 TASK_FILE = "task.json"
 # Written by sentence-transformers: the list of its modules, and the folder of each.

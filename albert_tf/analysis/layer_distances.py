@@ -19,7 +19,7 @@ from tfrecords.base.script import run_main
 from tfrecords.base.settings import define_flags, read_flags, setting
 from tfrecords.corpus import read_documents
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import read_tokenizer
+from tfrecords.tokenizers.loading import read_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,7 @@ from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.checkpoints.reason import reason
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import replacing
-from tfrecords.base.hub import download_hint
+from tfrecords.base.files import download_hint, replacing
 
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 

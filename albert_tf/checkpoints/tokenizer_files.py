@@ -7,7 +7,7 @@ from absl import logging
 
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import tokenizer_in
+from tfrecords.tokenizers.loading import tokenizer_in
 
 _PUBLISHED = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
 _NAMES = {

@@ -18,7 +18,8 @@ from albert_tf.training.preparation import Split
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
-from tfrecords.tokenizers.base import Tokenizer, load_tokenizer
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

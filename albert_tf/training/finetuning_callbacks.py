@@ -10,7 +10,7 @@ from albert_tf.training import model_folder, resumable
 from albert_tf.training.callbacks import History
 from albert_tf.training.interrupts import StopSignals
 from tfrecords.base import files
-from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import progress_bar
 
 
 class Evaluation(keras.callbacks.Callback):

@@ -28,7 +28,7 @@ from albert_tf.training.start import Start, copy_weights, load_pretraining_start
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from albert_tf.training.history import HistoryFile
-from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import progress_bar
 
 
 class Report:

@@ -9,7 +9,7 @@ from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.config import AlbertConfig
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import read_tokenizer
+from tfrecords.tokenizers.loading import read_tokenizer
 
 
 class Start(NamedTuple):

@@ -18,7 +18,7 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.base.errors import UserError
-from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"

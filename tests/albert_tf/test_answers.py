@@ -20,7 +20,7 @@ from albert_tf import (
 )
 from albert_tf.tasks.rows import frame
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "##s", "the", "was"]
 CONFIG = AlbertConfig(

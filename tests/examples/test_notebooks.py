@@ -56,7 +56,7 @@ def huggingface_folder(tmp_path_factory):
     """A checkpoint as one would download it: a tiny encoder with its SentencePiece model."""
     from albert_tf import AlbertConfig, AlbertEncoder
     from albert_tf.checkpoints import save_huggingface
-    from tfrecords.tokenizers.base import load_tokenizer
+    from tfrecords.tokenizers.loading import load_tokenizer
     from tfrecords.tokenizers.training import train_tokenizer
 
     folder = tmp_path_factory.mktemp("downloaded")

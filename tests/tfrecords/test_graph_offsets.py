@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 from tfrecords.tokenizers.words_in_graph import split_words
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.wordpiece import MAX_WORD_CHARACTERS, PAGE
+from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE
 from tfrecords.tokenizers.words_in_graph import Characters
 
 
@@ -92,7 +92,7 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Every character by its expansion (see `wordpiece_tokenizer.character_table`), and where each of the results
+        """Every character by its expansion (see `characters.character_table`), and where each of the results
         starts and ends in its text: int32 [results]. A character without expansion belongs to the result before it."""
         flat = codes.flat_values
         rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)

@@ -27,7 +27,7 @@ def question(name="q", text="built", start=13, **extra):
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from tfrecords.tokenizers.base import load_tokenizer
+    from tfrecords.tokenizers.loading import load_tokenizer
 
     path = tmp_path_factory.mktemp("spm") / "spm.model"
     path.write_bytes(train_tokenizer([CONTEXT, "what who built this?"] * 50, vocab_size=100, hard_vocab_limit=False))
@@ -221,7 +221,7 @@ def test_what_cannot_be_framed(tokenizer):
 
 
 def test_all_of_squad_aligns(shared):
-    from tfrecords.tokenizers.base import load_tokenizer
+    from tfrecords.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
     examples = read_squad(shared / "data" / "squad" / "dev-v1.1.json.gz")

@@ -18,7 +18,7 @@ from albert_tf.tasks.stored import chunked, store
 from albert_tf.training.batches import training_batches
 from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def rows_of(first: int, last: int, lead: tuple[int, ...] = ()) -> Rows:
