@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.loading import Loaded, load
 from albert_tf.tasks.rows import frame
 from serving.check import check
 from serving.inference import ExitRule, InferenceOptions
 from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
 from serving.exportable import PREDICT, Servable, ServableOptions, make_servable
-from serving.source import Source, load_source
 from serving.warm_up import write_warm_up
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -76,7 +76,7 @@ def export(settings: ExportSettings) -> Path:
         raise UserError(f"--inputs={settings.inputs} is unknown; choose ids or text")
     lengths = _read_lengths(settings.warm_up_lengths)
     inference = InferenceOptions(compute=settings.compute, padding=settings.padding)
-    source = load_source(settings.model, settings.tokenizer, settings.lower_case)
+    source = load(settings.model, settings.tokenizer, settings.lower_case)
     servable = make_servable(source.model, _options(settings, source, inference))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
@@ -118,7 +118,7 @@ def save(servable: Servable, path: Path) -> None:
     updater.save()
 
 
-def _options(settings: ExportSettings, source: Source, inference: InferenceOptions) -> ServableOptions:
+def _options(settings: ExportSettings, source: Loaded, inference: InferenceOptions) -> ServableOptions:
     config = getattr(source.model, "encoder", source.model).config
     limit = config.max_position_embeddings
     length = settings.max_seq_length or min(source.task.get("max_seq_length") or limit, limit)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -20,7 +21,6 @@ from serving.inference import InferenceEncoder, InferenceOptions
 from albert_tf.layers.block import MASKED_SCORE
 from serving.inference.layers import dense
 from serving.exportable.embedder import mean_of_tokens
-from serving.source import load_source
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -172,7 +172,7 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
     if output.is_dir():
         raise UserError(f"--output={output} is a folder; name a file, such as {output / 'model.tflite'}")
     files.make_output_dir(output.parent)
-    source = load_source(settings.model)
+    source = load(settings.model)
     config = getattr(source.model, "encoder", source.model).config
     limit = config.max_position_embeddings
     if not 0 <= length <= limit:

@@ -5,15 +5,15 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
+from albert_tf.loading import Loaded
 from serving.cpu import advise
 from serving.exportable import Servable
-from serving.source import Source
 from tfrecords.base import files
 
 FILE = "assets.extra/manifest.json"
 
 
-def write_manifest(version: Path, source: Source, servable: Servable, settings: Any, differences: dict | None) -> None:
+def write_manifest(version: Path, source: Loaded, servable: Servable, settings: Any, differences: dict | None) -> None:
     """Writes FILE in a version's folder.
 
     Args:

@@ -10,9 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from albert_tf.checkpoints.build import build
-from albert_tf.checkpoints.reason import reason
-from albert_tf.checkpoints.variables import Source, encoder_of, extract, fill, mentions
+from albert_tf.checkpoints.variables import Source, build_model, encoder_of, extract, fill, mentions
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
@@ -25,7 +23,7 @@ from albert_tf.models.classifiers import (
 )
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
 _WEIGHTS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -68,7 +66,7 @@ def load_huggingface(path: str | os.PathLike, model=None):
     _drop_copies(tensors, sources, is_bert)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
-        model = build(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
+        model = build_model(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
         if isinstance(model, ClassesModel):
             model.name_classes(model.num_classes, _labels(values, model.num_classes))
     fill(model, sources, tensors, str(file))
@@ -244,7 +242,7 @@ def _read_pytorch(file):
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
     except Exception as error:
         # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors.
-        raise UserError(f"cannot read '{file}' as PyTorch weights: {reason(error)}") from error
+        raise UserError(f"cannot read '{file}' as PyTorch weights: {first_line(error)}") from error
 
 
 def _modern(name):

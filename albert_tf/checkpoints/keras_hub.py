@@ -6,11 +6,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.build import build
-from albert_tf.checkpoints.reason import reason
-from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
+from albert_tf.checkpoints.variables import Source, build_model, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
 
 
@@ -33,7 +31,7 @@ def load_keras_hub(preset, model=None):
     config = _config(backbone)
     sources = {name: Source(name) for name in tensors}
     if model is None:
-        model = build(config, sources, tensors, "sop")
+        model = build_model(config, sources, tensors, "sop")
     # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
     shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
     for name, tensor in tensors.items():
@@ -74,7 +72,7 @@ def _backbone(preset):
         try:
             preset = keras_hub.models.Backbone.from_preset(str(preset))
         except Exception as error:
-            raise UserError(f"keras-hub cannot load the preset '{preset}': {reason(error)}") from error
+            raise UserError(f"keras-hub cannot load the preset '{preset}': {first_line(error)}") from error
     backbone = getattr(preset, "backbone", preset)
     if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
         raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")

@@ -1,14 +1,19 @@
-"""Checkpoints of google-research/albert, google-research/bert and brightmart/albert_zh."""
+"""Checkpoints of google-research/albert, google-research/bert and brightmart/albert_zh: TensorFlow 1 files."""
 
 import os
+import re
+import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
-from albert_tf.checkpoints.build import build
-from albert_tf.checkpoints.bundle import checkpoint_prefix, read_tensors, write_tensors
-from albert_tf.checkpoints.official_names import sources_for, sources_of
-from albert_tf.checkpoints.variables import encoder_of, extract, fill, mentions
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.checkpoints.variables import Source, build_model, encoder_of, extract, fill, mentions
 from albert_tf.config import AlbertConfig
-from tfrecords.base.errors import UserError
+from albert_tf.layers.depth import plan
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
 
 
@@ -32,7 +37,7 @@ def load_official(path: str | os.PathLike, model=None):
     if model is None:
         config = AlbertConfig.from_json(_config_file(Path(prefix).parent))
         task = "nsp" if mentions(tensors, "/layer_0/") else "sop"
-        model = build(config, sources_of(config, tensors), tensors, task)
+        model = build_model(config, sources_of(config, tensors), tensors, task)
     fill(model, sources_of(encoder_of(model).config, tensors), tensors, prefix)
     return model
 
@@ -66,3 +71,176 @@ def _config_file(directory):
     if len(others) != 1:
         raise UserError(f"'{directory}' holds no albert_config.json or bert_config.json beside the checkpoint")
     return others[0]
+
+
+_DENSE = ("kernel", "bias")
+_NORM = ("gamma", "beta")
+_EMBEDDINGS = {
+    "word_embeddings": "word_embeddings",
+    "token_type_embeddings": "token_type_embeddings",
+    "position_embeddings": "position_embeddings",
+    "layer_norm/gamma": "LayerNorm/gamma",
+    "layer_norm/beta": "LayerNorm/beta",
+}
+_HEADS = {
+    "pooler/kernel": Source("bert/pooler/dense/kernel"),
+    "pooler/bias": Source("bert/pooler/dense/bias"),
+    "masked_lm/dense/kernel": Source("cls/predictions/transform/dense/kernel"),
+    "masked_lm/dense/bias": Source("cls/predictions/transform/dense/bias"),
+    "masked_lm/layer_norm/gamma": Source("cls/predictions/transform/LayerNorm/gamma"),
+    "masked_lm/layer_norm/beta": Source("cls/predictions/transform/LayerNorm/beta"),
+    "masked_lm/output_bias": Source("cls/predictions/output_bias"),
+    "pair/kernel": Source("cls/seq_relationship/output_weights", transposed=True),
+    "pair/bias": Source("cls/seq_relationship/output_bias"),
+    # Fine-tuned: run_classifier's head, BERT's for SQuAD 1.1, and ALBERT's joint one for SQuAD 2.
+    "classifier/kernel": Source("output_weights", transposed=True),
+    "classifier/bias": Source("output_bias"),
+    "span/kernel": Source("cls/squad/output_weights", transposed=True),
+    "span/bias": Source("cls/squad/output_bias"),
+    "start/kernel": Source("start_logits/dense/kernel"),
+    "start/bias": Source("start_logits/dense/bias"),
+    "end_hidden/kernel": Source("end_logits/dense_0/kernel"),
+    "end_hidden/bias": Source("end_logits/dense_0/bias"),
+    "end_norm/gamma": Source("end_logits/LayerNorm/gamma"),
+    "end_norm/beta": Source("end_logits/LayerNorm/beta"),
+    "end/kernel": Source("end_logits/dense_1/kernel"),
+    "end/bias": Source("end_logits/dense_1/bias"),
+    "answer_hidden/kernel": Source("answer_class/dense_0/kernel"),
+    "answer_hidden/bias": Source("answer_class/dense_0/bias"),
+    "answer/kernel": Source("answer_class/dense_1/kernel"),
+}
+
+
+def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
+    """Our names to those in a checkpoint of `tensors`, by the code base that wrote it.
+
+    Where a group or inner group of the model is not in the checkpoint, its first is taken, as modeling.py:352-408
+    does: so a model with more groups starts from one with fewer.
+    """
+    if mentions(tensors, "/layer_shared/"):
+        # Only the words are factorised: word_embeddings_2 is the projection, and it has no bias.
+        projection = {"embeddings/projection/kernel": Source("bert/embeddings/word_embeddings_2")}
+        return _common() | projection | _bert_blocks(["layer_shared"])
+    if mentions(tensors, "/layer_0/"):
+        return _common() | _bert_blocks([f"layer_{i}" for i in range(config.num_steps)])
+    sources = {name: source._replace(name=_fold(source.name, tensors)) for name, source in _albert(config).items()}
+    folded = sorted({source.name for name, source in _albert(config).items() if source.name != sources[name].name})
+    if folded:
+        logging.warning("not in the checkpoint, taken from its first group: %s", ", ".join(folded))
+    return sources
+
+
+def sources_for(config: AlbertConfig) -> dict[str, Source]:
+    """Our names to those that a checkpoint of this configuration is to be written with.
+
+    Raises:
+        UserError: the configuration has no form in any of the three code bases.
+    """
+    if config.hidden_act not in ("gelu", "relu", "tanh", "linear"):
+        raise UserError(f"the official code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")
+    if config.always_project and config.embedding_size == config.hidden_size:
+        raise UserError("the official code has no projection where embedding_size equals hidden_size")
+    if config.is_projected and config.factorization == "word":
+        if config.sharing != "all" or config.num_hidden_groups > 1 or config.inner_group_num > 1:
+            raise UserError("factorization 'word' has an official form only with one block for all layers")
+        return sources_of(config, ["/layer_shared/"])
+    if config.sharing == "none" and not config.is_projected:
+        return sources_of(config, ["/layer_0/"])
+    return _albert(config)
+
+
+def _common():
+    embeddings = {f"embeddings/{ours}": Source(f"bert/embeddings/{theirs}") for ours, theirs in _EMBEDDINGS.items()}
+    return embeddings | _HEADS
+
+
+def _albert(config):
+    sources, inner = _common(), config.inner_group_num
+    for part in _DENSE:
+        sources[f"embeddings/projection/{part}"] = Source(f"bert/encoder/embedding_hidden_mapping_in/{part}")
+    for step in plan(config):
+        attention, feed_forward = f"attention_{step.attention}", f"feed_forward_{step.feed_forward}"
+        first, second = (
+            f"bert/encoder/transformer/group_{index // inner}/inner_group_{index % inner}" for index in step
+        )
+        for part in _DENSE:
+            for name in ("query", "key", "value"):
+                sources[f"{attention}/{name}/{part}"] = Source(f"{first}/attention_1/self/{name}/{part}")
+            sources[f"{attention}/output/{part}"] = Source(f"{first}/attention_1/output/dense/{part}")
+            sources[f"{feed_forward}/intermediate/{part}"] = Source(f"{second}/ffn_1/intermediate/dense/{part}")
+            sources[f"{feed_forward}/output/{part}"] = Source(f"{second}/ffn_1/intermediate/output/dense/{part}")
+        for part in _NORM:
+            sources[f"{attention}/layer_norm/{part}"] = Source(f"{first}/LayerNorm/{part}")
+            sources[f"{feed_forward}/layer_norm/{part}"] = Source(f"{second}/LayerNorm_1/{part}")
+    return sources
+
+
+def _bert_blocks(layers):
+    sources = {}
+    for index, layer in enumerate(layers):
+        scope, attention, feed_forward = f"bert/encoder/{layer}", f"attention_{index}", f"feed_forward_{index}"
+        for part in _DENSE:
+            for name in ("query", "key", "value"):
+                sources[f"{attention}/{name}/{part}"] = Source(f"{scope}/attention/self/{name}/{part}")
+            sources[f"{attention}/output/{part}"] = Source(f"{scope}/attention/output/dense/{part}")
+            sources[f"{feed_forward}/intermediate/{part}"] = Source(f"{scope}/intermediate/dense/{part}")
+            sources[f"{feed_forward}/output/{part}"] = Source(f"{scope}/output/dense/{part}")
+        for part in _NORM:
+            sources[f"{attention}/layer_norm/{part}"] = Source(f"{scope}/attention/output/LayerNorm/{part}")
+            sources[f"{feed_forward}/layer_norm/{part}"] = Source(f"{scope}/output/LayerNorm/{part}")
+    return sources
+
+
+def _fold(name, tensors):
+    group_0 = re.sub(r"/group_\d+/", "/group_0/", name)
+    inner_0 = re.sub(r"/inner_group_\d+/", "/inner_group_0/", name)
+    both = re.sub(r"/inner_group_\d+/", "/inner_group_0/", group_0)
+    return next((candidate for candidate in (name, group_0, inner_0, both) if candidate in tensors), name)
+
+
+# Optimizer slots and counters of training checkpoints; no model keeps them.
+_SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_power|loss_scale.*)$")
+
+
+def checkpoint_prefix(path: str | os.PathLike) -> str:
+    """The prefix that `path` names, or that is in the folder `path`."""
+    path = Path(path)
+    if path.suffix == ".index":
+        path = path.with_suffix("")
+    if path.with_name(path.name + ".index").is_file():
+        return str(path)
+    if not path.is_dir():
+        raise UserError(f"no TensorFlow checkpoint at '{path}': there is no '{path}.index'")
+    found = sorted(str(index.with_suffix("")) for index in path.glob("*.index"))
+    try:
+        latest = tf.train.latest_checkpoint(str(path))
+    except ValueError:
+        # The file `checkpoint` is empty or no text; TensorFlow itself passes over other damage.
+        latest = None
+    if latest in found:
+        return latest
+    if len(found) != 1:
+        raise UserError(f"'{path}' holds {len(found)} TensorFlow checkpoints {found}; give one's prefix")
+    return found[0]
+
+
+def read_tensors(prefix: str) -> dict[str, np.ndarray]:
+    """All tensors of a bundle by name, without optimizer slots and step counters."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
+        return {name: reader.get_tensor(name) for name in names}
+    except (tf.errors.OpError, ValueError, LookupError, RuntimeError) as error:
+        raise UserError(f"cannot read the TensorFlow checkpoint '{prefix}': {first_line(error)}") from error
+
+
+def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:
+    """Writes a bundle as tf.train.Saver does: tensors by name, one data file."""
+    prefix, names = Path(prefix), sorted(tensors)
+    values = [tensors[name] for name in names]
+    with tempfile.TemporaryDirectory(dir=prefix.parent, prefix=".partial") as folder:
+        temporary = str(Path(folder) / prefix.name)
+        tf.raw_ops.SaveV2(prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+        # The index last: a checkpoint without one is not there.
+        for suffix in (".data-00000-of-00001", ".index"):
+            os.replace(temporary + suffix, f"{prefix}{suffix}")

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,11 +14,12 @@ GRADIENT_NORMS = ("summed", "official")
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
+    """Tells whether any of the regular expressions matches somewhere in a variable's path."""
     return any(re.search(pattern, path) for pattern in patterns)
 
 
 def sum_over_replicas(tensors):
-    """Tensors, or a structure of them, summed over the replicas of a TensorFlow strategy; elsewhere as they are."""
+    """Sums tensors, or a structure of them, over the replicas of a TensorFlow strategy; elsewhere they stay."""
     if keras.backend.backend() != "tensorflow":
         return tensors
     import tensorflow as tf
@@ -54,7 +56,7 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamWeightDecay(keras.optimizers.Optimizer):
-    """`w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, with m and v not bias-corrected.
+    """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` differs: it corrects the bias of m
     and v and decays the variable before the Adam step.
@@ -65,23 +67,33 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     Over TensorFlow's replicas gradients are summed before they are clipped; Keras's own optimizers clip first.
 
     Args:
-        learning_rate: float or schedule.
+        learning_rate: a number, or a schedule of the updates made so far.
         weight_decay_rate: factor of the decay term.
-        beta_1, beta_2: decay of the first and second moment.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
         exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
         gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
             google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
             several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
-        **kwargs: of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+        name: name of the optimizer.
+        **kwargs: arguments of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
 
     Raises:
         ValueError: for a `gradient_norm` that is unknown, or cannot be had here.
+
+    >>> weight = keras.Variable([1.0, -2.0], name="kernel")
+    >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer.apply([ops.convert_to_tensor([1.0, 1.0])], [weight])
+    >>> [round(float(value), 2) for value in ops.convert_to_numpy(weight)]
+    [0.68, -2.32]
+    >>> optimizer.updates, optimizer.figures()["gradient_norm"] > 1.41
+    (1, True)
     """
 
     def __init__(
         self,
-        learning_rate=1e-3,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -89,7 +101,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
         gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
@@ -123,18 +135,18 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """A scalar that `figures` shows and no file keeps: files from before there were any still load."""
+        """Adds a scalar that `figures` shows and no file keeps: files from before there were any still load."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable
 
     @property
     def updates(self) -> int:
-        """Updates made so far, as a number of Python."""
+        """Counts the updates made so far."""
         return int(ops.convert_to_numpy(self.iterations))
 
     def figures(self) -> dict[str, float]:
-        """What the last update went by: learning_rate and gradient_norm, the latter before clipping."""
+        """Gives what the last update went by: learning_rate and gradient_norm, the latter before clipping."""
         schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
         norm = ops.convert_to_numpy(self.last_norm)
@@ -163,7 +175,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return super()._get_current_learning_rate()
 
     def apply(self, grads, trainable_variables=None) -> None:
-        """As Keras's, of gradients summed over replicas; a lookup's rows become the gradient of its whole table."""
+        """Applies gradients, summed over replicas first; a lookup's rows become the gradient of its whole table."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
@@ -198,7 +210,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update, variable, index: int):
-        """The layer-wise scaling of the update, which plain Adam does not have."""
+        """Scales the update layer by layer, which plain Adam does not."""
         return update
 
     def get_config(self) -> dict:
