@@ -16,9 +16,9 @@ from serving.check import check
 from serving.inference import ExitRule, InferenceOptions
 from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
-from serving.exportable import PREDICT, Servable, ServableOptions, make_servable
+from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.source import Source, load_source
-from serving.warm_up import write_warm_up
+from serving.samples import write_warm_up
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -67,7 +67,7 @@ def export(settings: ExportSettings) -> Path:
     """Writes `output_dir/version` and returns it. A polling server never sees half a version, or one that fails.
 
     Raises:
-        UserError: for a model without the head or tokenizer that the servable needs, an impossible length, a version
+        UserError: for a model without the head or tokenizer that the exportable needs, an impossible length, a version
             that exists, or a failed check.
     """
     if settings.version < 0:
@@ -77,7 +77,7 @@ def export(settings: ExportSettings) -> Path:
     lengths = _read_lengths(settings.warm_up_lengths)
     inference = InferenceOptions(compute=settings.compute, padding=settings.padding)
     source = load_source(settings.model, settings.tokenizer, settings.lower_case)
-    servable = make_servable(source.model, _options(settings, source, inference))
+    exportable = make_exportable(source.model, _options(settings, source, inference))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     target = base / str(version)
@@ -87,13 +87,13 @@ def export(settings: ExportSettings) -> Path:
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:
-        save(servable, temporary)
-        longest = servable.options.max_seq_length
+        save(exportable, temporary)
+        longest = exportable.options.max_seq_length
         if lengths:
             names = settings.warm_up_signatures.split(",")
-            write_warm_up(servable, temporary, sorted({min(length, longest) for length in lengths}), names)
-        differences = check(temporary, source.model, servable) if settings.check else None
-        write_manifest(temporary, source, servable, dataclasses.asdict(settings), differences)
+            write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
+        differences = check(temporary, source.model, exportable) if settings.check else None
+        write_manifest(temporary, source, exportable, dataclasses.asdict(settings), differences)
         for name, difference in (differences or {}).items():
             print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
         os.replace(temporary, target)
@@ -102,14 +102,14 @@ def export(settings: ExportSettings) -> Path:
     return target
 
 
-def save(servable: Servable, path: Path) -> None:
-    """Saves a servable with its signatures."""
-    signatures = servable.signatures()
+def save(exportable: Exportable, path: Path) -> None:
+    """Saves an exportable with its signatures."""
+    signatures = exportable.signatures()
     functions = {
         name: tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
         for name, signature in signatures.items()
     }
-    tf.saved_model.save(servable, str(path), signatures=functions)
+    tf.saved_model.save(exportable, str(path), signatures=functions)
     # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
     updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
     for name, signature in signatures.items():
@@ -118,7 +118,7 @@ def save(servable: Servable, path: Path) -> None:
     updater.save()
 
 
-def _options(settings: ExportSettings, source: Source, inference: InferenceOptions) -> ServableOptions:
+def _options(settings: ExportSettings, source: Source, inference: InferenceOptions) -> ExportOptions:
     config = getattr(source.model, "encoder", source.model).config
     limit = config.max_position_embeddings
     length = settings.max_seq_length or min(source.task.get("max_seq_length") or limit, limit)
@@ -134,7 +134,7 @@ def _options(settings: ExportSettings, source: Source, inference: InferenceOptio
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no tokenizer.json or published "
             "vocabulary beside it; give --tokenizer=FILE"
         )
-    return ServableOptions(
+    return ExportOptions(
         max_seq_length=length,
         tokenizer=source.tokenizer if settings.inputs == "text" else None,
         task=source.task,

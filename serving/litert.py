@@ -19,7 +19,7 @@ from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
 from albert_tf.layers.attention import MASKED_SCORE
 from serving.inference.layers import dense
-from serving.exportable.embedder import mean_of_tokens
+from albert_tf.layers.heads import mean_pool
 from serving.source import load_source
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -116,7 +116,7 @@ class LiteRtModel(tf.Module):
         if self.pooling == "cls":
             vectors = sequence[:, 0]
         else:
-            vectors = mean_of_tokens(sequence, real_tokens(input_ids, lengths))
+            vectors = mean_pool(sequence, real_tokens(input_ids, lengths))
         if self.normalize:
             vectors /= tf.maximum(tf.sqrt(tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)), 1e-12)
         return {"embedding": vectors} | ({"pooled_output": encoded["pooled_output"]} if self.has_pooled_output else {})
