@@ -9,12 +9,10 @@ if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
 from albert_tf import optimizers  # noqa: F401  registered with Keras: models saved with them load
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
-from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 
 
 def __getattr__(name: str):

@@ -19,11 +19,10 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 from albert_tf.preprocessing import Preprocessor, strings
 from albert_tf.tasks.rows import Rows, encode
 from tfrecords.base.errors import UserError

@@ -9,7 +9,7 @@ from absl import flags, logging
 from albert_tf.checkpoints.formats import FORMATS, load, save
 from albert_tf.checkpoints.tokenizer_files import save_tokenizer
 from albert_tf.loading import load_task
-from albert_tf.models.encoder_model import NamedClasses
+from albert_tf.models.classifiers import ClassesModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.tokenizers.base import Tokenizer
@@ -37,7 +37,7 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()
     labels = ((load_task(folder) if is_place else None) or {}).get("labels")
-    if isinstance(model, NamedClasses) and labels:
+    if isinstance(model, ClassesModel) and labels:
         model.name_classes(model.num_classes, labels)
     tokenizer = _tokenizer(folder) if is_place else None
     save(model, target, to)

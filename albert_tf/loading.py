@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf import answers
 from albert_tf.checkpoints import formats
-from albert_tf.models.encoder_model import NamedClasses
+from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
 from tfrecords.base import files
@@ -90,7 +90,7 @@ def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None =
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
     task = load_task(folder) or _named_classes(inside)
-    if isinstance(model, NamedClasses) and task.get("labels"):
+    if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, found, task)
 

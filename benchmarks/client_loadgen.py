@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 
-from serving import protos
 from serving.benchmark import arrivals, statistics
 from serving.benchmark.load import Driver, Share
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
+from serving.wire import protos
 
 SERVICE_S = 0.005
 SECONDS = 4.0

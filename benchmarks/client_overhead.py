@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from serving import protos
 from serving.benchmark import arrivals, environment
 from serving.benchmark.load import Share
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.stand_in import StandIn
 from serving.benchmark.workers import Workers
 from serving.client import Client, Connection
-from serving.client.tensors import read_tensor
+from serving.wire import protos
+from serving.wire.tensors import read_tensor
 
 ROUNDS = 20
 CALLS = 200

@@ -24,7 +24,7 @@ from scripts.server import free_port
 from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
 from serving.model_server.saved_model import SavedModel
 from serving.model_server.source import list_versions
-from serving.model_server.tensors import fill_proto, named_tensors
+from serving.wire.tensors import fill_tensor, named_tensors
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 
@@ -92,7 +92,7 @@ class Server:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = "default"
         for name, value in feeds.items():
-            fill_proto(request.inputs[name], value)
+            fill_tensor(request.inputs[name], value)
         return self._stub.Predict(request, 60)
 
     def post(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Lint, format check and tests, on the .venv that quickstart.sh uses too.
+# Lint, format check, types and tests, on the .venv that quickstart.sh uses too.
 #   bash scripts/test.sh                     everything that CI runs
+#   bash scripts/test.sh --changed[=COMMIT]  the tests near what changed since COMMIT (HEAD): seconds, while you edit
+#   bash scripts/test.sh --affected[=COMMIT] every test that what changed leads to
 #   bash scripts/test.sh -m slow             the slow and optional ones
-#   bash scripts/test.sh tests/tfrecords     any other pytest arguments
+#   bash scripts/test.sh tests/tfrecords     any other pytest arguments; those above may be followed by some too
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
@@ -10,4 +12,13 @@ ensure_environment requirements.txt requirements-test.txt
 
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
+case "${1:-}" in
+  --changed* | --affected*)
+    tests=$("$PYTHON" -m scripts.changed_tests "$1")
+    echo "$tests"
+    shift
+    # Names of our test files hold no spaces.
+    set -- $tests "$@"
+    ;;
+esac
 exec "$PYTHON" -m pytest -n "${TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder --durations=15 "$@"

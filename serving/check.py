@@ -8,11 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertRegressor
+from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 from albert_tf.tasks.rows import frame
 from serving.exportable import Exportable
 from serving.inference.int8 import exact_products

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import InferenceEncoder, InferenceOptions
-from albert_tf.layers.attention import MASKED_SCORE
+from albert_tf.layers.block import MASKED_SCORE
 from serving.inference.layers import dense
 from albert_tf.layers.heads import mean_pool
 from serving.source import load_source

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tfrecords import graph_masking
 from tfrecords.randomness import derive
 
 _ORDER, _WINDOW = 4, 5
@@ -20,6 +19,13 @@ _ORDER, _WINDOW = 4, 5
 def number_of_lanes(files: int, at_once: int) -> int:
     """`at_once`, or where there are not twice as many files the largest power of two that makes it two files a lane."""
     return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
+
+
+def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
+    """Returns the seed of `stateless_shuffle`, int32 [2], that these whole numbers decide (see `randomness.derive`)."""
+    numbers = [tf.convert_to_tensor(part, tf.int64) for part in parts]
+    seed = tf.numpy_function(lambda *numbers: np.atleast_1d(derive(*numbers)).view(np.int32), numbers, tf.int32)
+    return tf.ensure_shape(seed, [2])
 
 
 class Lanes:
@@ -58,8 +64,9 @@ class Lanes:
         names = tf.constant(self._names)
 
         def shuffle(window: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-            key = graph_masking.derive(self._seed, _WINDOW, epoch, lane, window)
-            return tf.random.experimental.stateless_shuffle(rows, tf.bitcast(key, tf.int32))
+            return tf.random.experimental.stateless_shuffle(
+                rows, shuffle_seed(self._seed, _WINDOW, epoch, lane, window)
+            )
 
         rows = tf.data.Dataset.from_tensor_slices(stretches).flat_map(
             lambda stretch: self._read(names[stretch[0]]).skip(stretch[1]).take(stretch[2])

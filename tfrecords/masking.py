@@ -5,7 +5,7 @@ order; a span of n words, p(n) proportional to 1/n, is taken if it fits what is 
 words) and touches no span taken before. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a
 random piece in 10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
 
-Every draw is number (purpose, position) of the example's own stream, so the graph in `graph_masking` makes the same.
+Every draw is number (purpose, position) of the example's own stream: an example is masked the same in any batch.
 """
 
 from dataclasses import dataclass

@@ -18,17 +18,18 @@ import tensorflow as tf
 
 from tfrecords.base.errors import UserError
 from tfrecords.foreign import describe_foreign
-from tfrecords.graph_masking import derive
-from tfrecords.lanes import Lanes, number_of_lanes
+from tfrecords.lanes import Lanes, number_of_lanes, shuffle_seed
 from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest
-from tfrecords.packing import pack_records
-from tfrecords.parsing import Parser
+from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
+from tfrecords.packing import pack_features, pack_records
+from tfrecords.randomness import derive
+from tfrecords.tokenizers.base import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 
 # Of older folders, and of those dealt by hash.
 _FILES_AT_ONCE, _LANES = 16, 64
-_ORDER, _WINDOW = 1, 2
+_ORDER, _WINDOW, _MASKS = 1, 2, 3
 
 
 def read_examples(
@@ -86,7 +87,7 @@ def read_examples(
         rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
         rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
-    parse = Parser(manifest, paths[0].parent, seed, examples_per_row)
+    parse = _Parser(manifest, paths[0].parent, seed, examples_per_row)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if training:
         batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
@@ -164,10 +165,10 @@ def _training_rows(
     first_epoch, into_epoch = divmod(skip, total)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-        shuffled = tf.random.experimental.stateless_shuffle(names, _shuffle_seed(seed, _ORDER, epoch, 0))
+        shuffled = tf.random.experimental.stateless_shuffle(names, shuffle_seed(seed, _ORDER, epoch, 0))
 
         def shuffle(number: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-            return tf.random.experimental.stateless_shuffle(rows, _shuffle_seed(seed, _WINDOW, epoch, number))
+            return tf.random.experimental.stateless_shuffle(rows, shuffle_seed(seed, _WINDOW, epoch, number))
 
         rows = read(shuffled).batch(window).enumerate().map(shuffle).unbatch()
         return rows.skip(tf.where(epoch == first_epoch, tf.constant(into_epoch, tf.int64), 0))
@@ -175,5 +176,88 @@ def _training_rows(
     return tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max).flat_map(epoch_rows)
 
 
-def _shuffle_seed(*parts: Any) -> tf.Tensor:
-    return tf.bitcast(derive(*parts), tf.int32)
+class _Parser:
+    """(positions int64 [batch], records string [batch] or, packed, [batch, examples_per_row]) to features.
+
+    The features are those of `reader.read_examples`. The masks of a dynamic record depend on (seed, position, its place
+    in the row). An empty string is no example.
+    """
+
+    def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int):
+        self._sequence = manifest["max_seq_length"]
+        self._predictions = manifest["max_predictions_per_seq"]
+        self._seed = seed
+        self._examples_per_row = examples_per_row
+        self._dynamic = manifest["masking"] == "dynamic"
+        if self._dynamic:
+            self._rule = MaskingRule(
+                self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
+            )
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder))
+
+    def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        flat = tf.reshape(records, [-1])
+        features = self._parse_dynamic(positions, flat) if self._dynamic else self._parse_static(flat)
+        features = {name: self._set_shape(name, value) for name, value in features.items()}
+        if self._examples_per_row > 1:
+            features = pack_features(features, self._examples_per_row)
+        for value in features.values():
+            value.set_shape([records.shape[0], value.shape[1]])
+        return features
+
+    def _set_shape(self, name: str, value: tf.Tensor) -> tf.Tensor:
+        width = {"next_sentence_labels": 1}.get(
+            name, self._predictions if name.startswith("masked") else self._sequence
+        )
+        value = tf.ensure_shape(value, [None, width])
+        return value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
+
+    def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        # A record lacks nothing but when it is the empty one of an unfilled row.
+        lacking = 0 if self._examples_per_row > 1 else None
+
+        def feature(width: int, dtype: tf.DType = tf.int64) -> tf.io.FixedLenFeature:
+            return tf.io.FixedLenFeature([width], dtype, None if lacking is None else [lacking] * width)
+
+        sequence, predictions = feature(self._sequence), feature(self._predictions)
+        return tf.io.parse_example(
+            records,
+            {
+                "input_ids": sequence,
+                "input_mask": sequence,
+                "segment_ids": sequence,
+                "masked_lm_positions": predictions,
+                "masked_lm_ids": predictions,
+                "masked_lm_weights": feature(self._predictions, tf.float32),
+                "next_sentence_labels": feature(1),
+            },
+        )
+
+    def _parse_dynamic(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(
+            records,
+            {name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "segment_ids")}
+            | {"next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64, [0])},
+        )
+        lengths = tf.cast(parsed["input_ids"].row_lengths(), tf.int32)
+        input_ids, segment_ids = (
+            tf.cast(parsed[name].to_tensor(shape=[None, self._sequence]), tf.int32)
+            for name in ("input_ids", "segment_ids")
+        )
+        # Not as TensorFlow operations, which take four times as long.
+        masked, places, originals, counts = tf.numpy_function(
+            self._mask, [positions, input_ids, lengths], [tf.int32] * 4
+        )
+        return {
+            "input_ids": masked,
+            "input_mask": tf.sequence_mask(lengths, self._sequence),
+            "segment_ids": segment_ids,
+            "masked_lm_positions": places,
+            "masked_lm_ids": originals,
+            "masked_lm_weights": tf.sequence_mask(tf.ensure_shape(counts, [None]), self._predictions, tf.float32),
+            "next_sentence_labels": parsed["next_sentence_labels"],
+        }
+
+    def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
+        keys = derive(self._seed, _MASKS, positions[:, None], np.arange(self._examples_per_row))
+        return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

@@ -7,11 +7,9 @@ import keras
 from albert_tf.checkpoints.variables import Source
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
-from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 
 
 def build(

@@ -16,12 +16,15 @@ from albert_tf.checkpoints.variables import Source, encoder_of, extract, fill, m
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
-from albert_tf.models.encoder_model import NamedClasses
-from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.classifiers import (
+    AlbertClassifier,
+    AlbertMultipleChoice,
+    AlbertRegressor,
+    AlbertTokenClassifier,
+    ClassesModel,
+)
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
@@ -66,7 +69,7 @@ def load_huggingface(path: str | os.PathLike, model=None):
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
         model = build(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
-        if isinstance(model, NamedClasses):
+        if isinstance(model, ClassesModel):
             model.name_classes(model.num_classes, _labels(values, model.num_classes))
     fill(model, sources, tensors, str(file))
     return model
@@ -118,7 +121,7 @@ def _config_json(model, config, is_bert):
     if getattr(model, "exit_heads", []):
         # The class of transformers' research folder for patience-based early exit.
         values["architectures"] = [architecture + "WithPabee"]
-    if isinstance(model, NamedClasses):
+    if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
         values["label2id"] = {name: number for number, name in enumerate(names)}

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.layers.base_model import is_quantized
+from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.lora import has_adapters
-from albert_tf.models.encoder_model import variables_of
+from albert_tf.models.base import variables_of
 from tfrecords.base.errors import UserError
 
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.

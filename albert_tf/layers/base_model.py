@@ -1,20 +1,20 @@
-"""What Keras offers for every model, and leaves to those made of several layers to get right."""
+"""What Keras offers for every model and leaves to those made of several layers: export, quantization, LoRA."""
 
 import re
 from typing import Any
 
 import keras
+from keras import ops
 
-from albert_tf.layers.lora import has_adapters
 from tfrecords.base.errors import UserError
 
 
 class BaseModel(keras.Model):
-    """A keras.Model whose quantization a file keeps, whose export names its inputs, and whose shapes are known.
+    """Keeps quantization in files, names the inputs of an export, and knows its shapes before any call.
 
     Attributes:
-        feature_names: of the features, int32, that an export takes.
-        input_rank: of each feature; the batch and the sequence have one axis each.
+        feature_names: names of the int32 features that an export takes.
+        input_rank: number of axes of each feature; the batch and the sequence have one each.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
@@ -22,23 +22,23 @@ class BaseModel(keras.Model):
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
-        """The features as `export` names them, symbolic."""
+        """Gives symbolic int32 features by the names that `export` calls them."""
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
     def output(self):
-        """What `call` returns outside training, symbolic: a tensor, or a dict of tensors."""
+        """Gives what `call` returns outside training, symbolic: a tensor, or a dict of tensors."""
         shapes = self.compute_output_shape()
         if isinstance(shapes, dict):
             return {name: keras.KerasTensor(shape) for name, shape in shapes.items()}
         return keras.KerasTensor(shapes)
 
     def compute_output_shape(self, input_shape=None) -> tuple | dict[str, tuple]:
-        """Shapes of the main outputs; None stands for a size that differs from call to call."""
+        """Gives the shapes of the main outputs; None stands for a size that differs from call to call."""
         raise NotImplementedError
 
     def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
-        """As keras.Model.export, also before any call: unless given, the signature is `input`, of any length."""
+        """Exports as keras.Model does, also before any call: unless given, the signature is `input`, of any length."""
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
             for name, tensor in self.input.items()
@@ -55,7 +55,13 @@ class BaseModel(keras.Model):
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def quantize(self, mode=None, config=None, filters=None, **kwargs):
-        """As keras.Model.quantize, of the Dense layers: embeddings and layer norms stay as they are.
+        """Rounds the Dense layers' kernels as keras.Model does; embeddings and layer norms stay as they are.
+
+        Args:
+            mode: "int8".
+            config: a `keras.quantizers.QuantizationConfig`.
+            filters: which layers: a pattern of their names, several, or a function of a layer.
+            **kwargs: further arguments of `keras.Model.quantize`.
 
         Raises:
             UserError: for a mode other than "int8", or a model with LoRA adapters.
@@ -66,10 +72,10 @@ class BaseModel(keras.Model):
             raise UserError("the model has LoRA adapters; call merge_lora() of its encoder before quantize")
 
         # Keras would warn of every other layer that it cannot be quantized.
-        def wanted(layer) -> bool:
-            return isinstance(layer, keras.layers.Dense) and _chosen(layer, filters)
+        def is_chosen(layer) -> bool:
+            return isinstance(layer, keras.layers.Dense) and _passes(layer, filters)
 
-        return super().quantize(mode, config=config, filters=wanted, **kwargs)
+        return super().quantize(mode, config=config, filters=is_chosen, **kwargs)
 
     def get_config(self):
         layers = [_quantization(layer) for layer in _dense_layers(self)]
@@ -80,15 +86,15 @@ class BaseModel(keras.Model):
         config = dict(config)
         layers = config.pop("quantization", [])
         model = cls(**config)
-        for layer, found in zip(_dense_layers(model), layers):
+        for layer, saved in zip(_dense_layers(model), layers):
             # The encoder's own are by then.
-            if found and not layer.quantization_mode:
-                layer.quantize(found["mode"], config=keras.saving.deserialize_keras_object(found["config"]))
+            if saved and not layer.quantization_mode:
+                layer.quantize(saved["mode"], config=keras.saving.deserialize_keras_object(saved["config"]))
         return model
 
 
 def is_quantized(model: keras.Model) -> bool:
-    """Whether `quantize` has rounded any of its kernels, of which code that reads them must know."""
+    """Tells whether `quantize` has rounded any kernel of the model, of which code that reads them must know."""
     return any(layer.quantization_mode for layer in _dense_layers(model))
 
 
@@ -103,8 +109,8 @@ def _dense_layers(model: keras.Model) -> list[keras.layers.Dense]:
     return [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)]
 
 
-def _chosen(layer: keras.layers.Layer, filters: Any) -> bool:
-    """What keras.Model.quantize makes of `filters`."""
+def _passes(layer: keras.layers.Layer, filters: Any) -> bool:
+    """Reads `filters` as keras.Model.quantize does."""
     if filters is None:
         return True
     if callable(filters):
@@ -117,3 +123,42 @@ def _quantization(layer: keras.layers.Dense) -> dict | None:
         return None
     config = keras.saving.serialize_keras_object(layer.quantization_config)
     return {"mode": layer.quantization_mode, "config": config}
+
+
+def enable_adapters(model: keras.Model, layers: list[keras.layers.Dense], rank: int) -> None:
+    """Freezes a model and gives some of its dense layers low-rank adapters (Hu et al. 2021), which are trained.
+
+    Raises:
+        UserError: the rank is no whole number of 1 or more, or there are adapters already.
+    """
+    if not isinstance(rank, int) or rank < 1:
+        raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
+    if has_adapters(model):
+        raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
+    for variable in model.variables:
+        variable.trainable = False
+    for layer in layers:
+        layer.enable_lora(rank)
+
+
+def merge_adapters(model: keras.Model) -> None:
+    """Adds the adapters to their kernels and takes them away; every weight is trained again."""
+    for layer in _with_adapters(model):
+        scale = layer.lora_alpha / layer.lora_rank
+        layer._kernel.assign_add(
+            ops.cast(scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b), layer._kernel.dtype)
+        )
+        del layer.lora_kernel_a, layer.lora_kernel_b
+        layer.lora_enabled, layer.lora_rank = False, None
+    for variable in model.variables:
+        # Not the state of random numbers, whole numbers.
+        variable.trainable = "float" in variable.dtype
+
+
+def has_adapters(model: keras.Model) -> bool:
+    """Tells whether LoRA adapters are trained beside any kernel of the model."""
+    return bool(_with_adapters(model))
+
+
+def _with_adapters(model: keras.Model) -> list[keras.layers.Dense]:
+    return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]

@@ -1,17 +1,61 @@
-"""Token ids to vectors of hidden_size: words, positions and segments at their own width, then the projection."""
+"""Features by their names, and token ids to vectors of hidden_size."""
+
+import difflib
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.dense import dense, initializer
-from albert_tf.layers.explicit_dropout import dropout
-from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.dense import LayerNorm, dense, initializer
+from albert_tf.layers.dropout import dropout
 from tfrecords.base.errors import UserError
+
+# As transformers calls them.
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
+# What models read beside: places, labels and their weights, which the encoder passes over.
+_OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
+_OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
+NAMES = (*_OF_ENCODER, *_OF_PRETRAINING, *_OF_SPANS)
+
+
+def by_name(features: Any) -> dict[str, Any]:
+    """Gives features the names used here, of which transformers has others for two.
+
+    Args:
+        features: a dict of tensors, or input_ids alone.
+
+    Returns:
+        A dict with input_ids in it, whose names are all among NAMES.
+
+    Raises:
+        UserError: a name that no model here knows, one feature under two names, or no input_ids.
+    """
+    if not isinstance(features, dict):
+        return {"input_ids": features}
+    named = {_ALIASES.get(name, name): value for name, value in features.items()}
+    for name in named:
+        if name not in NAMES:
+            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
+            raise _plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+    if len(named) < len(features):
+        both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
+        raise _plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
+    if "input_ids" not in named:
+        raise _plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
+    return named
+
+
+def _plain(error: UserError) -> UserError:
+    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+    error._keras_call_info_injected = True
+    return error
 
 
 class Embeddings(keras.layers.Layer):
-    """Factorised embeddings: sum, layer norm, dropout, projection (modeling.py:480-628, 1083-1088)."""
+    """Looks up words, positions and segments; sums, normalises and projects them (modeling.py:480-628, 1083-1088)."""
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(**kwargs)
@@ -43,7 +87,13 @@ class Embeddings(keras.layers.Layer):
         return (None, None, self.width), (None, None, self.config.hidden_size)
 
     def call(self, input_ids, segment_ids=None, position_ids=None, seed=None):
-        """input_ids, segment_ids, position_ids: int32 [batch, sequence].
+        """Embeds a batch.
+
+        Args:
+            input_ids: int32 [batch, sequence].
+            segment_ids: int32 [batch, sequence] (default: all 0).
+            position_ids: int32 [batch, sequence] (default: 0, 1, ...).
+            seed: uint32 [2] that the dropout mask follows from; None outside training.
 
         Returns:
             The normalised sum [batch, sequence, embedding_size] (hidden_size where only words are factorised), and
@@ -74,7 +124,4 @@ class Embeddings(keras.layers.Layer):
     def _check_length(self, length):
         limit = self.config.max_position_embeddings
         if isinstance(length, int) and length > limit:
-            error = UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}; cut it")
-            # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
-            error._keras_call_info_injected = True
-            raise error
+            raise _plain(UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}; cut it"))

@@ -1,43 +1,51 @@
 """The encoder: embeddings, blocks applied by a plan over depth, pooler."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import lora
-from albert_tf.layers.attention import SelfAttention, attention_bias
-from albert_tf.layers.base_model import BaseModel
+from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
+from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense
-from albert_tf.layers.depth import Step, plan, segments
-from albert_tf.layers.embeddings import Embeddings
-from albert_tf.layers.explicit_dropout import site_seed
-from albert_tf.layers.features import named
-from albert_tf.layers.feed_forward import FeedForward
-from albert_tf.layers.transformer_block import TransformerBlock
-from albert_tf.layers.walk import WALKS, recompute, repeat
+from albert_tf.layers.depth import WALKS, Step, plan, repeat, segments
+from albert_tf.layers.dropout import site_seed
+from albert_tf.layers.embeddings import Embeddings, by_name
 from tfrecords.base.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertEncoder(BaseModel):
-    """Token ids to contextual vectors.
+    """Turns token ids into contextual vectors.
 
     Args:
-        config: an AlbertConfig.
+        config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph
             loop of each run of equal layers, so the graph does not grow with depth; "recompute" keeps only each
             block's input for the backward pass.
         pooler: whether there is a pooler; models that look at every token have no use for one.
-        seed: of the dropout masks; drawn at random where None.
+        seed: seed of the dropout masks; drawn at random where None.
+        **kwargs: arguments of `keras.Model`, such as `dtype`.
 
     Raises:
         UserError: an unknown walk.
+
+    >>> import numpy as np
+    >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny"))
+    >>> outputs = encoder({"input_ids": np.array([[101, 2769, 102, 0]]), "input_mask": np.array([[1, 1, 1, 0]])})
+    >>> tuple(outputs["sequence_output"].shape), tuple(outputs["pooled_output"].shape)
+    ((1, 4, 312), (1, 312))
     """
 
     def __init__(
-        self, config: AlbertConfig, walk: str = "unrolled", pooler: bool = True, seed: int | None = None, **kwargs
+        self,
+        config: AlbertConfig | dict,
+        walk: str = "unrolled",
+        pooler: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if isinstance(config, dict):
@@ -45,6 +53,8 @@ class AlbertEncoder(BaseModel):
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         self.config, self.walk, self.seed = config, walk, seed
+        self.steps = tuple(plan(config))
+        self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
         self.pooler = None
@@ -95,7 +105,7 @@ class AlbertEncoder(BaseModel):
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request.
         """
-        features = named(features)
+        features = by_name(features)
         input_ids = features["input_ids"]
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         sequence_ids = features.get("sequence_ids")
@@ -110,10 +120,7 @@ class AlbertEncoder(BaseModel):
         else:
             states, attentions = self._list(flat, bias, length, seed)
         states = [ops.reshape(state, (-1, length, self.config.hidden_size)) for state in states]
-        outputs = {
-            "embedding_output": embedding_output,
-            "sequence_output": states[-1],
-        }
+        outputs = {"embedding_output": embedding_output, "sequence_output": states[-1]}
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(_first_tokens(states[-1], features.get("sequence_starts")))
         if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
@@ -123,19 +130,19 @@ class AlbertEncoder(BaseModel):
         return outputs
 
     def block(self, step: Step) -> TransformerBlock:
-        """The block that runs at a step of the plan."""
-        return self.blocks[_distinct(self.config).index(step)]
+        """Gives the block that runs at a step of the plan."""
+        return self.blocks[self._distinct.index(step)]
 
     @property
     def attentions(self) -> list[SelfAttention]:
-        """The distinct attention halves, in the order of `Step.attention`."""
-        halves = {step.attention: self.block(step).attention for step in _distinct(self.config)}
+        """Gives the distinct attention halves, in the order of `Step.attention`."""
+        halves = {step.attention: self.block(step).attention for step in self._distinct}
         return [halves[index] for index in sorted(halves)]
 
     @property
     def feed_forwards(self) -> list[FeedForward]:
-        """The distinct feed-forward halves, in the order of `Step.feed_forward`."""
-        halves = {step.feed_forward: self.block(step).feed_forward for step in _distinct(self.config)}
+        """Gives the distinct feed-forward halves, in the order of `Step.feed_forward`."""
+        halves = {step.feed_forward: self.block(step).feed_forward for step in self._distinct}
         return [halves[index] for index in sorted(halves)]
 
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
@@ -145,31 +152,24 @@ class AlbertEncoder(BaseModel):
         added, so what is loaded is an ordinary model.
 
         Args:
-            rank: of each adapter: rank * 2 * hidden_size weights a projection.
-            target_layer_names: of "query", "key", "value", "output".
+            rank: width of each adapter: rank * 2 * hidden_size weights a projection.
+            target_layer_names: some of "query", "key", "value", "output".
 
         Raises:
             UserError: for an impossible rank or name, or where there are adapters already.
         """
-        lora.check(rank, target_layer_names)
-        if lora.has_adapters(self):
-            raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
-        for variable in self.variables:
-            variable.trainable = False
-        for attention in self.attentions:
-            for name in target_layer_names:
-                attention.projections[name].enable_lora(rank)
+        unknown = [name for name in target_layer_names if name not in PROJECTIONS]
+        if unknown:
+            raise UserError(f"enable_lora: '{unknown[0]}' is none of {', '.join(PROJECTIONS)}")
+        layers = [attention.projections[name] for attention in self.attentions for name in target_layer_names]
+        enable_adapters(self, layers, rank)
 
     def merge_lora(self) -> None:
         """Adds the adapters to their kernels and takes them away; every weight is trained again. Compile anew."""
-        for layer in lora.with_adapters(self):
-            lora.merge(layer)
-        for variable in self.variables:
-            # Not the state of random numbers, whole numbers.
-            variable.trainable = "float" in variable.dtype
+        merge_adapters(self)
 
     def _make_blocks(self):
-        steps, dtype = _distinct(self.config), self.dtype_policy
+        steps, dtype = self._distinct, self.dtype_policy
         attentions = {s.attention: SelfAttention(self.config, dtype=dtype, name="attention") for s in steps}
         feed_forwards = {s.feed_forward: FeedForward(self.config, dtype=dtype, name="feed_forward") for s in steps}
         return [
@@ -179,12 +179,12 @@ class AlbertEncoder(BaseModel):
 
     def _list(self, hidden, bias, length, seed):
         states, attentions = [hidden], []
-        for index, step in enumerate(plan(self.config)):
+        for index, step in enumerate(self.steps):
 
             def apply(hidden, step=step, index=index):
                 return self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
 
-            hidden, probabilities = (recompute(apply) if self.walk == "recompute" else apply)(hidden)
+            hidden, probabilities = (keras.remat(apply) if self.walk == "recompute" else apply)(hidden)
             states.append(hidden)
             attentions.append(probabilities)
         return states, attentions
@@ -216,10 +216,6 @@ class AlbertEncoder(BaseModel):
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
         return {**base, **own, "pooler": self.pooler is not None}
-
-
-def _distinct(config):
-    return list(dict.fromkeys(plan(config)))
 
 
 def _positions(position_ids, sequence_ids):

@@ -24,7 +24,7 @@ _ON = contextvars.ContextVar("fused", default=False)
 
 @contextlib.contextmanager
 def fusing() -> Iterator[None]:
-    """Functions under `fuse` are fused in TensorFlow graphs traced within; without effect on other backends."""
+    """Fuses the functions under `fuse` in TensorFlow graphs traced within; without effect on other backends."""
     before = _ON.set(keras.backend.backend() == "tensorflow")
     try:
         yield

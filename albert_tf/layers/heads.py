@@ -7,10 +7,9 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.dense import activation, dense, kernel_of
+from albert_tf.layers.dense import LayerNorm, activation, dense, kernel_of
+from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import Embeddings
-from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.resumable_dropout import ResumableDropout
 
 # The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
 IMPOSSIBLE = -1e30
@@ -187,8 +186,8 @@ def search_spans(scores: SpanScores, start_top: int, count: int, max_answer_leng
         start_top: how many starts are considered.
         count: spans to return, or as many as there are pairs of a start and an end where these are fewer.
         max_answer_length: in tokens, both ends included.
-        may_start, may_end: bool [batch, sequence], positions that a span may start and end at (default: all that
-            the scores allow).
+        may_start: bool [batch, sequence], positions that a span may start at (default: all that the scores allow).
+        may_end: bool [batch, sequence], positions that it may end at (default: all that the scores allow).
 
     Returns:
         As `top_spans`.

@@ -1,4 +1,6 @@
-"""Pre-training: masked words and, optionally, a sentence-pair task."""
+"""The pre-trainer: masked words and, optionally, a sentence-pair task."""
+
+from typing import Any
 
 import keras
 import numpy as np
@@ -6,10 +8,10 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense
+from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import named
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
-from albert_tf.models.encoder_model import EncoderModel, variables_of
+from albert_tf.models.base import EncoderModel, variables_of
 from tfrecords.base.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)
@@ -28,18 +30,29 @@ class _FiniteMean(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertPretrainer(EncoderModel):
-    """Masked language model, with sentence-order ("sop") or next-sentence ("nsp") prediction or neither.
+    """Predicts masked words and, with a pair task, whether two texts follow each other.
 
     It brings its own loss and metrics: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
 
+    Args:
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        pair_task: "sop" (sentence order), "nsp" (next sentence), or None or "none".
+        **kwargs: arguments of `keras.Model`.
+
     Raises:
-        UserError: an unknown pair task.
+        UserError: an unknown pair task, or an encoder that lacks the pooler which a pair task needs.
+
+    >>> import numpy as np
+    >>> model = AlbertPretrainer(AlbertConfig.named("albert_tiny"))
+    >>> features = {"input_ids": np.array([[101, 103, 1962, 102]]), "masked_lm_positions": np.array([[1]])}
+    >>> {name: logits.shape for name, logits in model.predict(features, verbose=0).items()}
+    {'masked_lm_logits': (1, 1, 21128), 'pair_logits': (1, 2)}
     """
 
     feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
     learning_rate = 1e-4
 
-    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs):
+    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs: Any):
         if pair_task == "none":
             pair_task = None
         super().__init__(encoder, pooler=pair_task is not None, **kwargs)
@@ -76,13 +89,17 @@ class AlbertPretrainer(EncoderModel):
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
     def call(self, features, training=False):
-        """features: as AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every position).
+        """Scores the vocabulary at masked positions, and the pair's labels.
+
+        Args:
+            features: those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every one).
+            training: whether dropout applies.
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
             [batch, 2], or [batch, n, 2] for packed rows.
         """
-        features = named(features)
+        features = by_name(features)
         outputs = self.encoder(features, training=training)
         vectors = outputs["sequence_output"]
         if "masked_lm_positions" in features:
@@ -93,13 +110,12 @@ class AlbertPretrainer(EncoderModel):
         return logits
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
+        """Gives sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
 
-        x: the features, with masked_lm_ids and masked_lm_weights [batch, predictions], next_sentence_labels [batch, 1]
-        and, for packed rows, labels and pair_weights [batch, n], 0 where a row has fewer sequences.
-
-        loss_divisors: where x is a replica's part of a batch, the sums of all parts' `loss_divisors`; the loss is then
-        the part's share of the whole batch's.
+        Of `x` it reads masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or,
+        for packed rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences; and, where x is a
+        replica's part of a batch, loss_divisors, the sums of all parts' `loss_divisors`: the loss is then the part's
+        share of the whole batch's.
         """
         words, pairs = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
         nll, weights = _word_losses(x, y_pred)
@@ -110,12 +126,12 @@ class AlbertPretrainer(EncoderModel):
         return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(pairs, 1)
 
     def loss_divisors(self, x):
-        """How many words and how many pairs the losses of a batch are means over: float32 scalars."""
+        """Counts the words and the pairs that the losses of a batch are means over: float32 scalars."""
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
         return words, ops.sum(_pair_weights(x)) if self.pair_head is not None else ops.zeros_like(words)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Means over all predicted words and all pairs seen since the last reset, whatever the batches' sizes."""
+        """Updates means over all predicted words and all pairs since the last reset, whatever the batches' sizes."""
         nll, weights = _word_losses(x, y_pred)
         self._means[0].update_state(nll, weights)
         self._means[1].update_state(_correct(x["masked_lm_ids"], y_pred["masked_lm_logits"]), weights)

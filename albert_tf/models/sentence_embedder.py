@@ -1,13 +1,15 @@
 """A text as one vector."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import named
 from albert_tf.layers.heads import mean_pool, unit_length
-from albert_tf.models.encoder_model import EncoderModel
+from albert_tf.models.base import EncoderModel
 from tfrecords.base.errors import UserError
 
 POOLINGS = ("mean", "cls")
@@ -15,17 +17,29 @@ POOLINGS = ("mean", "cls")
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertSentenceEmbedder(EncoderModel):
-    """Features as AlbertEncoder to float32 [batch, hidden_size].
+    """Gives a text as one vector, float32 [batch, hidden_size], from the features of AlbertEncoder.
 
     Args:
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         pooling: "mean" over the tokens that are no padding, or the "cls" token's last hidden state.
         normalize: whether vectors have length 1, so that a dot product is their cosine.
+        **kwargs: arguments of `keras.Model`.
 
     Raises:
         UserError: an unknown pooling.
+
+    >>> import numpy as np
+    >>> model = AlbertSentenceEmbedder(AlbertConfig.named("albert_tiny"))
+    >>> vectors = model.predict({"input_ids": np.array([[101, 2769, 102], [101, 872, 102]])}, verbose=0)
+    >>> vectors.shape
+    (2, 312)
+    >>> bool(np.allclose(np.linalg.norm(vectors, axis=1), 1))
+    True
     """
 
-    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooling: str = "mean", normalize: bool = True, **kwargs):
+    def __init__(
+        self, encoder: AlbertEncoder | AlbertConfig, pooling: str = "mean", normalize: bool = True, **kwargs: Any
+    ):
         super().__init__(encoder, pooler=False, **kwargs)
         if pooling not in POOLINGS:
             raise UserError(f"pooling '{pooling}' is none of {', '.join(POOLINGS)}")
@@ -40,7 +54,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         return (None, self.encoder.config.hidden_size)
 
     def call(self, features, training=False):
-        features = named(features)
+        features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
         if self.pooling == "cls":
             vectors = ops.cast(hidden[:, 0], "float32")

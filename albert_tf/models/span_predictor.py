@@ -1,31 +1,40 @@
 """Answers as spans of a passage: SQuAD 1.1 with two logits a token, SQuAD 2 with a joint head."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import dense
+from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import named
 from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
-from albert_tf.models.encoder_model import EncoderModel, variables_of
-from albert_tf.models.replicas import share_of_replica
+from albert_tf.models.base import EncoderModel, share_of_replica, variables_of
 from tfrecords.base.errors import UserError
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertSpanPredictor(EncoderModel):
-    """Start, end and, with `joint`, answerability of an answer in a passage.
+    """Finds where in a passage an answer starts and ends and, with `joint`, whether there is one.
 
     The joint head scores an end given its start, and answers "is there an answer" from the expected start
     (google-research/albert squad_utils.py:1428-1575, after XLNet). Loss and metrics are the model's own:
     `compile(optimizer=...)`, then `fit` on a dataset of feature dicts that hold the labels.
 
     Args:
-        joint: the head of SQuAD 2; otherwise one dense layer with two outputs.
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        joint: whether the head is SQuAD 2's; otherwise it is one dense layer with two outputs.
         start_top, end_top: how many starts, and ends, the search considers.
-        max_answer_length: of the spans found, in tokens.
-        dropout: before the answerability logit.
+        max_answer_length: longest span that the search gives, in tokens.
+        dropout: rate before the answerability logit.
+        **kwargs: arguments of `keras.Model`.
+
+    >>> import numpy as np
+    >>> model = AlbertSpanPredictor(AlbertConfig.named("albert_tiny"), start_top=2, end_top=2)
+    >>> ids, segments = np.array([[101, 872, 102, 2769, 1962, 102]]), np.array([[0, 0, 0, 1, 1, 1]])
+    >>> model.predict({"input_ids": ids, "segment_ids": segments}, verbose=0)["spans"]["score"].shape
+    (1, 4)
     """
 
     def __init__(
@@ -36,7 +45,7 @@ class AlbertSpanPredictor(EncoderModel):
         end_top: int = 5,
         max_answer_length: int = 30,
         dropout: float = 0.1,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(encoder, pooler=False, **kwargs)
         self.joint, self.start_top, self.end_top = joint, start_top, end_top
@@ -68,13 +77,14 @@ class AlbertSpanPredictor(EncoderModel):
         """Scores every position, and the best spans.
 
         Args:
-            features: as AlbertEncoder, and
+            features: those of AlbertEncoder, and
                 p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: segment
                 0, but for position 0);
                 start_mask [batch, sequence], 1 where no span that the search finds may start, beside p_mask (default:
                 none; probabilities do not depend on it);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
+            training: whether dropout applies.
 
         Returns:
             dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
@@ -82,7 +92,7 @@ class AlbertSpanPredictor(EncoderModel):
             answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them
             or, in a short sequence, as many as there are.
         """
-        features = named(features)
+        features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
         scores = span_scores(self.head, hidden, _allowed(features), training)
         outputs = {"start_log_probs": scores.start_log_probs}
@@ -100,7 +110,7 @@ class AlbertSpanPredictor(EncoderModel):
         return outputs | {"spans": search_spans(scores, self.start_top, count, self.max_answer_length, may_start)}
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """(start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
+        """Gives (start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))

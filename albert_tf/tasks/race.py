@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks.rows import Rows, encode, pad
 from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.token_classifier import AlbertTokenClassifier
+from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.rows import Rows, encode
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import Rows, encode, frame
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table

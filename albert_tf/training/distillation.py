@@ -5,8 +5,8 @@ import os
 import keras
 from keras import ops
 
-from albert_tf.models.classifier import AlbertRegressor
-from albert_tf.models.replicas import share_of_replica
+from albert_tf.models.base import share_of_replica
+from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.training.model_folder import load_model_folder, load_task
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer

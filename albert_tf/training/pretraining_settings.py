@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.walk import WALKS
+from albert_tf.layers.depth import WALKS
 from albert_tf.optimizers import GRADIENT_NORMS, OPTIMIZERS, scale_learning_rate
 from albert_tf.training.devices import STRATEGIES
 from tfrecords.base.errors import UserError

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from serving.benchmark import rest
 from serving.client.messages import Arrays, read_prediction
-from serving.protos import PredictResponse
+from serving.wire.protos import PredictResponse
 
 # A batch of another size changes the order of float32 sums, so answers differ a little without being wrong.
 RELATIVE_TOLERANCE = 1e-2

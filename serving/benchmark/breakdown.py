@@ -7,7 +7,7 @@ from serving.benchmark import rest
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
 from serving.client.messages import read_prediction
-from serving.protos import PredictResponse
+from serving.wire.protos import PredictResponse
 
 _REPEATS = 100
 _LONGEST_S = 0.5

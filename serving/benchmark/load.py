@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 import grpc
 import numpy as np
 
-from serving import protos
 from serving.benchmark.rest import RestStub
 from serving.client.channel import Connection
+from serving.wire import protos
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from serving import protos
 from serving.benchmark import answers, arrivals, server_metrics, statistics
 from serving.benchmark.breakdown import breakdown, client_costs
 from serving.benchmark.load import Effort, Samples, Share
@@ -17,6 +16,7 @@ from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
 from serving.client.errors import ServingError
+from serving.wire import protos
 
 # A generator process this busy is what is being measured.
 BUSY_SHARE = 0.9

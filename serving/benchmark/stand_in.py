@@ -14,8 +14,8 @@ import grpc
 import numpy as np
 from absl import flags
 
-from serving import protos
-from serving.client.tensors import fill_tensor
+from serving.wire import protos
+from serving.wire.tensors import fill_tensor
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 

@@ -9,7 +9,7 @@ from serving.client.channel import Connection
 from serving.client.client import Client
 from serving.client.messages import Arrays, text_input
 from serving.client.signatures import Signature
-from serving.client.tensors import DT_STRING, numpy_type
+from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 import grpc
 import numpy as np
 
-from serving import protos
 from serving.client import messages
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays
 from serving.client.signatures import Signature, VersionStatus, read_metadata, read_status
+from serving.wire import protos
 from tfrecords.base.errors import UserError
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from serving.client.signatures import Signature
-from serving.client.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor
-from serving.protos import PredictRequest, PredictResponse
+from serving.wire.protos import PredictRequest, PredictResponse
+from serving.wire.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from serving.client.tensors import type_name
-from serving.protos import VERSION_STATES, GetModelMetadataResponse, GetModelStatusResponse, SignatureDefMap
+from serving.wire.protos import VERSION_STATES, GetModelMetadataResponse, GetModelStatusResponse, SignatureDefMap
+from serving.wire.tensors import type_name
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,10 @@ Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodifi
 
 from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
-from albert_tf.models.multiple_choice import AlbertMultipleChoice
+from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.models.token_classifier import AlbertTokenClassifier
 from serving.exportable.base import Exportable, ExportOptions
 from serving.exportable.classifiers import ClassifierExportable, RegressorExportable, TokenClassifierExportable
 from serving.exportable.embedders import EmbedderExportable, PretrainerExportable

@@ -19,7 +19,6 @@ from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, Options
-from serving.model_server.protos import BatchingParameters
 from serving.model_server.servable import Model, Runner
 from serving.model_server.status import (
     FAILED_PRECONDITION,
@@ -28,6 +27,7 @@ from serving.model_server.status import (
     as_serving_error,
     invalid_argument,
 )
+from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6

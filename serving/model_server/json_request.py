@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server.json_values import as_bytes, format_error, is_plain_object, json_type, shown
 from serving.model_server.status import UNIMPLEMENTED, ServingError, invalid_argument
-from serving.model_server.tensors import MAX_RANK
+from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
 _INT32, _UINT32, _INT64, _UINT64 = (-(2**31), 2**31 - 1), (0, 2**32 - 1), (-(2**63), 2**63 - 1), (0, 2**64 - 1)

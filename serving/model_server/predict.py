@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
+import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server.servable import Servable
 from serving.model_server.status import FAILED_PRECONDITION, ServingError, invalid_argument
-from serving.model_server.tensors import parse_tensor, to_numpy
+from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
 
 DEFAULT_SIGNATURE = "serving_default"
 METHODS = ("tensorflow/serving/predict", "tensorflow/serving/classify", "tensorflow/serving/regress")
@@ -61,9 +63,9 @@ def _feeds(signature: meta_graph_pb2.SignatureDef, inputs: Mapping) -> dict[str,
     for alias, info in sorted(signature.inputs.items()):
         value = inputs.get(alias) if alias in inputs else None
         if value is not None:
-            feeds[info.name] = value if isinstance(value, np.ndarray) else parse_tensor(alias, value)
+            feeds[info.name] = value if isinstance(value, np.ndarray) else _parse_tensor(alias, value)
         elif alias in defaults:
-            feeds[info.name] = to_numpy(defaults[alias])
+            feeds[info.name] = _to_numpy(defaults[alias])
         else:
             raise invalid_argument(
                 f"Signature input alias: {alias}(feed name: {info.name}) not found in request and no default value "
@@ -71,6 +73,22 @@ def _feeds(signature: meta_graph_pb2.SignatureDef, inputs: Mapping) -> dict[str,
                 + ",".join(sorted(defaults))
             )
     return feeds
+
+
+def _parse_tensor(alias: str, tensor: tensor_pb2.TensorProto) -> np.ndarray:
+    try:
+        return _to_numpy(tensor)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
+        raise invalid_argument(f"tensor parsing error: {alias}") from error
+
+
+def _to_numpy(tensor: tensor_pb2.TensorProto) -> np.ndarray:
+    if has_numpy_type(tensor.dtype):
+        return to_numpy(tensor, ml_dtypes.bfloat16)
+    # Quantized types and those of less than 16 bits, which TensorFlow alone knows.
+    checked_shape(tensor)
+    return tf.make_ndarray(tensor)
 
 
 def _outputs(signature: meta_graph_pb2.SignatureDef, output_filter: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model import loader_impl
 
 from serving.model_server.status import DATA_LOSS, NOT_FOUND, ServingError, invalid_argument
-from serving.model_server.tensors import MAX_RANK
+from serving.wire.tensors import MAX_RANK
 
 
 class SavedModel:

@@ -9,10 +9,10 @@ from serving.model_server.access_log import AccessLog
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import Options
 from serving.model_server.grpc_server import GrpcServer
-from serving.model_server.protos import MonitoringConfig
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
 from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
+from serving.wire.protos import MonitoringConfig
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import tensorflow as tf
 from google.protobuf.message import Message
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -21,7 +22,7 @@ from serving.model_server.core import ServerCore
 from serving.model_server.metadata import get_model_metadata, get_model_status
 from serving.model_server.predict import DEFAULT_SIGNATURE, predict
 from serving.model_server.status import invalid_argument
-from serving.model_server.tensors import named_tensors
+from serving.wire.tensors import named_tensors
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
@@ -68,7 +69,7 @@ def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: flo
         )
         _fill_spec(response.model_spec, spec, servable.version, signature)
     as_content = core.options.enable_serialization_as_tensor_content
-    return named_tensors(_OUTPUTS_FIELD, outputs, as_content) + response.SerializeToString()
+    return named_tensors(_OUTPUTS_FIELD, outputs, as_content, tf.make_tensor_proto) + response.SerializeToString()
 
 
 def _classify(core: ServerCore, request: classification_pb2.ClassificationRequest, timeout: float | None) -> bytes:

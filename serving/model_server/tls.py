@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from serving.model_server.configuration import read_text_proto
-from serving.model_server.protos import SSLConfig
 from serving.model_server.status import invalid_argument
+from serving.wire.protos import SSLConfig
 
 
 def server_credentials(path: str) -> grpc.ServerCredentials | None:

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.layers.depth import Segment, Step, plan, segments
-from albert_tf.layers.walk import WALKS
+from albert_tf.layers.depth import WALKS, Segment, Step, plan, segments
 
 RNG = np.random.default_rng(3)
 LENGTH = 12
@@ -154,7 +153,7 @@ def test_dropout_follows_the_seed_and_moves_on():
 
 
 def test_dropout_rates_and_independence_of_sites():
-    from albert_tf.layers.explicit_dropout import dropout, site_seed
+    from albert_tf.layers.dropout import dropout, site_seed
 
     seed = keras.random.SeedGenerator(5).next()
     masks = [np.asarray(dropout(np.ones((200, 200), "float32"), 0.3, site_seed(seed, site))) for site in range(3)]

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.layers import fused
-from albert_tf.layers.dense import gelu_erf, gelu_tanh
-from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.dense import LayerNorm, gelu_erf, gelu_tanh
 
 
 @pytest.fixture(autouse=True)

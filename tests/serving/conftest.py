@@ -17,7 +17,7 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
 )
-from albert_tf.models.classifier import AlbertRegressor
+from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.training.model_folder import save_model
 from serving.export import ExportSettings, export

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from albert_tf.models.encoder_model import EncoderModel
+from albert_tf.models.base import EncoderModel
 from albert_tf.training.model_folder import load_model_folder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable

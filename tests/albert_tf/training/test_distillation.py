@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertMultipleChoice, AlbertSpanPredictor, AlbertTokenClassifier
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher

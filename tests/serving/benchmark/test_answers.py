@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from serving import protos
 from serving.benchmark import answers
-from serving.client.tensors import fill_tensor
+from serving.wire import protos
+from serving.wire.tensors import fill_tensor
 
 
 def answer(version: int = 1, **outputs) -> bytes:

@@ -12,7 +12,6 @@ import time
 import grpc
 import pytest
 
-from serving import protos
 from serving.benchmark import table
 from serving.benchmark.point import Load, measure, seconds_of
 from serving.benchmark.report import write_report
@@ -20,7 +19,8 @@ from serving.benchmark.run import run_benchmark, trial_settings
 from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import ServingError
-from serving.client.tensors import read_tensor
+from serving.wire import protos
+from serving.wire.tensors import read_tensor
 from tfrecords.base.errors import UserError
 
 ANSWER = constant_answer()

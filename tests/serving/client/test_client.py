@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import trustme
 
-from serving import protos
 from serving.benchmark.stand_in import TEXT, StandIn, constant_answer
 from serving.client import AsyncClient, Client, Connection, ServingError
-from serving.client.tensors import fill_tensor, read_tensor
+from serving.wire import protos
+from serving.wire.tensors import fill_tensor, read_tensor
 from tfrecords.base.errors import UserError
 
 

@@ -13,8 +13,8 @@ from tensorflow_serving.apis import predict_pb2
 from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler
 from serving.model_server.batching import BatchingOptions, BatchingRunner
-from serving.model_server.protos import BatchingParameters
 from serving.model_server.status import ServingError
+from serving.wire.protos import BatchingParameters
 
 
 class Recorder:

@@ -12,7 +12,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server import flags, metrics
 from serving.model_server.batching import BatchingOptions
-from serving.model_server.protos import BatchingParameters, MonitoringConfig
+from serving.wire.protos import BatchingParameters, MonitoringConfig
 
 DEPLOY = Path(flags.__file__).parents[1] / "deploy"
 GRPC, REST = 8500, 8501

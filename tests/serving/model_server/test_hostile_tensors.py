@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server.tensors import MAX_RANK, to_numpy
+from serving.wire.tensors import MAX_RANK, to_numpy
 
 DTYPES = ["string", "float32", "bool", "int8", "int32", "int64", "uint64", "float16", "bfloat16", "complex64"]
 # Blames the client, or says that the answer cannot be made; anything else is the server's fault.

@@ -6,11 +6,10 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server.tensors import fill_proto
+from serving.wire.tensors import named_tensors
 
 
 def request(model="default", signature="", output_filter=(), **inputs):
@@ -173,9 +172,8 @@ def test_every_dtype_comes_back_as_it_went(start_server, build, tmp_path):
 
 def as_list_fields(proto):
     """The same tensor through the server's own writer, so both of its readers are met."""
-    result = tensor_pb2.TensorProto()
-    fill_proto(result, tf.make_ndarray(proto))
-    return result
+    written = named_tensors(1, {"y": tf.make_ndarray(proto)}, other=tf.make_tensor_proto)
+    return predict_pb2.PredictResponse.FromString(written).outputs["y"]
 
 
 def test_signature_without_inputs_and_with_several_outputs(start_server, build, tmp_path):

@@ -19,7 +19,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.model_server import metrics, rest_server
 from serving.model_server.status import ServingError
-from serving.model_server.tensors import fill_proto
+from serving.wire.tensors import fill_tensor
 
 
 def predict_request(value=2.0):
@@ -302,7 +302,7 @@ def test_large_messages_both_ways(server):
     value = np.ones((5_000_000, 1), np.float32)
     request = predict_request()
     request.inputs["x"].Clear()
-    fill_proto(request.inputs["x"], value)
+    fill_tensor(request.inputs["x"], value)
     output = server.predictions.Predict(request, 60).outputs["y"]
     assert len(output.float_val) == len(value)
 

@@ -1,9 +1,12 @@
-"""The messages of TF Serving's PredictionService and ModelService, without the tensorflow package.
+"""TF Serving's messages that its wheel brings with all of TensorFlow, or leaves out, declared in a few lines.
 
 The wheels' own modules import all of TensorFlow, seconds of start-up for a client that needs none of it. The same
 messages are declared here from their published field numbers, in a descriptor pool of our own: on the wire they are
 TF Serving's, and a process may hold both kinds. Enums are declared int32 (the same varint): DataType's numbers are in
-`serving.client.tensors`, version states in VERSION_STATES.
+`serving.wire.tensors`, version states in VERSION_STATES.
+
+Of the server's configuration, ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no
+wheel; under their own field names the same text files parse.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
@@ -34,6 +37,15 @@ _FILES = {
         "ModelVersionStatus": "int64 version=1; int32 state=2; StatusProto status=3",
         "GetModelStatusRequest": "ModelSpec model_spec=1",
         "GetModelStatusResponse": "repeated ModelVersionStatus model_version_status=1",
+        "SSLConfig": "string server_key=1; string server_cert=2; string custom_ca=3; bool client_verify=4",
+        "PrometheusConfig": "bool enable=1; string path=2",
+        "MonitoringConfig": "PrometheusConfig prometheus_config=1",
+        "BatchingParameters": "google.protobuf.Int64Value max_batch_size=1; "
+        "google.protobuf.Int64Value batch_timeout_micros=2; google.protobuf.Int64Value max_enqueued_batches=3; "
+        "google.protobuf.Int64Value num_batch_threads=4; google.protobuf.StringValue thread_pool_name=5; "
+        "repeated int64 allowed_batch_sizes=6; bool pad_variable_length_inputs=7; "
+        "google.protobuf.BoolValue enable_large_batch_splitting=8; "
+        "google.protobuf.Int64Value max_execution_batch_size=9",
     },
 }
 VERSION_STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
@@ -99,6 +111,9 @@ GetModelMetadataRequest = _message_class("tensorflow.serving.GetModelMetadataReq
 GetModelMetadataResponse = _message_class("tensorflow.serving.GetModelMetadataResponse")
 GetModelStatusRequest = _message_class("tensorflow.serving.GetModelStatusRequest")
 GetModelStatusResponse = _message_class("tensorflow.serving.GetModelStatusResponse")
+SSLConfig = _message_class("tensorflow.serving.SSLConfig")
+MonitoringConfig = _message_class("tensorflow.serving.MonitoringConfig")
+BatchingParameters = _message_class("tensorflow.serving.BatchingParameters")
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 GET_MODEL_METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"

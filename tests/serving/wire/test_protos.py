@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf import descriptor_pool
 
-from serving import protos
+from serving.wire import protos
 
 OURS = [
     protos.TensorProto,

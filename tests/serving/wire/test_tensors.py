@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from serving.client import tensors
-from serving.protos import TensorProto
+from serving.wire import tensors
+from serving.wire.protos import TensorProto
 from tfrecords.base.errors import UserError
 
 TYPES = [np.dtype(numpy_type) for numpy_type in tensors._NUMPY_TYPES.values()]

@@ -1,4 +1,4 @@
-"""Dropout whose mask follows from a seed that is passed in, so that loops and recompute draw the same mask."""
+"""Dropout whose masks can be drawn again: inside loops, on recomputation, and after a file was loaded."""
 
 import keras
 from keras import ops
@@ -15,7 +15,7 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed, site):
-    """The seed of one dropout site. seed: uint32 [2] or None; site: a number, which may be a tensor.
+    """Gives one dropout site its own seed, from a call's seed (uint32 [2], or None) and the site's number.
 
     A call's seed is (constant, counter). The site goes into the constant, so no two sites of any two calls meet.
     """
@@ -29,3 +29,16 @@ def dropout(inputs, rate: float, seed):
     if rate == 0 or seed is None:
         return inputs
     return keras.random.dropout(inputs, rate, seed=_Given(seed))
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class ResumableDropout(keras.layers.Dropout):
+    """Does what keras.layers.Dropout does; its files also hold how far the seed generator has counted."""
+
+    def save_own_variables(self, store):
+        if self.rate:
+            store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store):
+        if self.rate and "seed_generator_state" in set(store.keys()):
+            self.seed_generator.state.assign(store["seed_generator_state"])

@@ -1,0 +1,143 @@
+"""One depth step: self-attention, then the feed-forward network. Blocks may have either half in common."""
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dense import LayerNorm, activation, dense
+from albert_tf.layers.dropout import dropout, site_seed
+
+# Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
+MASKED_SCORE = -10000.0
+# The dense layers of self-attention.
+PROJECTIONS = ("query", "key", "value", "output")
+
+
+def attention_bias(input_mask, sequence_ids, dtype):
+    """Makes what is added to every attention score: 0 where a token attends to another, MASKED_SCORE elsewhere.
+
+    Args:
+        input_mask: int32 [batch, sequence], 0 for padding; or None.
+        sequence_ids: int32 [batch, sequence], the number of the packed sequence a token belongs to; or None.
+        dtype: dtype of the result.
+
+    Returns:
+        [batch, 1, 1, sequence], or [batch, 1, sequence, sequence] for packed rows, or None where all may attend.
+    """
+    allowed = None
+    if input_mask is not None:
+        allowed = ops.cast(input_mask, "bool")[:, None, None, :]
+    if sequence_ids is not None:
+        same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
+        allowed = same if allowed is None else ops.logical_and(same, allowed)
+    if allowed is None:
+        return None
+    return ops.cast(ops.logical_not(allowed), dtype) * ops.cast(MASKED_SCORE, dtype)
+
+
+class SelfAttention(keras.layers.Layer):
+    """Computes layer_norm(hidden + output(attend(query, key, value))): post-norm, as modeling.py:934-980.
+
+    query, key, value and output are Dense layers with kernels [hidden_size, hidden_size].
+    """
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config, self.head_size = config, config.head_size
+        self.query, self.key, self.value, self.output_dense = (
+            dense(config, config.hidden_size, dtype=self.dtype_policy, name=name) for name in PROJECTIONS
+        )
+        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+
+    def build(self, input_shape=None):
+        for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
+            layer.build((None, self.config.hidden_size))
+
+    @property
+    def projections(self) -> dict[str, keras.layers.Dense]:
+        """Gives the dense layers by the names in PROJECTIONS."""
+        return dict(zip(PROJECTIONS, (self.query, self.key, self.value, self.output_dense)))
+
+    def call(self, hidden, bias, length, seed=None):
+        """Lets every token attend to its row.
+
+        Args:
+            hidden: [batch * sequence, hidden_size].
+            bias: what `attention_bias` gives.
+            length: tokens a row, the sequence axis of the batch.
+            seed: uint32 [2] that the dropout masks follow from; None outside training.
+
+        Returns:
+            The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
+        """
+        config = self.config
+        query, key, value = (self._heads(layer(hidden), length) for layer in (self.query, self.key, self.value))
+        scale = self.head_size**-0.5
+        if hidden.dtype == "float16":
+            # Unscaled products of wide heads may pass a float16's 65504.
+            scores = ops.matmul(query * scale, ops.transpose(key, (0, 1, 3, 2)))
+        else:
+            # After the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a while_loop
+            # around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
+            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale
+        if bias is not None:
+            scores = scores + bias
+        probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
+        dropped = dropout(probabilities, config.attention_probs_dropout_prob, site_seed(seed, 0))
+        context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
+        context = self.output_dense(ops.reshape(context, (-1, config.hidden_size)))
+        context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
+        return self.layer_norm(hidden, context), probabilities
+
+    def _heads(self, flat, length):
+        split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
+        return ops.transpose(split, (0, 2, 1, 3))
+
+
+class FeedForward(keras.layers.Layer):
+    """Computes layer_norm(hidden + output(activation(intermediate(hidden)))): post-norm, as modeling.py:980-1015."""
+
+    def __init__(self, config: AlbertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.intermediate = dense(
+            config,
+            config.intermediate_size,
+            activation=activation(config.hidden_act),
+            dtype=self.dtype_policy,
+            name="intermediate",
+        )
+        self.output_dense = dense(config, config.hidden_size, dtype=self.dtype_policy, name="output")
+        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+
+    def build(self, input_shape=None):
+        self.intermediate.build((None, self.config.hidden_size))
+        self.output_dense.build((None, self.config.intermediate_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, hidden, seed=None):
+        """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
+        transformed = self.output_dense(self.intermediate(hidden))
+        return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Runs self-attention, then the feed-forward network; a half that another block has built keeps its weights."""
+
+    def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = attention
+        self.feed_forward = feed_forward
+
+    def build(self, input_shape=None):
+        for half in (self.attention, self.feed_forward):
+            if not half.built:
+                half.build(input_shape)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def call(self, hidden, bias, length, seed=None):
+        """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
+        hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed)
+        return self.feed_forward(hidden, seed=seed), probabilities

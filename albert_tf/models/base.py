@@ -1,0 +1,97 @@
+"""What every model here is: an encoder, and something on it."""
+
+from typing import Any
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.base_model import BaseModel
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.optimizers import AdamWeightDecay
+from tfrecords.base.errors import UserError
+
+
+class EncoderModel(BaseModel):
+    """Holds `encoder` (an AlbertEncoder) and keeps it through `get_config` and `from_config`.
+
+    Args:
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        pooler: whether a new one has a pooler.
+        **kwargs: arguments of `keras.Model`, such as `dtype` (default: the encoder's).
+
+    Raises:
+        UserError: `encoder` is neither.
+    """
+
+    # Of `compile` without an optimizer: what fine-tuning begins with.
+    learning_rate = 2e-5
+
+    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooler: bool = True, **kwargs: Any):
+        if isinstance(encoder, AlbertConfig):
+            encoder = AlbertEncoder(encoder, pooler=pooler, dtype=kwargs.get("dtype"))
+        if not isinstance(encoder, AlbertEncoder):
+            hint = "; give its .encoder" if isinstance(encoder, EncoderModel) else ""
+            raise UserError(
+                f"{type(self).__name__} needs an AlbertEncoder or an AlbertConfig, not a {type(encoder).__name__}{hint}"
+            )
+        kwargs.setdefault("dtype", encoder.dtype_policy)
+        super().__init__(**kwargs)
+        self.encoder = encoder
+
+    def default_loss(self) -> dict[str, Any]:
+        """Gives loss and metrics of a `compile` that names no loss; {} where the model brings its own, or has none."""
+        return {}
+
+    def compile(self, optimizer="auto", loss="auto", **kwargs) -> None:
+        """Compiles as keras.Model does, with defaults for what is left out.
+
+        Args:
+            optimizer: default: ALBERT's AdamW at `learning_rate`, clipped at norm 1.
+            loss: default: loss and metrics of the model's task; metrics of your own replace the task's.
+            **kwargs: arguments of `keras.Model.compile`.
+        """
+        if optimizer == "auto":
+            optimizer = AdamWeightDecay(self.learning_rate, global_clipnorm=1.0)
+        if loss == "auto":
+            defaults = self.default_loss()
+            loss = defaults.pop("loss", None)
+            own = kwargs.get("metrics") is not None or kwargs.get("weighted_metrics") is not None
+            kwargs = kwargs if own else defaults | {key: value for key, value in kwargs.items() if value is not None}
+        # Keras would go on with the metrics of an earlier compile.
+        self._compile_metrics = None
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def compile_from_config(self, config):
+        # Keras leaves a model with a `compile` of its own uncompiled.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def head_variables(self) -> dict[str, keras.Variable]:
+        """Gives the model's own variables by the names that `checkpoints` knows them by."""
+        return {}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config({**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
+
+
+def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """Gives a simple layer's variables as prefix/kernel, prefix/bias and so on."""
+    return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
+
+
+def share_of_replica(loss):
+    """Gives a replica's share of a mean loss, so that the shares of all add up to the mean.
+
+    Keras's own losses do the same within a `tf.distribute` strategy; elsewhere a loss is left as it is.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return loss
+    import tensorflow as tf
+
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return loss / replicas if replicas > 1 else loss

@@ -1,0 +1,293 @@
+"""Numpy arrays in and out of TensorProto, without TensorFlow and without a Python object per element where the wire
+format allows.
+
+Every function takes TensorFlow's own message class and that of `serving.wire.protos` alike. DataType numbers are those
+of tensorflow/core/framework/types.proto, fields those of tensor.proto.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from serving.wire.protos import TensorProto
+from tfrecords.base.errors import UserError
+
+DT_STRING = 7
+# bfloat16 (14) has no numpy type.
+_DT_BFLOAT16 = 14
+_NUMPY_TYPES = {
+    1: np.float32, 2: np.float64, 3: np.int32, 4: np.uint8, 5: np.int16, 6: np.int8, 8: np.complex64, 9: np.int64,
+    10: np.bool_, 17: np.uint16, 18: np.complex128, 19: np.float16, 22: np.uint32, 23: np.uint64,
+}  # fmt: skip
+_NUMBERS = {np.dtype(numpy_type): number for number, numpy_type in _NUMPY_TYPES.items()}
+_VALUE_FIELDS = {
+    1: "float_val", 2: "double_val", 3: "int_val", 4: "int_val", 5: "int_val", 6: "int_val", 8: "scomplex_val",
+    9: "int64_val", 10: "bool_val", 14: "half_val", 17: "int_val", 18: "dcomplex_val", 19: "half_val",
+    22: "uint32_val", 23: "uint64_val",
+}  # fmt: skip
+# Types whose packed *_val field is the array's own bytes.
+_PACKED_AS_BYTES = (1, 2, 8, 10, 18)
+_FIELD_NUMBERS = {field.name: field.number for field in TensorProto.DESCRIPTOR.fields}
+_REFERENCE_OFFSET = 100
+# A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more.
+# For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
+MAX_RANK = 32
+# Elements that a few bytes may claim, where one value is repeated over a shape or the tensor is empty.
+_MAX_CLAIMED = 2**23
+_LENGTH_DELIMITED = 2
+
+
+def base_type(number: int) -> int:
+    """Returns the DataType that a *_REF type (variables of TF 1 graphs) refers to; any other as it is."""
+    return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
+
+
+def type_name(number: int) -> str:
+    """Returns `int32`, `string`, ...: what a reader of a signature expects to see."""
+    number = base_type(number)
+    names = {DT_STRING: "string", _DT_BFLOAT16: "bfloat16", 10: "bool"}
+    return names.get(number) or (np.dtype(_NUMPY_TYPES[number]).name if number in _NUMPY_TYPES else f"DT_{number}")
+
+
+def numpy_type(number: int) -> np.dtype:
+    """Returns the numpy type to build an input of DataType `number` in; object for strings.
+
+    Raises:
+        UserError: for types that have no numpy twin.
+    """
+    number = base_type(number)
+    if number == DT_STRING:
+        return np.dtype(object)
+    if number not in _NUMPY_TYPES:
+        raise UserError(f"tensors of type {type_name(number)} cannot be sent from numpy")
+    return np.dtype(_NUMPY_TYPES[number])
+
+
+def has_numpy_type(number: int) -> bool:
+    """Tells whether `to_numpy` reads tensors of DataType `number`."""
+    return number == DT_STRING or number in _VALUE_FIELDS
+
+
+def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.ndarray:
+    """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
+
+    Args:
+        tensor: values in tensor_content or in the repeated *_val fields.
+        bfloat16: the two-byte type to give bfloat16 tensors; numpy has none.
+
+    Returns:
+        An array of the tensor's shape; strings are an object array of bytes.
+
+    Raises:
+        ValueError: for what is no tensor that may be handed to TensorFlow: an unknown type, negative or too many
+            dimensions, content of the wrong size, a shape far larger than its values.
+        OverflowError: for a listed value that its type does not hold.
+    """
+    shape = checked_shape(tensor)
+    count = math.prod(shape)
+    if tensor.dtype == DT_STRING:
+        return _filled(_strings(tensor, count), count).reshape(shape)
+    if tensor.dtype not in _VALUE_FIELDS:
+        raise ValueError(f"tensors of type {type_name(tensor.dtype)} cannot be read")
+    dtype = np.dtype(_NUMPY_TYPES.get(tensor.dtype, bfloat16))
+    if not tensor.tensor_content:
+        return _filled(_listed_values(tensor, dtype), count).reshape(shape)
+    if len(tensor.tensor_content) != count * dtype.itemsize:
+        raise ValueError("tensor_content has the wrong size")
+    if dtype.kind == "b":
+        # To C++ a bool of any byte but 0 and 1 is undefined behaviour.
+        return (np.frombuffer(tensor.tensor_content, np.uint8) != 0).reshape(shape)
+    return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
+
+
+def read_tensor(tensor: TensorProto) -> np.ndarray:
+    """Reads a tensor of an answer, bfloat16 as the float32 with the same upper half.
+
+    Raises:
+        ValueError, OverflowError: as `to_numpy`.
+    """
+    array = to_numpy(tensor)
+    return (array.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == _DT_BFLOAT16 else array
+
+
+def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
+    """Returns the shape of a tensor.
+
+    Raises:
+        ValueError: for a shape that is none, or that claims far more memory than the message itself takes.
+    """
+    shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
+    if tensor.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
+        raise ValueError("shape is not fully defined, or has too many dimensions")
+    # Dimensions of size 0 count as 1: operations allocate from the others.
+    claimed = math.prod(max(size, 1) for size in shape)
+    # No value takes less than a byte on the wire. ByteSize is slow on large messages, so it comes last.
+    if claimed > _MAX_CLAIMED and claimed > tensor.ByteSize():
+        raise ValueError(f"the shape {shape} is far larger than the values sent")
+    return shape
+
+
+def _listed_values(tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
+    """The *_val field: half floats are stored as their bits in integers, complex numbers as pairs."""
+    field = _VALUE_FIELDS[tensor.dtype]
+    values = getattr(tensor, field)
+    if field == "half_val":
+        return np.array(values, np.int64).astype(np.uint16).view(dtype)
+    if dtype.kind == "c":
+        return np.array(values, dtype.type(0).real.dtype)[: len(values) // 2 * 2].view(dtype)
+    # Narrow integers wrap around, as in C++.
+    return np.array(values, np.int64 if field == "int_val" else dtype).astype(dtype, copy=False)
+
+
+def _strings(tensor: TensorProto, count: int) -> np.ndarray:
+    values = _packed_strings(tensor.tensor_content, count) if tensor.tensor_content else list(tensor.string_val)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _packed_strings(content: bytes, count: int) -> list[bytes]:
+    """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all.
+
+    (tf.io.parse_tensor reads them too, but writes every tensor that it cannot read into the server's log.)
+    """
+    if count > len(content):
+        raise ValueError("tensor_content has the wrong size")
+    sizes, position = [], 0
+    for _ in range(count):
+        size, shift = 0, 0
+        while True:
+            byte = content[position : position + 1]
+            if not byte or shift > 28:
+                raise ValueError("tensor_content holds no sizes of strings")
+            size |= (byte[0] & 0x7F) << shift
+            position, shift = position + 1, shift + 7
+            if byte[0] < 0x80:
+                break
+        sizes.append(size)
+    ends = list(itertools.accumulate(sizes, initial=position))
+    if ends[-1] != len(content):
+        raise ValueError("tensor_content has the wrong size")
+    return [content[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _filled(values: np.ndarray, count: int) -> np.ndarray:
+    if len(values) >= count:
+        return values[:count]
+    array = np.full(count, values[-1] if len(values) else (b"" if values.dtype.hasobject else 0), values.dtype)
+    array[: len(values)] = values
+    return array
+
+
+def fill_tensor(tensor: TensorProto, value: np.ndarray | list | str | bytes | float) -> None:
+    """Writes `value`, of any shape, into an empty TensorProto, numbers as tensor_content.
+
+    str is sent as UTF-8 bytes, Python floats as float32, Python ints as int64.
+
+    Raises:
+        UserError: for ragged lists and for types TensorFlow has no tensor of.
+    """
+    try:
+        array = value if isinstance(value, np.ndarray) else _as_array(value)
+    except ValueError as error:
+        raise UserError(f"the input is ragged: {error}; pad its rows to one length") from error
+    if array.dtype.kind in "OSU":
+        _fill_header(tensor, DT_STRING, array.shape)
+        tensor.string_val.extend([_as_bytes(item) for item in array.ravel().tolist()])
+        return
+    number = _number(array.dtype.newbyteorder("="))
+    if number is None:
+        raise UserError(f"numpy type {array.dtype} has no TensorFlow twin; convert the array first")
+    _fill_header(tensor, number, array.shape)
+    tensor.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _as_array(value: list | str | bytes | float) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "SU":
+        # numpy's fixed-width strings drop trailing zero bytes; objects keep them.
+        return np.asarray(value, dtype=object)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def _as_bytes(item: str | bytes) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes):
+        return item
+    raise UserError(f"a string tensor cannot hold {item!r}; give str or bytes")
+
+
+def _number(dtype: np.dtype) -> int | None:
+    number = _NUMBERS.get(dtype)
+    return _DT_BFLOAT16 if number is None and dtype.name == "bfloat16" else number
+
+
+def _fill_header(tensor: TensorProto, number: int, shape: tuple[int, ...]) -> None:
+    tensor.dtype = number
+    tensor.tensor_shape.SetInParent()
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
+
+
+def named_tensors(
+    field: int,
+    values: Mapping[str, np.ndarray],
+    as_content: bool = False,
+    other: Callable[[np.ndarray], TensorProto] | None = None,
+) -> bytes:
+    """Serialises a `map<string, TensorProto>` field with one copy of the data, where filling a message and serialising
+    it makes three.
+
+    Args:
+        field: the number of the map's field.
+        values: arrays by name; strings as bytes.
+        as_content: numbers as tensor_content instead of repeated *_val fields; strings are always string_val.
+        other: makes the message of an array whose type numpy itself does not have.
+    """
+    pieces: list[bytes | memoryview] = []
+    for name, value in values.items():
+        tensor = _wire_pieces(np.asarray(value), as_content, other)
+        tensor_size = sum(map(len, tensor))
+        key = name.encode()
+        entry = [_wire_header(1, len(key)), key, _wire_header(2, tensor_size)]
+        pieces += [_wire_header(field, sum(map(len, entry)) + tensor_size), *entry, *tensor]
+    return b"".join(pieces)
+
+
+def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) -> list[bytes | memoryview]:
+    """Parts that, put together, are a serialised TensorProto; large ones are views of the array itself."""
+    number = DT_STRING if value.dtype.kind in "OSU" else _number(value.dtype)
+    if number is None:
+        return [other(value).SerializeToString()]
+    tensor = TensorProto()
+    _fill_header(tensor, number, value.shape)
+    if number == DT_STRING:
+        tensor.string_val.extend(value.reshape(-1).tolist())
+        return [tensor.SerializeToString()]
+    field = "tensor_content" if as_content else _VALUE_FIELDS[number]
+    if value.size and (as_content or number in _PACKED_AS_BYTES):
+        # Not a memoryview of the array itself: bfloat16 has no buffer format.
+        data = memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        return [tensor.SerializeToString(), _wire_header(_FIELD_NUMBERS[field], len(data)), data]
+    if field == "half_val":
+        value = np.ascontiguousarray(value).view(np.uint16)
+    if not as_content:
+        getattr(tensor, field).extend(value.reshape(-1).tolist())
+    return [tensor.SerializeToString()]
+
+
+def _wire_header(number: int, size: int) -> bytes:
+    """What stands before a length-delimited field."""
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

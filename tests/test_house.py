@@ -1,0 +1,96 @@
+"""The rules of BUILD.md ("Rules of the house"): who may import whom, and what everything public says of itself."""
+
+import ast
+import doctest
+import importlib
+
+import pytest
+
+from scripts.imports import ROOMS, ROOT, Sources, distances
+
+# The serving kit is for any model: it knows nothing of ALBERT.
+KIT = ("wire", "client", "model_server", "benchmark")
+
+
+@pytest.fixture(scope="module")
+def sources() -> Sources:
+    return Sources(ROOT)
+
+
+def room(path: str) -> str:
+    return path.split("/")[0]
+
+
+def test_no_room_imports_upward(sources):
+    """tfrecords < albert_tf < serving; and no room imports scripts, benchmarks or tests."""
+    upward = [
+        f"{path} imports {target}"
+        for path, targets in sources.graph.items()
+        for target in sorted(targets)
+        if room(path) in ROOMS and room(target) not in ROOMS[: ROOMS.index(room(path)) + 1]
+    ]
+    assert upward == []
+
+
+def test_base_imports_nothing_of_the_rooms(sources):
+    base = [path for path in sources.files if path.startswith("tfrecords/base/")]
+    assert base
+    outside = {target for path in base for target in sources.graph[path] if not target.startswith("tfrecords/base/")}
+    assert outside == set()
+
+
+def test_the_serving_kit_knows_nothing_of_albert(sources):
+    kit = [path for path in sources.files if path.startswith(tuple(f"serving/{name}" for name in KIT))]
+    assert {path.split("/")[1].removesuffix(".py") for path in kit} >= {"client", "model_server", "benchmark"}
+    reached = {
+        (path, target) for path in kit for target in distances(sources.graph, path) if room(target) == "albert_tf"
+    }
+    assert reached == set()
+
+
+def test_nothing_imports_itself_in_a_ring(sources):
+    assert sources.circle() == []
+
+
+def test_no_private_name_crosses_a_file(sources):
+    outside_tests = {path: source for path, source in sources.files.items() if room(path) != "tests"}
+    private = [
+        f"{path}:{taken.line} imports {taken.name} of {taken.module}"
+        for path, source in outside_tests.items()
+        for taken in source.imports
+        if sources.file_of(taken.module) and taken.name.startswith("_") and not taken.name.startswith("__")
+    ]
+    private += [
+        f"{path}:{node.lineno} takes {ast.unparse(node)}"
+        for path, source in outside_tests.items()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and isinstance(node.value, ast.Name)
+        and node.value.id in _modules(source, sources)
+    ]
+    assert private == []
+
+
+def _modules(source, sources) -> set[str]:
+    """The local names of modules of this repository that a file imports whole."""
+    nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return {
+        alias.asname or alias.name
+        for node in nodes
+        for alias in node.names
+        if sources.file_of(f"{node.module}.{alias.name}")
+    }
+
+
+EXAMPLES = [path for name in ROOMS for path in sorted((ROOT / name).rglob("*.py")) if ">>> " in path.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    results = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    assert results.attempted and not results.failed
