@@ -5,32 +5,35 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
+from albert_tf.loading import Loaded
 from serving.cpu import advise
 from serving.exportable import Exportable
-from serving.source import Source
 from tfrecords.base import files
 
 FILE = "assets.extra/manifest.json"
 
 
 def write_manifest(
-    version: Path, source: Source, exportable: Exportable, settings: Any, differences: dict | None
+    version: Path, loaded: Loaded, exportable: Exportable, settings: dict[str, Any], differences: dict | None
 ) -> None:
-    """Writes FILE in a version's folder.
+    """Writes the manifest into a version's folder.
 
     Args:
-        settings: of the export, as a dict.
-        differences: of the check, largest absolute difference by output; None where there was none.
+        version: The folder.
+        loaded: The model that was exported, with its tokenizer and task.
+        exportable: What became of it.
+        settings: Those of the export.
+        differences: Those of the check, largest absolute difference by output; None where there was none.
     """
-    model, options = source.model, exportable.options
+    model, options = loaded.model, exportable.options
     path = version / FILE
     path.parent.mkdir(exist_ok=True)
     description = {
         "model": type(model).__name__,
         "parameters": model.count_params(),
         "config": exportable.encoder.config.to_dict(),
-        "task": source.task or None,
-        "metrics": source.task.get("metrics"),
+        "task": loaded.task or None,
+        "metrics": loaded.task.get("metrics"),
         "inputs": "ids" if options.tokenizer is None else "text",
         "max_seq_length": options.max_seq_length,
         "compute": exportable.encoder.describe(),

@@ -29,6 +29,10 @@ class Signature(NamedTuple):
     inputs: dict[str, tf.TensorSpec]
     method: str = PREDICT
 
+    def concrete(self):
+        """Traces the function for its inputs."""
+        return tf.function(self.function, autograph=False).get_concrete_function(**self.inputs)
+
 
 class Way(NamedTuple):
     """One form in which rows come in.

@@ -14,9 +14,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import save_huggingface, save_official
+from albert_tf.loading import load
 from serving import check as check_module
 from serving.export import ExportSettings, export
-from serving.source import load_source
 from tfrecords.base.errors import UserError
 
 TASK = {"labels": ["a", "b", "c"], "inputs": ["first", "second"], "max_seq_length": 24, "metrics": {"accuracy": 0.5}}
@@ -159,7 +159,7 @@ def test_published_checkpoints_export_as_they_are(make_model, tokenizer, tmp_pat
         config = json.loads((tmp_path / "published" / "config.json").read_text())
         config["id2label"] = {"0": "bad", "1": "so so", "2": "good"}
         (tmp_path / "published" / "config.json").write_text(json.dumps(config))
-    source = load_source(str(tmp_path / "published"))
+    source = load(str(tmp_path / "published"))
     assert source.tokenizer.sha256 == tokenizer.sha256
     assert source.task == ({"labels": ["bad", "so so", "good"]} if save is save_huggingface else {})
     for ours, theirs in zip(model.get_weights(), source.model.get_weights()):
@@ -169,11 +169,11 @@ def test_published_checkpoints_export_as_they_are(make_model, tokenizer, tmp_pat
 def test_a_published_vocabulary_is_cased_as_its_configuration_says(make_model, tokenizer, tmp_path):
     save_huggingface(make_model("encoder"), tmp_path)
     (tmp_path / "vocab.txt").write_bytes(tokenizer.vocabulary)
-    assert load_source(str(tmp_path)).tokenizer.lower_case
+    assert load(str(tmp_path)).tokenizer.lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert not load_source(str(tmp_path)).tokenizer.lower_case
-    assert not load_source(str(tmp_path), str(tmp_path / "vocab.txt")).tokenizer.lower_case
-    assert load_source(str(tmp_path), lower_case=True).tokenizer.lower_case
+    assert not load(str(tmp_path)).tokenizer.lower_case
+    assert not load(str(tmp_path), str(tmp_path / "vocab.txt")).tokenizer.lower_case
+    assert load(str(tmp_path), lower_case=True).tokenizer.lower_case
 
 
 def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, tmp_path, export_model):
@@ -185,7 +185,7 @@ def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, tmp_path, ex
     with pytest.raises(UserError, match="--inputs=text needs the vocabulary"):
         export(dataclasses.replace(settings, inputs="text"))
     tokenizer.save(tmp_path / "tokenizer")
-    assert load_source(settings.model, str(tmp_path / "tokenizer")).tokenizer.sha256 == tokenizer.sha256
+    assert load(settings.model, str(tmp_path / "tokenizer")).tokenizer.sha256 == tokenizer.sha256
     with pytest.raises(UserError, match="cannot warm up 'no'; the signatures are serving_default, "):
         export(dataclasses.replace(settings, warm_up_lengths="8", warm_up_signatures="no"))
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["1"]
@@ -195,4 +195,4 @@ def test_a_tokenizer_of_another_model_is_refused(make_model, tokenizer, tmp_path
     make_model("classifier", vocab_size=20).save(tmp_path / "model.keras")
     tokenizer.save(tmp_path)
     with pytest.raises(UserError, match=rf"{tokenizer.vocab_size} pieces, the model only 20"):
-        load_source(str(tmp_path))
+        load(str(tmp_path))
