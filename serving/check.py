@@ -1,6 +1,5 @@
 """Whether an export answers as the Keras model does."""
 
-import copy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.rows import frame
-from serving.exportable import Servable
+from serving.exportable import Exportable
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
 from serving.samples import sample_inputs, whole_words
@@ -55,7 +54,7 @@ _LOWEST = -1e4
 _NEVER = 1e9
 
 
-def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, float]:
+def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
     """Loads a version in a fresh process and compares it with the Keras model it was made of.
 
     Compared are: the answers to random ids in rows of different lengths, their padding filled as a batching server
@@ -70,44 +69,44 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     Raises:
         UserError: the version does not load, or differs by more than its arithmetic explains.
     """
-    signatures = servable.signatures()
-    by_ids = "serving_default" if servable.framer is None else "ids"
-    calls = {by_ids: _rows_of_different_lengths(servable)}
+    signatures = exportable.signatures()
+    by_ids = "serving_default" if exportable.framer is None else "ids"
+    calls = {by_ids: _rows_of_different_lengths(exportable)}
     texts = []
-    if servable.framer is not None:
-        texts = _texts(servable)
+    if exportable.framer is not None:
+        texts = _texts(exportable)
         calls["tokenize"] = dict.fromkeys(signatures["tokenize"].inputs, np.array([text.encode() for text in texts]))
         calls["serving_default"] = calls["tokenize"]
-        if not _texts_are_rows(servable):
-            longest = servable.options.max_seq_length
-            calls["serving_default"] = sample_inputs(servable, signatures["serving_default"], longest)
+        if not _texts_are_rows(exportable):
+            longest = exportable.options.max_seq_length
+            calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
     if "fill_mask" in signatures:
-        calls["fill_mask"] = _masked(servable, calls[by_ids])
+        calls["fill_mask"] = _masked(exportable, calls[by_ids])
     if "early_exit" in signatures:
         count = len(next(iter(calls["serving_default"].values())))
-        numbers_move = servable.exit_kind == "regression" and servable.options.exit_rule == "confidence"
+        numbers_move = exportable.exit_kind == "regression" and exportable.options.exit_rule == "confidence"
         threshold = np.full(count, -1 if numbers_move else _NEVER, np.float32)
         calls["early_exit"] = calls["serving_default"] | {"threshold": threshold}
     try:
         answers = dict(zip(calls, run_calls(version, list(calls.items()))))
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
-    tolerance = max(TOLERANCES[servable.encoder.options.compute], TOLERANCES[model.compute_dtype])
+    tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
     expected = expected_answers(model, calls[by_ids])
     differences = compare(expected, answers[by_ids], tolerance)
-    if servable.encoder.options.is_quantized:
-        _compare_with_exact(expected, _exact_answers(servable, by_ids, calls[by_ids]), answers[by_ids])
+    if exportable.encoder.options.is_quantized:
+        _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
     if texts:
-        framed = _framed(servable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
+        framed = _framed(exportable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
         _require_ids(texts, framed, answers["tokenize"])
-        if _texts_are_rows(servable):
+        if _texts_are_rows(exportable):
             differences |= compare(
-                *_of_words(servable, texts, expected_answers(model, framed), answers["serving_default"]),
+                *_of_words(exportable, texts, expected_answers(model, framed), answers["serving_default"]),
                 tolerance,
                 "text ",
             )
     if "fill_mask" in calls:
-        words = _words(model, servable, calls["fill_mask"], answers["fill_mask"])
+        words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
         differences |= compare(*words, tolerance, "fill_mask ")
     if "early_exit" in calls:
         plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
@@ -115,17 +114,17 @@ def check(version: Path, model: keras.Model, servable: Servable) -> dict[str, fl
     return differences
 
 
-def _texts_are_rows(servable: Servable) -> bool:
+def _texts_are_rows(exportable: Exportable) -> bool:
     """Not those of questions, with contexts or choices."""
-    signatures = servable.signatures()
+    signatures = exportable.signatures()
     return signatures["serving_default"].inputs == signatures["tokenize"].inputs
 
 
-def _rows_of_different_lengths(servable: Servable) -> dict[str, np.ndarray]:
+def _rows_of_different_lengths(exportable: Exportable) -> dict[str, np.ndarray]:
     """Token ids whose padding holds each row's first id, as servers pad."""
-    by_ids = servable.ids_signatures()["serving_default"]
-    longest = min(_LONGEST, servable.options.max_seq_length)
-    inputs = sample_inputs(servable, by_ids, longest, _ROWS)
+    by_ids = exportable.ids_signatures()["serving_default"]
+    longest = min(_LONGEST, exportable.options.max_seq_length)
+    inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
     shape = inputs["lengths"].shape
     inputs["lengths"] = np.linspace(longest, 3, int(np.prod(shape))).round().astype(np.int32).reshape(shape)
     padding = np.arange(longest) >= inputs["lengths"][..., None]
@@ -136,7 +135,7 @@ def _rows_of_different_lengths(servable: Servable) -> dict[str, np.ndarray]:
 def expected_answers(model: keras.Model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Outputs of the Keras model by the names that the servables give them, NumPy arrays.
 
-    inputs: as a servable's by ids: input_ids and lengths, and segment_ids where there are any.
+    inputs: as a exportable's by ids: input_ids and lengths, and segment_ids where there are any.
     """
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
@@ -201,13 +200,10 @@ def _scale(expected: np.ndarray) -> float:
     return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
 
 
-def _exact_answers(servable: Servable, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _exact_answers(exportable: Exportable, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Those of a signature whose 8-bit products are exact."""
-    twin = copy.copy(servable)
-    for traced in ("_encode", "_pool"):
-        twin.__dict__.pop(traced, None)
-    with exact_products(servable.encoder):
-        signature = twin.signatures()[name]
+    with exact_products(exportable.encoder):
+        signature = exportable.without_graphs().signatures()[name]
         function = tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
     answers = function(**{key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()})
     return {key: value.numpy() for key, value in answers.items()}
@@ -231,14 +227,14 @@ def _compare_with_exact(expected: dict, exact: dict, found: dict) -> None:
             )
 
 
-def _texts(servable: Servable) -> list[str]:
-    words = [str(word) for word in whole_words(servable.options.tokenizer, 12)]
+def _texts(exportable: Exportable) -> list[str]:
+    words = [str(word) for word in whole_words(exportable.options.tokenizer, 12)]
     return [" ".join(words), "Café 2,000 (two)", "", words[0].upper()]
 
 
-def _framed(servable: Servable, texts: list[str], pairs: bool) -> dict[str, np.ndarray]:
+def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> dict[str, np.ndarray]:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
-    tokenizer, limit = servable.options.tokenizer, servable.options.max_seq_length
+    tokenizer, limit = exportable.options.tokenizer, exportable.options.max_seq_length
     tokens = [np.array(tokenizer.encode(text), np.int32) for text in texts]
     rows = [frame(tokenizer, one, one if pairs else None, limit) for one in tokens]
     lengths = np.array([len(ids) for ids, _ in rows], np.int32)
@@ -254,30 +250,30 @@ def _require_ids(texts: list[str], framed: dict[str, np.ndarray], answer: dict[s
             raise UserError(f"the export failed its check: '{text}' becomes other ids in the graph than in Python")
 
 
-def _of_words(servable: Servable, texts: list[str], expected: dict, found: dict) -> tuple[dict, dict]:
+def _of_words(exportable: Exportable, texts: list[str], expected: dict, found: dict) -> tuple[dict, dict]:
     """Where answers are of words in place of tokens, those of the first text, whose words are a token each."""
-    if servable.exit_kind != "tagging":
+    if exportable.exit_kind != "tagging":
         return expected, found
-    count = min(len(texts[0].split()), servable.options.max_seq_length - 2)
+    count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
     return {"logits": expected["logits"][:1, 1 : 1 + count]}, {"logits": found["logits"][:1, :count]}
 
 
-def _masked(servable: Servable, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _masked(exportable: Exportable, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A mask in each row, or in a text between two words."""
-    if servable.framer is None:
+    if exportable.framer is None:
         by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
         return by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}
-    first, second = (whole_words(servable.options.tokenizer, 2)[[0, -1]]).tolist()
+    first, second = (whole_words(exportable.options.tokenizer, 2)[[0, -1]]).tolist()
     return {"text": np.array([f"{first} [MASK] {second}".encode()])}
 
 
-def _words(model: AlbertPretrainer, servable: Servable, inputs: dict, found: dict) -> tuple[dict, dict]:
+def _words(model: AlbertPretrainer, exportable: Exportable, inputs: dict, found: dict) -> tuple[dict, dict]:
     """What the model and the export give the words that the export proposes.
 
     In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
     """
-    if servable.framer is not None:
-        tokenizer = servable.options.tokenizer
+    if exportable.framer is not None:
+        tokenizer = exportable.options.tokenizer
         left, right = (tokenizer.encode(part) for part in inputs["text"][0].decode().split("[MASK]"))
         ids = np.array([[tokenizer.cls_id, *left, tokenizer.mask_id, *right, tokenizer.sep_id]], np.int32)
         positions = np.array([[1 + len(left)]], np.int32)
@@ -288,7 +284,7 @@ def _words(model: AlbertPretrainer, servable: Servable, inputs: dict, found: dic
     scores = _array(keras.ops.log_softmax(keras.ops.cast(outputs["masked_lm_logits"], "float32")))
     proposed = found.get("ids")
     if proposed is None:
-        numbers = {piece.encode(): number for number, piece in enumerate(servable.options.tokenizer.pieces)}
+        numbers = {piece.encode(): number for number, piece in enumerate(exportable.options.tokenizer.pieces)}
         proposed = np.vectorize(numbers.__getitem__, otypes=[int])(found["pieces"])
     expected = np.take_along_axis(scores, proposed, axis=-1)
     return {"log_probabilities": expected}, {"log_probabilities": np.log(np.maximum(found["probabilities"], 1e-30))}

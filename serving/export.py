@@ -14,15 +14,17 @@ import tensorflow as tf
 from albert_tf.loading import Loaded, load
 from albert_tf.tasks.rows import frame
 from serving.check import check
-from serving.inference import ExitRule, InferenceOptions
+from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
+from serving.inference import InferenceOptions
+from serving.inference.early_exit import RULES
+from serving.inference.encoder import COMPUTE, PADDING
 from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
-from serving.exportable import PREDICT, Servable, ServableOptions, make_servable
-from serving.warm_up import write_warm_up
+from serving.samples import write_warm_up
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
 
 _CALIBRATION_ROWS = 64
@@ -30,30 +32,39 @@ _WRITING = ".writing-"
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportSettings:
+class ExportSettings(CheckedSettings):
+    """Which model is exported, and for which requests."""
+
     model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
-    inputs: str = setting("ids", help="ids (token ids and lengths) or text (strings, tokenized in the graph)")
-    version: int = setting(0, help="version number; 0 means the next free one")
+    inputs: str = setting(
+        "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
+    )
+    version: int = setting(0, help="version number; 0 means the next free one", at_least=0)
     max_seq_length: int = setting(
-        0, help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has"
+        0,
+        help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has",
+        at_least=8,
+        also={0: "for that of fine-tuning"},
     )
     tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
     lower_case: bool | None = setting(
         None, help="whether the vocabulary is of lower-cased text; unsaid: as tokenizer_config.json says, or else yes"
     )
     compute: str = setting(
-        "float32", help="float32, bfloat16, int8, int8_vnni, or auto: bfloat16 where this CPU has it"
+        "float32",
+        help="what matrix products are computed in; auto: bfloat16 where this CPU has it",
+        choices=(*COMPUTE, "auto"),
     )
-    padding: str = setting("skipped", help="skipped: matrix products on real tokens only; or computed")
+    padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
     exit_rule: str = setting(
-        "confidence", help="of models with early exits: confidence or patience, what their threshold input means"
+        "confidence", help="of models with early exits: what their threshold input means", choices=RULES
     )
-    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question")
-    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read")
-    max_query_length: int = setting(64, help="tokens of a question that are read")
-    num_choices: int = setting(4, help="candidates of one multiple-choice question")
+    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
+    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
+    max_query_length: int = setting(64, help="tokens of a question that are read", at_least=1)
+    num_choices: int = setting(4, help="candidates of one multiple-choice question", at_least=1)
     warm_up_lengths: str = setting(
         "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
     )
@@ -64,20 +75,21 @@ class ExportSettings:
 
 
 def export(settings: ExportSettings) -> Path:
-    """Writes `output_dir/version` and returns it. A polling server never sees half a version, or one that fails.
+    """Writes a model as the next version of a servable. A polling server never sees half a version, or one that fails.
+
+    Args:
+        settings: What is exported, and where.
+
+    Returns:
+        The folder of the version.
 
     Raises:
-        UserError: for a model without the head or tokenizer that the servable needs, an impossible length, a version
+        UserError: for a model without the head or tokenizer that the export needs, an impossible length, a version
             that exists, or a failed check.
     """
-    if settings.version < 0:
-        raise UserError(f"--version={settings.version} must be a positive number, or 0 for the next free one")
-    if settings.inputs not in ("ids", "text"):
-        raise UserError(f"--inputs={settings.inputs} is unknown; choose ids or text")
     lengths = _read_lengths(settings.warm_up_lengths)
-    inference = InferenceOptions(compute=settings.compute, padding=settings.padding)
-    source = load(settings.model, settings.tokenizer, settings.lower_case)
-    servable = make_servable(source.model, _options(settings, source, inference))
+    loaded = load(settings.model, settings.tokenizer, settings.lower_case)
+    exportable = make_exportable(loaded.model, _options(settings, loaded))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     target = base / str(version)
@@ -87,13 +99,13 @@ def export(settings: ExportSettings) -> Path:
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:
-        save(servable, temporary)
-        longest = servable.options.max_seq_length
+        save(exportable, temporary)
+        longest = exportable.options.max_seq_length
         if lengths:
             names = settings.warm_up_signatures.split(",")
-            write_warm_up(servable, temporary, sorted({min(length, longest) for length in lengths}), names)
-        differences = check(temporary, source.model, servable) if settings.check else None
-        write_manifest(temporary, source, servable, dataclasses.asdict(settings), differences)
+            write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
+        differences = check(temporary, loaded.model, exportable) if settings.check else None
+        write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
         for name, difference in (differences or {}).items():
             print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
         os.replace(temporary, target)
@@ -102,14 +114,11 @@ def export(settings: ExportSettings) -> Path:
     return target
 
 
-def save(servable: Servable, path: Path) -> None:
-    """Saves a servable with its signatures."""
-    signatures = servable.signatures()
-    functions = {
-        name: tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
-        for name, signature in signatures.items()
-    }
-    tf.saved_model.save(servable, str(path), signatures=functions)
+def save(exportable: Exportable, path: Path) -> None:
+    """Saves an exportable with its signatures as a SavedModel."""
+    signatures = exportable.signatures()
+    functions = {name: signature.concrete() for name, signature in signatures.items()}
+    tf.saved_model.save(exportable, str(path), signatures=functions)
     # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
     updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
     for name, signature in signatures.items():
@@ -118,33 +127,27 @@ def save(servable: Servable, path: Path) -> None:
     updater.save()
 
 
-def _options(settings: ExportSettings, source: Loaded, inference: InferenceOptions) -> ServableOptions:
-    config = getattr(source.model, "encoder", source.model).config
+def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
+    config = getattr(loaded.model, "encoder", loaded.model).config
     limit = config.max_position_embeddings
-    length = settings.max_seq_length or min(source.task.get("max_seq_length") or limit, limit)
+    length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
     if not 8 <= length <= limit:
         raise UserError(f"--max_seq_length={length} must be from 8 to the model's max_position_embeddings={limit}")
-    if not 1 <= settings.top_k <= config.vocab_size:
+    if settings.top_k > config.vocab_size:
         raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
-    for name in ("doc_stride", "max_query_length", "num_choices"):
-        if getattr(settings, name) < 1:
-            raise UserError(f"--{name}={getattr(settings, name)} must be at least 1")
-    if settings.inputs == "text" and source.tokenizer is None:
+    if settings.inputs == "text" and loaded.tokenizer is None:
         raise UserError(
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no tokenizer.json or published "
             "vocabulary beside it; give --tokenizer=FILE"
         )
-    return ServableOptions(
+    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices")
+    return ExportOptions(
         max_seq_length=length,
-        tokenizer=source.tokenizer if settings.inputs == "text" else None,
-        task=source.task,
-        inference=inference,
-        calibration=_calibration(settings, source.tokenizer, length),
-        exit_rule=ExitRule(name=settings.exit_rule).name,
-        top_k=settings.top_k,
-        doc_stride=settings.doc_stride,
-        max_query_length=settings.max_query_length,
-        num_choices=settings.num_choices,
+        tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
+        task=loaded.task,
+        inference=InferenceOptions(settings.compute, settings.padding),
+        calibration=_calibration(settings, loaded.tokenizer, length),
+        **{name: getattr(settings, name) for name in same},
     )
 
 
@@ -200,8 +203,8 @@ def _versions(base: Path) -> list[int]:
     return [int(path.name) for path in base.iterdir() if path.name.isdigit()]
 
 
-def main() -> None:
-    target = export(read_flags(ExportSettings))
+def main(settings: ExportSettings) -> None:
+    target = export(settings)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
     if advice := files.read_json(target / MANIFEST)["advice"]:
@@ -211,8 +214,7 @@ def main() -> None:
 
 
 def run() -> None:
-    define_flags(ExportSettings)
-    run_main(main)
+    run_main(main, ExportSettings)
 
 
 if __name__ == "__main__":

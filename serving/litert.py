@@ -11,36 +11,41 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.block import MASKED_SCORE
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, compare, expected_answers
+from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from albert_tf.layers.block import MASKED_SCORE
-from serving.inference.layers import dense
-from serving.exportable.embedder import mean_of_tokens
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.framing import TokenBatch
 
 _KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
-_COMPUTE = ("float32", "int8")
 _CHECKED_LENGTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class LiteRtSettings:
+class LiteRtSettings(CheckedSettings):
+    """Which model is written, and how it computes."""
+
     model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
     output: str = setting(help="file to write, such as model.tflite")
-    compute: str = setting("float32", help="float32, or int8: 8-bit weights, activations quantized as they come")
-    max_seq_length: int = setting(0, help="length of every row in tokens; 0 means that each call chooses its own")
+    compute: str = setting(
+        "float32", help="int8: 8-bit weights, activations quantized as they come", choices=("float32", "int8")
+    )
+    max_seq_length: int = setting(
+        0, help="length of every row in tokens; 0 means that each call chooses its own", at_least=0
+    )
 
 
 class Rectangle:
-    """A padded batch, and attention over all of it: what Batch and Rows are to the encoder, in LiteRT's own ops.
+    """A padded batch and attention over all of it, in LiteRT's own ops, in place of FlatBatch and TokenRows.
 
     Args:
         mask: bool [batch, length], the real tokens.
@@ -53,7 +58,7 @@ class Rectangle:
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
     def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
-        """As Rows.attend."""
+        """Attends as TokenRows does."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
@@ -77,49 +82,9 @@ class LiteRtEncoder(InferenceEncoder):
     """The encoder in float32, one rectangle a batch."""
 
     def _begin(self, input_ids, lengths, segment_ids, input_mask):
-        rectangle = Rectangle(real_tokens(input_ids, lengths), self.config)
+        rectangle = Rectangle(tf.cast(input_mask, tf.bool), self.config)
         cells = tf.range(rectangle.batch * rectangle.length)
         return rectangle, self.embeddings(input_ids, segment_ids, cells)
-
-
-class LiteRtModel(tf.Module):
-    """Answers to int32 input_ids [batch, length] and lengths [batch], named as `serving.export` names them.
-
-    Raises:
-        UserError: the model has a head that is not written for LiteRT.
-    """
-
-    def __init__(self, model: keras.Model):
-        super().__init__()
-        if type(model) not in _KINDS:
-            known = ", ".join(kind.__name__ for kind in _KINDS)
-            raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
-        self.encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
-        self.head = dense(model.head, tf.float32) if hasattr(model, "head") else None
-        self.is_regressor = isinstance(model, AlbertRegressor)
-        is_embedder = isinstance(model, AlbertSentenceEmbedder)
-        self.pooling = model.pooling if is_embedder else "mean"
-        self.normalize = is_embedder and model.normalize
-        self.has_pooled_output = not is_embedder and self.encoder.pooler is not None
-
-    def __call__(self, input_ids, lengths, segment_ids=None) -> dict[str, tf.Tensor]:
-        if self.head is None:
-            return self._embed(input_ids, lengths, segment_ids)
-        logits = self.head(self.encoder.pooled(input_ids, lengths, segment_ids))
-        if self.is_regressor:
-            return {"value": logits[:, 0]}
-        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
-
-    def _embed(self, input_ids, lengths, segment_ids):
-        encoded = self.encoder(input_ids, lengths, segment_ids)
-        sequence = encoded["sequence_output"]
-        if self.pooling == "cls":
-            vectors = sequence[:, 0]
-        else:
-            vectors = mean_of_tokens(sequence, real_tokens(input_ids, lengths))
-        if self.normalize:
-            vectors /= tf.maximum(tf.sqrt(tf.reduce_sum(tf.square(vectors), axis=-1, keepdims=True)), 1e-12)
-        return {"embedding": vectors} | ({"pooled_output": encoded["pooled_output"]} if self.has_pooled_output else {})
 
 
 def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
@@ -129,21 +94,33 @@ def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
 
 
 def convert(model: keras.Model, compute: str = "float32", length: int | None = None, pairs: bool = False) -> bytes:
-    """The file's content.
+    """Makes the file's content: answers to int32 input_ids [1, length] and lengths [1], named as exports name them.
 
     Args:
+        model: What is written.
         compute: "float32" or "int8".
-        length: of every row; None: each call chooses its own.
-        pairs: whether segment_ids is an input too.
+        length: The length of every row; None: each call chooses its own.
+        pairs: Whether segment_ids is an input too.
 
     Raises:
         UserError: the model has a head that is not written for LiteRT.
     """
-    module = LiteRtModel(model)
+    if type(model) not in _KINDS:
+        known = ", ".join(kind.__name__ for kind in _KINDS)
+        raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
+    encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
+    exportable = make_exportable(model, ExportOptions(encoder.config.max_position_embeddings), encoder)
+
+    def answer(input_ids, lengths, segment_ids=None):
+        mask = tf.cast(real_tokens(input_ids, lengths), tf.int32)
+        segments = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+        answers = exportable.answer(TokenBatch(input_ids, mask, segments))
+        return {name: value for name, value in answers.items() if value.dtype != tf.string}
+
     shapes = {"input_ids": [1, length], "lengths": [1]} | ({"segment_ids": [1, length]} if pairs else {})
     inputs = {name: tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()}
-    function = tf.function(module.__call__, autograph=False).get_concrete_function(**inputs)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    function = tf.function(answer, autograph=False).get_concrete_function(**inputs)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], exportable)
     if compute == "int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     return converter.convert()
@@ -166,23 +143,21 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
     Raises:
         UserError: an impossible setting, a model that is not written for LiteRT, or a failed comparison.
     """
-    if settings.compute not in _COMPUTE:
-        raise UserError(f"--compute={settings.compute} is none of {', '.join(_COMPUTE)}")
     output, length = Path(settings.output), settings.max_seq_length
     if output.is_dir():
         raise UserError(f"--output={output} is a folder; name a file, such as {output / 'model.tflite'}")
     files.make_output_dir(output.parent)
-    source = load(settings.model)
-    config = getattr(source.model, "encoder", source.model).config
+    loaded = load(settings.model)
+    config = getattr(loaded.model, "encoder", loaded.model).config
     limit = config.max_position_embeddings
-    if not 0 <= length <= limit:
+    if length > limit:
         raise UserError(f"--max_seq_length={length} must be from 1 to max_position_embeddings={limit}, or 0")
-    pairs = len(source.task.get("inputs", [])) == 2
+    pairs = len(loaded.task.get("inputs", [])) == 2
     inputs = _check_inputs(config, length or min(limit, _CHECKED_LENGTH), pairs)
     with files.replacing(output) as temporary:
-        temporary.write_bytes(convert(source.model, settings.compute, length or None, pairs))
-        tolerance = max(TOLERANCES[settings.compute], TOLERANCES[source.model.compute_dtype])
-        return compare(expected_answers(source.model, inputs), run_file(temporary, inputs), tolerance)
+        temporary.write_bytes(convert(loaded.model, settings.compute, length or None, pairs))
+        tolerance = max(TOLERANCES[settings.compute], TOLERANCES[loaded.model.compute_dtype])
+        return compare(expected_answers(loaded.model, inputs), run_file(temporary, inputs), tolerance)
 
 
 def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
@@ -192,16 +167,14 @@ def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, n
     return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})
 
 
-def main() -> None:
-    settings = read_flags(LiteRtSettings)
+def main(settings: LiteRtSettings) -> None:
     for name, difference in write(settings).items():
         print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
     print(f"wrote {settings.output} ({Path(settings.output).stat().st_size / 1e6:.1f} MB)")
 
 
 def run() -> None:
-    define_flags(LiteRtSettings)
-    run_main(main)
+    run_main(main, LiteRtSettings)
 
 
 if __name__ == "__main__":

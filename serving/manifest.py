@@ -7,34 +7,39 @@ from typing import Any
 
 from albert_tf.loading import Loaded
 from serving.cpu import advise
-from serving.exportable import Servable
+from serving.exportable import Exportable
 from tfrecords.base import files
 
 FILE = "assets.extra/manifest.json"
 
 
-def write_manifest(version: Path, source: Loaded, servable: Servable, settings: Any, differences: dict | None) -> None:
-    """Writes FILE in a version's folder.
+def write_manifest(
+    version: Path, loaded: Loaded, exportable: Exportable, settings: dict[str, Any], differences: dict | None
+) -> None:
+    """Writes the manifest into a version's folder.
 
     Args:
-        settings: of the export, as a dict.
-        differences: of the check, largest absolute difference by output; None where there was none.
+        version: The folder.
+        loaded: The model that was exported, with its tokenizer and task.
+        exportable: What became of it.
+        settings: Those of the export.
+        differences: Those of the check, largest absolute difference by output; None where there was none.
     """
-    model, options = source.model, servable.options
+    model, options = loaded.model, exportable.options
     path = version / FILE
     path.parent.mkdir(exist_ok=True)
     description = {
         "model": type(model).__name__,
         "parameters": model.count_params(),
-        "config": servable.encoder.config.to_dict(),
-        "task": source.task or None,
-        "metrics": source.task.get("metrics"),
+        "config": exportable.encoder.config.to_dict(),
+        "task": loaded.task or None,
+        "metrics": loaded.task.get("metrics"),
         "inputs": "ids" if options.tokenizer is None else "text",
         "max_seq_length": options.max_seq_length,
-        "compute": servable.encoder.describe(),
-        "advice": advise(servable.encoder.options.compute),
+        "compute": exportable.encoder.describe(),
+        "advice": advise(exportable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
-        "signatures": {name: _signature(signature) for name, signature in servable.signatures().items()},
+        "signatures": {name: _signature(signature) for name, signature in exportable.signatures().items()},
         "check": differences,
         "export": settings,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,30 +1,99 @@
-"""Requests made up for a servable, to warm a server up and to check an export."""
+"""Requests made up for an exportable, to check what was exported and to warm a server up.
 
-from collections.abc import Callable
+A server answers warm-up requests to itself before a version is open to clients, so that none of them waits for what
+TensorFlow does once for each signature and length: optimising graphs, packing weights, allocating.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.exportable import Servable, Signature
-from serving.exportable.inputs import EXAMPLES
+from serving.exportable import CLASSIFY, PREDICT, Exportable, Signature
+from serving.exportable.ways import EXAMPLES
+from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
+# Where tensorflow_model_server looks in a version's folder.
+WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
-def sample_inputs(servable: Servable, signature: Signature, length: int, batch: int = 1, seed: int = 0) -> dict:
-    """Arrays by input name for rows of `length` tokens; of texts, about that many."""
+
+def sample_inputs(exportable: Exportable, signature: Signature, length: int, batch: int = 1, seed: int = 0) -> dict:
+    """Makes up the inputs of a request.
+
+    Args:
+        exportable: What is asked.
+        signature: One of its signatures.
+        length: The length of each row, in tokens; texts have about as many.
+        batch: How many rows.
+        seed: Other numbers give other rows.
+
+    Returns:
+        Arrays by input name.
+    """
     random = np.random.default_rng((seed, length, batch))
-    if signature.inputs == EXAMPLES:
-        return {"inputs": _examples(servable, length, batch, random)}
-    if any(spec.dtype == tf.string for spec in signature.inputs.values()):
-        return _texts(servable, signature, length, batch, random)
-    return {name: _numbers(name, spec, servable, length, batch, random) for name, spec in signature.inputs.items()}
+    if signature.inputs == EXAMPLES.inputs:
+        return {"inputs": _examples(exportable, length, batch, random)}
+    strings = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
+    # A question is short, and so is a choice; the rest of the row is for the context.
+    short = max(length // 8, 1)
+    sizes = dict.fromkeys(strings, (length - 3) // max(len(strings), 1))
+    sizes |= {"question": short, "choices": short, "context": length - 2 * short, "text": length - 2}
+    return {
+        name: _texts(exportable, (batch, *spec.shape[1:]), max(sizes[name], 1), random)
+        if name in strings
+        else _numbers(name, spec, exportable, length, batch, random)
+        for name, spec in signature.inputs.items()
+    }
 
 
-def _numbers(name: str, spec: tf.TensorSpec, servable: Servable, length: int, batch: int, random) -> np.ndarray:
-    leading = (batch, *spec.shape[1:-1]) if len(spec.shape) > 1 else (batch, *spec.shape[1:])
-    rows = (*leading, length)
+def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
+    """Gives some words of the vocabulary that are one token each."""
+    words = []
+    for token_id in np.flatnonzero(tokenizer.word_starts):
+        word = tokenizer.decode([token_id]).strip()
+        if word.isalpha() and tokenizer.encode(word) == [token_id]:
+            words.append(word)
+            if len(words) == count:
+                break
+    return np.array(words or ["a"])
+
+
+def write_warm_up(exportable: Exportable, version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
+    """Writes the requests that a server answers to itself when it loads a version.
+
+    Args:
+        exportable: What was exported.
+        version: The version's folder.
+        lengths: Of each request, in tokens.
+        names: The signatures that are asked, each with each length.
+
+    Returns:
+        How many requests were written.
+
+    Raises:
+        UserError: there is no such signature.
+    """
+    signatures = exportable.signatures()
+    unknown = [name for name in names if name not in signatures]
+    if unknown:
+        raise UserError(f"cannot warm up '{unknown[0]}'; the signatures are {', '.join(signatures)}")
+    path = version / WARM_UP
+    path.parent.mkdir(exist_ok=True)
+    requests = [(name, length) for name in names for length in lengths]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for name, length in requests:
+            inputs = sample_inputs(exportable, signatures[name], length)
+            writer.write(_log(name, signatures[name], inputs).SerializeToString())
+    return len(requests)
+
+
+def _numbers(name: str, spec: tf.TensorSpec, exportable: Exportable, length: int, batch: int, random) -> np.ndarray:
+    rows = (batch, *spec.shape[1:-1], length)
     makers: dict[str, Callable[[], np.ndarray]] = {
-        "input_ids": lambda: _ids(servable, rows, random),
+        "input_ids": lambda: _ids(exportable, rows, random),
         "lengths": lambda: np.full((batch, *spec.shape[1:]), length),
         "input_mask": lambda: np.ones(rows),
         "segment_ids": lambda: np.broadcast_to(np.arange(length) >= length // 3, rows),
@@ -34,56 +103,45 @@ def _numbers(name: str, spec: tf.TensorSpec, servable: Servable, length: int, ba
     return makers[name]().astype(spec.dtype.as_numpy_dtype)
 
 
-def _ids(servable: Servable, shape: tuple, random) -> np.ndarray:
+def _ids(exportable: Exportable, shape: tuple, random) -> np.ndarray:
     """Random ids between a first and a last that do not come again, as [CLS] and [SEP] do."""
-    size = servable.encoder.config.vocab_size
+    size = exportable.encoder.config.vocab_size
     ids = random.integers(min(5, size - 1), size, shape)
     ids[..., 0], ids[..., -1] = min(2, size - 1), min(3, size - 1)
     return ids
 
 
-def _texts(servable: Servable, signature: Signature, length: int, batch: int, random) -> dict[str, np.ndarray]:
-    words = whole_words(servable.options.tokenizer)
-    strings = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
-    # A question is short, and so is a choice; the rest of the row is for the context.
-    short = max(length // 8, 1)
-    sizes = {"question": short, "choices": short, "context": length - 2 * short, "text": length - 2}
-    texts = {}
-    for name, spec in signature.inputs.items():
-        shape = (batch, *spec.shape[1:])
-        if name in strings:
-            size = max(sizes.get(name, (length - 3) // len(strings)), 1)
-            flat = [" ".join(random.choice(words, size)).encode() for _ in range(int(np.prod(shape)))]
-            texts[name] = np.array(flat).reshape(shape)
-        else:
-            texts[name] = _numbers(name, spec, servable, length, batch, random)
-    return texts
+def _texts(exportable: Exportable, shape: tuple, size: int, random) -> np.ndarray:
+    """Bytes of `size` words each."""
+    words = whole_words(exportable.options.tokenizer)
+    flat = [" ".join(random.choice(words, size)).encode() for _ in range(int(np.prod(shape)))]
+    return np.array(flat).reshape(shape)
 
 
-def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Some words that are one token each."""
-    found = []
-    for token_id in np.flatnonzero(tokenizer.word_starts):
-        word = tokenizer.decode([token_id]).strip()
-        if word.isalpha() and tokenizer.encode(word) == [token_id]:
-            found.append(word)
-            if len(found) == count:
-                break
-    return np.array(found or ["a"])
-
-
-def _examples(servable: Servable, length: int, batch: int, random) -> np.ndarray:
+def _examples(exportable: Exportable, length: int, batch: int, random) -> np.ndarray:
     """Serialized tf.Examples as the classify and regress signatures read them."""
-    default = servable.signatures()["serving_default"]
-    texts = {} if servable.framer is None else sample_inputs(servable, default, length, batch)
+    default = exportable.signatures()["serving_default"]
+    texts = {} if exportable.framer is None else sample_inputs(exportable, default, length, batch)
     rows = []
     for row in range(batch):
-        feature = tf.train.Example().features.feature
         example = tf.train.Example()
         feature = example.features.feature
-        if servable.framer is None:
-            feature["input_ids"].int64_list.value.extend(_ids(servable, (length,), random).tolist())
+        if exportable.framer is None:
+            feature["input_ids"].int64_list.value.extend(_ids(exportable, (length,), random).tolist())
         for name, values in texts.items():
             feature[name].bytes_list.value.append(bytes(values[row]))
         rows.append(example.SerializeToString())
     return np.array(rows, object)
+
+
+def _log(name: str, signature: Signature, inputs: dict) -> prediction_log_pb2.PredictionLog:
+    log = prediction_log_pb2.PredictionLog()
+    if signature.method == PREDICT:
+        request = log.predict_log.request
+        for key, value in inputs.items():
+            request.inputs[key].CopyFrom(tf.make_tensor_proto(value, signature.inputs[key].dtype))
+    else:
+        request = (log.classify_log if signature.method == CLASSIFY else log.regress_log).request
+        request.input.example_list.examples.extend(tf.train.Example.FromString(one) for one in inputs["inputs"])
+    request.model_spec.signature_name = name
+    return log

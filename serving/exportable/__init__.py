@@ -9,36 +9,46 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice,
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.classifier import ClassifierServable
-from serving.exportable.embedder import EmbedderServable
-from serving.exportable.multiple_choice import MultipleChoiceServable
-from serving.exportable.pretrainer import PretrainerServable
-from serving.exportable.regressor import RegressorServable
-from serving.exportable.signature import CLASSIFY, PREDICT, REGRESS, Signature
-from serving.exportable.spans import SpanServable
-from serving.exportable.token_classifier import TokenClassifierServable
+from serving.exportable.base import Exportable, ExportOptions
+from serving.exportable.classifiers import ClassifierExportable, RegressorExportable, TokenClassifierExportable
+from serving.exportable.embedders import EmbedderExportable, PretrainerExportable
+from serving.exportable.multiple_choice import MultipleChoiceExportable
+from serving.exportable.spans import SpanExportable
+from serving.exportable.ways import CLASSIFY, PREDICT, REGRESS, Signature
+from serving.inference import InferenceEncoder
 from tfrecords.base.errors import UserError
 
-__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "Servable", "ServableOptions", "Signature", "make_servable"]
+__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "ExportOptions", "Exportable", "Signature", "make_exportable"]
 
-SERVABLES = {
-    AlbertPretrainer: PretrainerServable,
-    AlbertClassifier: ClassifierServable,
-    AlbertRegressor: RegressorServable,
-    AlbertSpanPredictor: SpanServable,
-    AlbertMultipleChoice: MultipleChoiceServable,
-    AlbertTokenClassifier: TokenClassifierServable,
-    AlbertSentenceEmbedder: EmbedderServable,
-    AlbertEncoder: EmbedderServable,
+EXPORTABLES = {
+    AlbertPretrainer: PretrainerExportable,
+    AlbertClassifier: ClassifierExportable,
+    AlbertRegressor: RegressorExportable,
+    AlbertSpanPredictor: SpanExportable,
+    AlbertMultipleChoice: MultipleChoiceExportable,
+    AlbertTokenClassifier: TokenClassifierExportable,
+    AlbertSentenceEmbedder: EmbedderExportable,
+    AlbertEncoder: EmbedderExportable,
 }
 
 
-def make_servable(model, options: ServableOptions) -> Servable:
-    """Raises UserError for a model with a head that has no servable, or one that Keras has quantized."""
+def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | None = None) -> Exportable:
+    """Makes the exportable twin of a model.
+
+    Args:
+        model: A model of this library, or an AlbertEncoder.
+        options: What it is exported for.
+        encoder: What takes the place of the inference encoder.
+
+    Returns:
+        The twin, which shares no weights with the model.
+
+    Raises:
+        UserError: for a model that cannot be exported, or one that Keras has quantized.
+    """
     if is_quantized(model):
         raise UserError("the model was rounded by quantize('int8'); export it as it was before, with --compute=int8")
-    if type(model) not in SERVABLES:
-        known = ", ".join(kind.__name__ for kind in SERVABLES)
+    if type(model) not in EXPORTABLES:
+        known = ", ".join(kind.__name__ for kind in EXPORTABLES)
         raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")
-    return SERVABLES[type(model)](model, options)
+    return EXPORTABLES[type(model)](model, options, encoder)

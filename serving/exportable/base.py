@@ -1,17 +1,26 @@
-"""What every exported model is: an encoder, a head on it, and ways in."""
+"""What every exportable model is: an encoder, a head on it, and a table of ways in and answers."""
 
 import abc
+import copy
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from serving.cpu import NEEDS
-from serving.exportable.cpu_check import CpuCheck
-from serving.exportable.inputs import BY_LENGTHS, SEGMENTS, batch_of_lengths, batch_of_mask, by_mask
-from serving.exportable.signature import Signature, specs
-from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.cpu import NEEDS, CpuCheck
+from serving.exportable.ways import (
+    EXAMPLES,
+    IDS,
+    IDS_AND_MASK,
+    IDS_AND_MASK_INT64,
+    IDS_AND_SEGMENTS,
+    Signature,
+    Way,
+    specs,
+)
+from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
+from serving.inference.layers import dense
 from tfrecords.framing import Framer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -19,19 +28,20 @@ THRESHOLD = specs("threshold", dtype=tf.float32)
 
 
 @dataclasses.dataclass(frozen=True)
-class ServableOptions:
-    """How a model is served.
+class ExportOptions:
+    """What a model is exported for.
 
     Attributes:
-        max_seq_length: of the longest row, in tokens.
-        tokenizer: of a servable that takes strings; None: it takes token ids.
-        task: what fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
-        inference: how the encoder computes.
-        calibration: for int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
+        max_seq_length: The length of the longest row, in tokens.
+        tokenizer: The one of an export that takes strings; None: it takes token ids.
+        task: What fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
+        inference: How the encoder computes.
+        calibration: For int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
         exit_rule: "confidence" or "patience", of models with early exits (see `ExitRule`).
-        top_k: pieces proposed for a mask, and answers to a question.
-        doc_stride, max_query_length: of the windows that a long context is read in, in tokens.
-        num_choices: candidates of one question.
+        top_k: How many pieces are proposed for a mask, and answers to a question.
+        doc_stride: The distance of the windows that a long context is read in, in tokens.
+        max_query_length: How many tokens of a question are read.
+        num_choices: How many candidates a question has.
     """
 
     max_seq_length: int
@@ -46,15 +56,34 @@ class ServableOptions:
     num_choices: int = 4
 
 
-class Servable(tf.Module, abc.ABC):
-    """Answers of one Keras model, by signature. Subclasses give the head, and how `ExitRule` is to see its logits."""
+class Ways(NamedTuple):
+    """The ways in that an export by ids, or one by text, has in common: one text or a pair, and tf.Examples.
+
+    Attributes:
+        default: `single` or `pair`, whichever the model was trained on.
+    """
+
+    default: Way
+    single: Way
+    pair: Way
+    examples: Way
+
+
+class Exportable(tf.Module, abc.ABC):
+    """Answers of one Keras model, by signature. Subclasses give the head.
+
+    Args:
+        model: A model of this library, or its AlbertEncoder.
+        options: What it is exported for.
+        encoder: What takes the place of the inference encoder.
+    """
 
     exit_kind = "classification"
 
-    def __init__(self, model, options: ServableOptions):
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__()
         self.options = options
-        self.encoder = make_encoder(model, options.inference, options.calibration)
+        self.encoder = encoder or make_encoder(model, options.inference, options.calibration)
         compute = self.encoder.options.compute
         self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
         self.framer = None
@@ -63,35 +92,39 @@ class Servable(tf.Module, abc.ABC):
         # None where nobody said whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
-        # The variables alone: a tracked Keras layer would be stored a second time.
-        self.head_variables = [variable.value for variable in _head_variables(model)]
+        # Behind a closure: what is a module's attribute is saved with it.
         exits = list(getattr(model, "exit_heads", []))
         self.exit_heads = lambda: exits
 
     @abc.abstractmethod
-    def answer(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """The model's outputs, each with the batch first."""
+    def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
+        """Gives the model's outputs, each with the batch first."""
 
-    def answer_early(self, rows: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """As `answer`, of a model with early exits; `steps` int32 [batch] says how deep each row went."""
-        rule = ExitRule(self.exit_kind, self.options.exit_rule)
-        ids = self._checked(rows.input_ids)
-        found = self.encoder.early_exit(
-            ids, rows.lengths, rows.segment_ids, self.exit_heads(), threshold, rule, rows.mask
-        )
-        return self.outputs(found["logits"], rows) | {"steps": found["steps"]}
-
-    def outputs(self, logits: tf.Tensor, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """What heads that can exit early make of their logits."""
+    def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
+        """Gives what heads that can exit early make of their float32 logits."""
         raise NotImplementedError
 
-    def encode(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
-        return self._encode(rows.input_ids, rows.segment_ids, rows.mask, rows.lengths)
+    def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Gives the outputs of a model with early exits, and how deep each row went as `steps` int32 [batch]."""
+        rule = ExitRule(self.exit_kind, self.options.exit_rule)
+        exited = self.encoder.early_exit(
+            self._checked(batch.input_ids),
+            batch.lengths,
+            batch.segment_ids,
+            self.exit_heads(),
+            threshold,
+            rule,
+            batch.mask,
+        )
+        return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
-    def pool(self, rows: TokenBatch) -> tf.Tensor:
-        """The pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
-        return self._pool(rows.input_ids, rows.segment_ids, rows.mask, rows.lengths)
+    def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
+        """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
+        return self._encode(*batch, batch.lengths)
+
+    def pool(self, batch: TokenBatch) -> tf.Tensor:
+        """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
+        return self._pool(*batch, batch.lengths)
 
     @functools.cached_property
     def _encode(self):
@@ -102,16 +135,23 @@ class Servable(tf.Module, abc.ABC):
         return self._shared(self.encoder.pooled)
 
     def _shared(self, method):
-        """One graph that all signatures call; behind a closure, since what is a module's attribute is saved once more
-        for Python's use."""
+        """One graph that all signatures call; behind a closure as the exit heads are."""
 
-        def call(input_ids, segment_ids, input_mask, lengths):
+        def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
 
-        rows = [tf.TensorSpec([None, None], tf.int32)] * 3
+        matrices = [tf.TensorSpec([None, None], tf.int32)] * 3
         with tf.init_scope():
-            concrete = tf.function(call, autograph=False).get_concrete_function(*rows, tf.TensorSpec([None], tf.int32))
+            function = tf.function(call, autograph=False)
+            concrete = function.get_concrete_function(*matrices, tf.TensorSpec([None], tf.int32))
         return lambda *arguments: concrete(*arguments)
+
+    def without_graphs(self) -> Self:
+        """Gives a copy that traces the encoder anew."""
+        twin = copy.copy(self)
+        for traced in ("_encode", "_pool"):
+            twin.__dict__.pop(traced, None)
+        return twin
 
     def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
         limit = self.options.max_seq_length
@@ -120,92 +160,53 @@ class Servable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, Signature]:
-        """All that a server offers; a model that takes strings also takes ids, as `ids`."""
+        """Gives all that a server offers; a model that takes strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
         return by_ids if self.framer is None else self.text_signatures() | {"ids": by_ids["serving_default"]}
 
     def ids_signatures(self) -> dict[str, Signature]:
-        signatures = {
-            "serving_default": Signature(self.by_lengths, BY_LENGTHS),
-            "masked": Signature(self.by_mask, by_mask(tf.int32)),
-            "int64": Signature(self.by_mask, by_mask(tf.int64)),
+        """Gives what a model offers that takes token ids."""
+        default = IDS_AND_SEGMENTS if self.takes_pairs else IDS
+        return self.answers(Ways(default, IDS, IDS_AND_SEGMENTS, EXAMPLES)) | {
+            "masked": IDS_AND_MASK.to(self.answer),
+            "int64": IDS_AND_MASK_INT64.to(self.answer),
         }
-        early = self.early_by_lengths
-        if self.takes_pairs:
-            signatures["serving_default"] = Signature(self.by_segments, BY_LENGTHS | SEGMENTS)
-            early = self.early_by_segments
-        if self.exit_heads():
-            signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
-        return signatures
 
     def text_signatures(self) -> dict[str, Signature]:
-        single, pair = specs("text"), specs("first", "second")
-        if self.takes_pairs:
-            signatures = {
-                "serving_default": Signature(self.by_pair, pair),
-                "tokenize": Signature(self.tokenize_pair, pair),
-            }
-        else:
-            signatures = {
-                "serving_default": Signature(self.by_text, single),
-                "tokenize": Signature(self.tokenize, single),
-            }
-        if self.takes_pairs is None:
-            signatures["pair"] = Signature(self.by_pair, pair)
+        """Gives what a model offers that takes strings."""
+        single, pair = Way(specs("text"), self.single), Way(specs("first", "second"), self.pair)
+        default = pair if self.takes_pairs else single
+        examples = Way(specs("inputs"), lambda inputs: default.read(**_strings(inputs, default.inputs)))
+        table = self.answers(Ways(default, single, pair, examples)) | {"tokenize": default.to(self.framer.describe)}
+        return table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
+
+    def answers(self, ways: Ways) -> dict[str, Signature]:
+        """Gives what the model answers whichever way rows come in; subclasses add to it."""
+        table = {"serving_default": ways.default.to(self.answer)}
         if self.exit_heads():
-            early = self.early_by_pair if self.takes_pairs else self.early_by_text
-            signatures["early_exit"] = Signature(early, signatures["serving_default"].inputs | THRESHOLD)
-        return signatures
+            table["early_exit"] = ways.default.to(self.answer_early, THRESHOLD)
+        return table
 
-    def by_lengths(self, input_ids, lengths):
-        return self.answer(batch_of_lengths(input_ids, lengths))
-
-    def by_segments(self, input_ids, lengths, segment_ids):
-        return self.answer(batch_of_lengths(input_ids, lengths, segment_ids))
-
-    def by_mask(self, input_ids, input_mask, segment_ids):
-        return self.answer(batch_of_mask(input_ids, input_mask, segment_ids))
-
-    def early_by_lengths(self, input_ids, lengths, threshold):
-        return self.answer_early(batch_of_lengths(input_ids, lengths), threshold)
-
-    def early_by_segments(self, input_ids, lengths, segment_ids, threshold):
-        return self.answer_early(batch_of_lengths(input_ids, lengths, segment_ids), threshold)
-
-    def by_text(self, text):
-        return self.answer(self.text_rows(text))
-
-    def by_pair(self, first, second):
-        return self.answer(self.pair_rows(first, second))
-
-    def early_by_text(self, text, threshold):
-        return self.answer_early(self.text_rows(text), threshold)
-
-    def early_by_pair(self, first, second, threshold):
-        return self.answer_early(self.pair_rows(first, second), threshold)
-
-    def tokenize(self, text):
-        return self.framer.describe(self.text_rows(text))
-
-    def tokenize_pair(self, first, second):
-        return self.framer.describe(self.pair_rows(first, second))
-
-    def text_rows(self, text: tf.Tensor) -> TokenBatch:
+    def single(self, text: tf.Tensor) -> TokenBatch:
+        """Reads strings [batch]."""
         return self.framer.single(*self.framer.tokenize(text))
 
-    def example_rows(self, serialized: tf.Tensor) -> TokenBatch:
-        """tf.Examples with the string features that the default signature takes."""
-        names = ("first", "second") if self.takes_pairs else ("text",)
-        features = tf.io.parse_example(serialized, {name: tf.io.FixedLenFeature([], tf.string) for name in names})
-        texts = [features[name] for name in names]
-        return self.pair_rows(*texts) if self.takes_pairs else self.text_rows(*texts)
-
-    def pair_rows(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
+    def pair(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
+        """Reads pairs of strings, each [batch]."""
         return self.framer.pair(*self.framer.tokenize(first, second))
 
 
-def _head_variables(model) -> list:
-    """What a model has beside its encoder, each once."""
-    encoder = getattr(model, "encoder", model)
-    inside = {id(variable) for variable in encoder.variables}
-    return [variable for variable in model.variables if id(variable) not in inside]
+class DenseHeadExportable(Exportable):
+    """A model with one dense layer on top, in float32; its `outputs` are of that layer on pooled_output."""
+
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        self.head = dense(model.head, tf.float32)
+
+    def answer(self, batch: TokenBatch):
+        return self.outputs(self.head(self.pool(batch)), batch)
+
+
+def _strings(examples: tf.Tensor, names) -> dict[str, tf.Tensor]:
+    """The named string features of serialized tf.Examples."""
+    return tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.string) for name in names})

@@ -1,86 +1,88 @@
 """The best of several answers."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.inputs import batch_of_lengths, batch_of_mask, by_mask
-from serving.exportable.signature import Signature, specs
+from albert_tf.layers.heads import IMPOSSIBLE
+from serving.exportable.base import DenseHeadExportable
+from serving.exportable.ways import IDS_AND_MASK, IDS_AND_MASK_INT64, IDS_AND_SEGMENTS, Way, specs
 from tfrecords.framing import TokenBatch
 
 
-class MultipleChoiceServable(Servable):
-    """AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
+class Choices(NamedTuple):
+    """Questions with the choices of each.
 
-    The number of choices is fixed when exporting: a server that joins requests of different numbers would fill up with
-    copies. A row with fewer leaves the rest empty: no tokens, or ""; they get probability 0.
+    Attributes:
+        batch: A row for each choice, all of one question one after another.
+        present: bool [batch, choices], False where a question has fewer.
+        texts: string [batch, choices], where they came as such.
     """
 
-    def __init__(self, model, options: ServableOptions):
-        super().__init__(model, options)
-        self.head = lambda vectors: model.head(vectors)
+    batch: TokenBatch
+    present: tf.Tensor
+    texts: tf.Tensor | None = None
+
+
+class MultipleChoiceExportable(DenseHeadExportable):
+    """An AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
+
+    Over text also `answer` string [batch], the choice itself. The number of choices is fixed when exporting: a server
+    that joins requests of different numbers would fill up with copies. A row with fewer leaves the rest empty: no
+    tokens, or ""; they get probability 0.
+    """
 
     def ids_signatures(self):
-        shape = (None, self.options.num_choices, None)
-        ids = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in ("input_ids", "segment_ids")}
-        lengths = specs("lengths", dtype=tf.int32, shape=shape[:2])
-        masked = {
-            dtype: {name: tf.TensorSpec(shape, dtype, name=name) for name in by_mask(dtype)}
-            for dtype in (tf.int32, tf.int64)
+        # Of a mask the first position alone: behind it may stand what a server padded with.
+        ways = {
+            "serving_default": self._of_choices(IDS_AND_SEGMENTS, lambda inputs: inputs["lengths"]),
+            "masked": self._of_choices(IDS_AND_MASK, lambda inputs: inputs["input_mask"][..., 0]),
+            "int64": self._of_choices(IDS_AND_MASK_INT64, lambda inputs: inputs["input_mask"][..., 0]),
         }
-        return {
-            "serving_default": Signature(self.by_segments, ids | lengths),
-            "masked": Signature(self.by_mask, masked[tf.int32]),
-            "int64": Signature(self.by_mask, masked[tf.int64]),
-        }
+        return {name: way.to(self.answer) for name, way in ways.items()}
+
+    def _of_choices(self, way: Way, sizes) -> Way:
+        """The same way in with an axis of choices; where `sizes` of its tensors is 0, a choice is none."""
+        shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in way.inputs.items()}
+        inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in way.inputs.items()}
+
+        def read(**tensors):
+            rows = {name: _flat(value) for name, value in tensors.items()}
+            return Choices(way.read(**rows), sizes(tensors) > 0)
+
+        return Way(inputs, read)
 
     def text_signatures(self):
         texts = specs("context", "question") | specs("choices", shape=(None, self.options.num_choices))
         return {
-            "serving_default": Signature(self.by_choices, texts),
-            "tokenize": Signature(self.tokenize, specs("text")),
+            "serving_default": Way(texts, self.choices).to(self.answer),
+            "tokenize": Way(specs("text"), self.single).to(self.framer.describe),
         }
 
-    def by_segments(self, input_ids, lengths, segment_ids):
-        rows = batch_of_lengths(_flat(input_ids), tf.reshape(lengths, [-1]), _flat(segment_ids))
-        return self._choose(rows, lengths > 0)
-
-    def by_mask(self, input_ids, input_mask, segment_ids):
-        rows = batch_of_mask(_flat(input_ids), _flat(input_mask), _flat(segment_ids))
-        # The first position alone: behind it may stand what a server padded with.
-        return self._choose(rows, input_mask[..., 0] > 0)
-
-    def by_choices(self, context, question, choices):
-        """Also `answer` string [batch], the choice itself.
+    def choices(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Choices:
+        """Reads strings [batch], [batch] and [batch, choices].
 
         A row is [CLS] context [SEP] question and choice [SEP], the choice in place of each "_" in the question or
         behind it (google-research/albert race_utils.py); the second part keeps its last 128 tokens, the context is cut.
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
-        rows = self.framer.choices(contexts, answers)
-        found = self._choose(rows, choices != "")
-        return found | {"answer": tf.gather(choices, found["choice"], batch_dims=1)}
+        return Choices(self.framer.choices(contexts, answers), choices != "", choices)
 
-    def answer(self, rows: TokenBatch):
-        """`logits` float32 [rows], one of each choice."""
-        return {"logits": tf.cast(self.head(self.pool(rows)), tf.float32)[:, 0]}
-
-    def _choose(self, rows: TokenBatch, present: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits = tf.reshape(self.answer(rows)["logits"], [-1, self.options.num_choices])
-        logits = tf.where(present, logits, IMPOSSIBLE)
-        return {
-            "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits) * tf.cast(present, tf.float32),
-        }
-
-
-IMPOSSIBLE = -1e30
+    def answer(self, choices: Choices):
+        logits = tf.reshape(self.head(self.pool(choices.batch)), [-1, self.options.num_choices])
+        logits = tf.where(choices.present, logits, IMPOSSIBLE)
+        choice = tf.argmax(logits, axis=1, output_type=tf.int32)
+        probabilities = tf.nn.softmax(logits) * tf.cast(choices.present, tf.float32)
+        answers = {"choice": choice, "logits": logits, "probabilities": probabilities}
+        if choices.texts is None:
+            return answers
+        return answers | {"answer": tf.gather(choices.texts, choice, batch_dims=1)}
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:
-    """[batch, choices, length] to [batch * choices, length]."""
-    return tf.reshape(tensor, [-1, tf.shape(tensor)[2]])
+    """[batch, choices, ...] to [batch * choices, ...]."""
+    return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:

@@ -4,13 +4,14 @@ import tensorflow as tf
 
 from albert_tf.layers.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from serving.exportable.base import Servable, ServableOptions
-from serving.exportable.signature import Signature, specs
+from serving.exportable.base import Exportable, ExportOptions
+from serving.exportable.ways import Signature, Way, specs
+from serving.inference import InferenceEncoder
 from tfrecords.framing import TokenBatch, Windows, make_windows
 
 
-class SpanServable(Servable):
-    """AlbertSpanPredictor, with either head.
+class SpanExportable(Exportable):
+    """An AlbertSpanPredictor, with either head.
 
     Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length]; the best spans as
     `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans]; `no_answer_score` float32
@@ -18,11 +19,13 @@ class SpanServable(Servable):
     answer. Over texts see `by_context`.
     """
 
-    def __init__(self, model: AlbertSpanPredictor, options: ServableOptions):
-        super().__init__(model, options)
+    def __init__(self, model: AlbertSpanPredictor, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
         self.joint, self.max_answer_length = model.joint, model.max_answer_length
         self.start_top, self.count = model.start_top, model.start_top * model.end_top
         self.head = lambda: model.head
+        # The variables alone: a tracked Keras layer would be stored a second time.
+        self.head_variables = [variable.value for variable in model.head.variables]
         self.takes_pairs = True
         self.null_threshold = options.task.get("null_threshold")
 
@@ -35,7 +38,7 @@ class SpanServable(Servable):
     def text_signatures(self):
         return {
             "serving_default": Signature(self.by_context, specs("question", "context")),
-            "tokenize": Signature(self.tokenize, specs("text")),
+            "tokenize": Way(specs("text"), self.single).to(self.framer.describe),
         }
 
     def by_context(self, question, context):

@@ -21,7 +21,7 @@ from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.training.model_folder import save_model
 from serving.export import ExportSettings, export
-from serving.exportable import ServableOptions, make_servable
+from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base import files
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -88,7 +88,7 @@ class Served:
     """A servable's signatures as functions of numpy arrays, as a server calls them."""
 
     def __init__(self, servable):
-        self.servable = servable
+        self.exportable = servable
         self.signatures = servable.signatures()
         self._functions = {}
 
@@ -111,7 +111,7 @@ def serve(make_model, tokenizer):
         if key not in made:
             model = make_model(head) if isinstance(head, str) else head
             options = {"max_seq_length": 48, "tokenizer": tokenizer if text else None} | options
-            made[key] = model, Served(make_servable(model, ServableOptions(**options)))
+            made[key] = model, Served(make_exportable(model, ExportOptions(**options)))
         return made[key]
 
     return make

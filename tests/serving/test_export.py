@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.models.base import EncoderModel
 from albert_tf.training.model_folder import load_model_folder
 from serving.export import ExportSettings, export
-from serving.exportable import ServableOptions, make_servable
+from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
 
 TEXTS = ["The if statement is used for conditional execution.", "a short one", ""]
@@ -242,4 +242,4 @@ class Headless(EncoderModel):
 def test_an_unknown_head_is_refused(tiny_run):
     model, _ = load_model_folder(tiny_run)
     with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertPretrainer, .*AlbertEncoder"):
-        make_servable(Headless(model.encoder), ServableOptions(48))
+        make_exportable(Headless(model.encoder), ExportOptions(48))

@@ -99,10 +99,10 @@ def test_a_broken_masked_language_model_fails_the_check(make_model, serve, monke
 
     _, served = serve(flat_model(0), text=text)
     monkeypatch.setattr(check_module, "run_calls", lambda _, calls: [served(name, **inputs) for name, inputs in calls])
-    differences = check_module.check(Path(), flat_model(0), served.servable)
+    differences = check_module.check(Path(), flat_model(0), served.exportable)
     assert differences["fill_mask log_probabilities"] < 1e-5
     with pytest.raises(UserError, match="failed its check: fill_mask log_probabilities differs"):
-        check_module.check(Path(), flat_model(0.005), served.servable)
+        check_module.check(Path(), flat_model(0.005), served.exportable)
 
 
 def test_half_precision_models_are_checked(make_model, serve, monkeypatch):
@@ -114,7 +114,7 @@ def test_half_precision_models_are_checked(make_model, serve, monkeypatch):
     finally:
         keras.config.set_dtype_policy("float32")
     half.set_weights(make_model("classifier").get_weights())
-    assert check_module.check(Path(), half, served.servable)["logits"] < 0.1
+    assert check_module.check(Path(), half, served.exportable)["logits"] < 0.1
 
 
 @pytest.mark.parametrize("calibrated", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -147,7 +147,7 @@ def test_an_export_that_does_not_load_is_no_version(version, tmp_path, make_mode
     os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)
     _, served = serve("classifier")
     with pytest.raises(UserError, match="the export failed its check: "):
-        check_module.check(tmp_path / "broken", make_model("classifier"), served.servable)
+        check_module.check(tmp_path / "broken", make_model("classifier"), served.exportable)
 
 
 @pytest.mark.parametrize("save", [save_official, save_huggingface])

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from serving import cpu
-from serving.exportable import CLASSIFY, ServableOptions, make_servable
+from serving.exportable import CLASSIFY, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
 from serving.model_server.saved_model import SavedModel
 from tests.serving.inference.encoders import needs_avx512
@@ -27,7 +27,7 @@ def version(export_model, cpu_info):
     """A float32 classifier that says it needs more, of the CPU that `cpu_info` describes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(cpu.NEEDS, "float32", (("avx512_bf16", "avx512f"), ("avx_vnni",)))
-        patch.setattr("serving.exportable.cpu_check.CPU_INFO", str(cpu_info))
+        patch.setattr("serving.cpu.CPU_INFO", str(cpu_info))
         return export_model("classifier", warm_up_lengths="8")
 
 
@@ -91,5 +91,5 @@ def test_a_refusing_servable_answers_as_others_do(version, cpu_info, make_model)
 
 @pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])
 def test_only_what_needs_more_asks(make_model, compute):
-    servable = make_servable(make_model("encoder"), ServableOptions(48, inference=InferenceOptions(compute)))
+    servable = make_exportable(make_model("encoder"), ExportOptions(48, inference=InferenceOptions(compute)))
     assert (servable.cpu_check is not None) == (compute == "bfloat16")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.check import _rows_of_different_lengths, expected_answers
-from serving.exportable.inputs import batch_of_lengths, batch_of_mask
+from serving.exportable.ways import batch_of_lengths, batch_of_mask
 from serving.samples import sample_inputs
 from tfrecords.base.errors import UserError
 
@@ -18,7 +18,7 @@ HEADS = [*DISTINCT, "regressor", "joint spans", "cls embedder", "encoder", "pret
 @pytest.mark.parametrize("head", HEADS)
 def test_equals_the_keras_model_on_rows_of_different_lengths(serve, head):
     model, served = serve(head)
-    inputs = _rows_of_different_lengths(served.servable)
+    inputs = _rows_of_different_lengths(served.exportable)
     answers = served("serving_default", **inputs)
     expected = expected_answers(model, inputs)
     assert expected and expected.keys() <= answers.keys()
@@ -40,8 +40,8 @@ PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "mas
 def test_what_a_server_pads_with_changes_nothing(serve, head, signature):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head)
-    short = _padded_by_the_client(sample_inputs(served.servable, served.signatures[signature], 9, 2, seed=1))
-    long = sample_inputs(served.servable, served.signatures[signature], 14, seed=2)
+    short = _padded_by_the_client(sample_inputs(served.exportable, served.signatures[signature], 9, 2, seed=1))
+    long = sample_inputs(served.exportable, served.signatures[signature], 14, seed=2)
     joined = {name: np.concatenate([_pad_as_a_server(short[name], long[name].shape), long[name]]) for name in short}
     together = served(signature, **joined)
     for rows, request in ((slice(0, 2), short), (slice(2, 3), long)):
@@ -143,7 +143,7 @@ def test_a_task_of_pairs_reads_segments(serve):
 
 def test_labels_are_the_tasks_or_numbers(serve):
     model, served = serve("classifier")
-    inputs = _rows_of_different_lengths(served.servable)
+    inputs = _rows_of_different_lengths(served.exportable)
     answers = served("serving_default", **inputs)
     assert answers["label"].tolist() == [str(best).encode() for best in answers["logits"].argmax(axis=1)]
     np.testing.assert_allclose(answers["probabilities"].sum(axis=1), 1, atol=1e-6)

@@ -1,0 +1,136 @@
+"""A class or a number for each row, and a class for each token or word."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from serving.exportable.base import THRESHOLD, DenseHeadExportable, ExportOptions, Ways
+from serving.exportable.ways import CLASSIFY, REGRESS, Way, specs
+from serving.inference import InferenceEncoder
+from tfrecords.base.errors import UserError
+from tfrecords.framing import TokenBatch
+from tfrecords.tokenizers.words_in_graph import split_words
+
+
+class ClassifierExportable(DenseHeadExportable):
+    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch]."""
+
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        self.labels = labels_of(options, model.num_classes)
+
+    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+        label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        return {"label": label, "logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    def answers(self, ways: Ways):
+        return super().answers(ways) | {"classify": ways.examples.to(self.classes, method=CLASSIFY)}
+
+    def classes(self, batch: TokenBatch):
+        """Answers as the Classify RPC wants it: `classes` string and `scores` float32, both [batch, classes]."""
+        scores = self.answer(batch)["probabilities"]
+        return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}
+
+
+class RegressorExportable(DenseHeadExportable):
+    """An AlbertRegressor: `value` float32 [batch]."""
+
+    exit_kind = "regression"
+
+    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+        return {"value": logits[:, 0]}
+
+    def answers(self, ways: Ways):
+        # As the Regress RPC wants it.
+        regress = ways.examples.to(lambda batch: {"outputs": self.answer(batch)["value"]}, method=REGRESS)
+        return super().answers(ways) | {"regress": regress}
+
+
+class TokenClassifierExportable(DenseHeadExportable):
+    """An AlbertTokenClassifier.
+
+    Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
+    at padding. Over text: the same for words in place of tokens (a word is what stands between spaces, and its class
+    that of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
+    beyond the longest row has no label.
+    """
+
+    exit_kind = "tagging"
+
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        self.labels = labels_of(options, model.num_classes)
+        # Tagging is of words in one text, whatever the task calls its columns.
+        self.takes_pairs = False
+
+    def answer(self, batch: TokenBatch):
+        return self.outputs(self.head(self.encode(batch)["sequence_output"]), batch)
+
+    def outputs(self, logits: tf.Tensor, batch: TokenBatch):
+        return self._named(logits, batch.mask > 0)
+
+    def text_signatures(self):
+        words = Way(specs("text"), self.words)
+        table = {
+            "serving_default": words.to(lambda words: self._by_words(words, self.answer(words.batch))),
+            "tokenize": words.to(lambda words: self.framer.describe(words.batch)),
+        }
+        if self.exit_heads():
+            table["early_exit"] = words.to(
+                lambda words, threshold: self._by_words(words, self.answer_early(words.batch, threshold)), THRESHOLD
+            )
+        return table
+
+    def words(self, text: tf.Tensor) -> "Words":
+        """Reads strings [batch], each word tokenized by itself."""
+        words, starts, ends = split_words(text)
+        batch, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
+        return Words(batch, columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
+
+    def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        known = (words.columns > 0) & (words.columns < self.options.max_seq_length - 1)
+        logits = tf.gather(answers["logits"], tf.where(known, words.columns, 0), axis=1, batch_dims=1)
+        places = {"words": words.words, "starts": words.starts, "ends": words.ends}
+        steps = {name: value for name, value in answers.items() if name == "steps"}
+        return self._named(logits, known) | places | steps
+
+    def _named(self, logits: tf.Tensor, known: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        present = tf.cast(known, tf.float32)[:, :, tf.newaxis]
+        return {
+            "labels": tf.where(known, names, ""),
+            "logits": logits * present,
+            "probabilities": tf.nn.softmax(logits) * present,
+        }
+
+
+class Words(NamedTuple):
+    """Texts as words.
+
+    Attributes:
+        batch: The tokens of all words of a text, a row each.
+        columns: int32 [batch, words], where each word begins in its row; 0 where there is none.
+        words: string [batch, words].
+        starts, ends: int32 [batch, words], in characters.
+    """
+
+    batch: TokenBatch
+    columns: tf.Tensor
+    words: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+def labels_of(options: ExportOptions, count: int) -> list[str]:
+    """Gives the names of the classes; their numbers where the task has no names.
+
+    Raises:
+        UserError: the task has another number of labels.
+    """
+    labels = list(options.task.get("labels") or map(str, range(count)))
+    if len(labels) != count:
+        raise UserError(
+            f"the task names {len(labels)} labels ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''}), "
+            f"the model has {count} classes; mend task.json (or id2label in config.json)"
+        )
+    return labels

@@ -1,0 +1,115 @@
+"""A vector for each row and each token; of a pre-trained model also words for masks and the order of two texts."""
+
+import tensorflow as tf
+
+from albert_tf.layers.heads import mean_pool, unit_length, vocabulary_logits
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from serving.exportable.base import Exportable, ExportOptions, Ways
+from serving.exportable.ways import Way, specs
+from serving.inference import InferenceEncoder
+from serving.inference.layers import LayerNorm, dense
+from tfrecords.framing import TokenBatch
+
+_MASK = "[MASK]"
+
+
+class EmbedderExportable(Exportable):
+    """An AlbertSentenceEmbedder, or an AlbertEncoder without a head, whose tokens are averaged.
+
+    `embedding` float32 [batch, hidden_size], and `pooled_output` (tanh layer over [CLS]) where a bare encoder has it.
+    """
+
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        is_embedder = isinstance(model, AlbertSentenceEmbedder)
+        self.pooling = model.pooling if is_embedder else "mean"
+        self.normalize = is_embedder and model.normalize
+        self.gives_pooled_output = not is_embedder and self.encoder.pooler is not None
+
+    def answer(self, batch: TokenBatch):
+        encoded = self.encode(batch)
+        sequence = encoded["sequence_output"]
+        vectors = sequence[:, 0] if self.pooling == "cls" else mean_pool(sequence, batch.mask)
+        answers = {"embedding": unit_length(vectors) if self.normalize else vectors}
+        return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
+
+    def answers(self, ways: Ways):
+        return super().answers(ways) | {"tokens": ways.single.to(self.tokens)}
+
+    def tokens(self, batch: TokenBatch):
+        """Gives `sequence_output` float32 [batch, length, hidden_size], 0 at padding; of texts also `pieces` string
+        [batch, length] and `lengths` int32 [batch]."""
+        sequence = self.encode(batch)["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]
+        described = {} if self.framer is None else self.framer.describe(batch)
+        pieces = {name: value for name, value in described.items() if name in ("lengths", "pieces")}
+        return {"sequence_output": sequence} | pieces
+
+
+class PretrainerExportable(EmbedderExportable):
+    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size]."""
+
+    def __init__(self, model: AlbertPretrainer, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        head = model.masked_lm_head
+        self.masked_lm_dense = dense(head.dense, tf.float32, self.encoder.config.hidden_act)
+        self.masked_lm_norm = LayerNorm(head.layer_norm)
+        self.output_bias = head.output_bias.value
+        self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
+
+    def answers(self, ways: Ways):
+        table = super().answers(ways)
+        del table["tokens"]
+        if self.framer is None:
+            positions = specs("masked_lm_positions", dtype=tf.int32, shape=(None, None))
+            table["fill_mask"] = ways.single.to(self.fill_positions, positions)
+        else:
+            table["fill_mask"] = Way(specs("text"), self.masked_text).to(self.fill_text)
+        if self.pair_head is not None:
+            table["sentence_order"] = ways.pair.to(self.sentence_order)
+        return table
+
+    def sentence_order(self, batch: TokenBatch):
+        """Gives `probabilities` float32 [batch, 2] of the pair task's labels: 1 is swapped, or for NSP random."""
+        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
+
+    def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
+        """Gives the likeliest pieces at given positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
+        # A position behind its row means nothing, but must not fail the rest of the batch.
+        positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
+        vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
+        best, ids = tf.math.top_k(tf.nn.softmax(self._masked_lm(vectors)), self.options.top_k)
+        return {"ids": ids, "probabilities": best}
+
+    def fill_text(self, batch: TokenBatch):
+        """Gives for each "[MASK]" of a text its likeliest `pieces` (string) and `probabilities`, [batch, masks, top_k].
+
+        Rows with fewer masks than the fullest are filled up with empty pieces of probability 0.
+        """
+        masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
+        columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
+        positions = tf.ragged.boolean_mask(columns, masked)
+        present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
+        best = self.fill_positions(batch, positions.to_tensor())
+        return {
+            "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
+            "probabilities": tf.where(present, best["probabilities"], 0.0),
+        }
+
+    def masked_text(self, text: tf.Tensor) -> TokenBatch:
+        """Reads strings [batch] with the mask's id where they say [MASK]."""
+        parts = tf.strings.split(text, _MASK)
+        tokens = parts.with_values(self.framer.in_graph(parts.values))
+        mask_column = tf.fill([tf.size(parts.values), 1], tf.constant(self.framer.tokenizer.mask_id, tf.int32))
+        joined = parts.with_values(tf.concat([tokens.values, mask_column], axis=1)).merge_dims(1, 2)
+        # One [MASK] after every part is one too many: the last is cut off.
+        return self.framer.single(joined[:, :-1])
+
+    def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
+        """The Keras head on the word embeddings that the encoder holds already: [batch, n, hidden_size] to logits."""
+        embeddings, config = self.encoder.embeddings, self.encoder.config
+        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        goes_back = config.factorization == "word" and embeddings.projection is not None
+        projection = embeddings.projection.kernel if goes_back else None
+        logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
+        return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])

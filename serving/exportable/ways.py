@@ -1,0 +1,124 @@
+"""Ways in: the named tensors that a signature takes, and how they become a batch.
+
+Whatever a batching server padded token ids with becomes padding again. To join requests of different lengths a server
+repeats each request's own first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfrecords.framing import TokenBatch
+
+PREDICT = "tensorflow/serving/predict"
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
+
+
+class Signature(NamedTuple):
+    """A named function that a server offers.
+
+    Attributes:
+        function: Takes tensors by name and gives a dict of tensors.
+        inputs: The specs of its tensors by name.
+        method: The RPC that may call it besides Predict.
+    """
+
+    function: Callable[..., dict[str, tf.Tensor]]
+    inputs: dict[str, tf.TensorSpec]
+    method: str = PREDICT
+
+    def concrete(self):
+        """Traces the function for its inputs."""
+        return tf.function(self.function, autograph=False).get_concrete_function(**self.inputs)
+
+
+class Way(NamedTuple):
+    """One form in which rows come in.
+
+    Attributes:
+        inputs: The specs of its tensors by name.
+        read: Makes of these tensors, given by name, what an answer takes: a TokenBatch, where nothing else is said.
+    """
+
+    inputs: dict[str, tf.TensorSpec]
+    read: Callable[..., Any]
+
+    def to(
+        self,
+        answer: Callable[..., dict[str, tf.Tensor]],
+        more: dict[str, tf.TensorSpec] | None = None,
+        method: str = PREDICT,
+    ) -> Signature:
+        """Makes the signature that takes this form.
+
+        Args:
+            answer: Takes what `read` makes, and the tensors of `more` by name.
+            more: The specs of further inputs.
+            method: See Signature.
+        """
+
+        def function(**inputs):
+            batch = self.read(**{name: inputs.pop(name) for name in self.inputs})
+            return answer(batch, **inputs)
+
+        return Signature(function, self.inputs | (more or {}), method)
+
+
+def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
+    """Describes inputs of one dtype and shape, [batch] strings unless said otherwise, by their names."""
+    return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
+
+
+def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
+    """Reads ids [batch, length] by int [batch], the tokens of each row; columns behind the longest row are cut off."""
+    return _masked(input_ids, tf.sequence_mask(lengths, tf.shape(input_ids)[1]), segment_ids)
+
+
+def batch_of_mask(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> TokenBatch:
+    """Reads ids by a mask of ones and then zeros; one with holes is not supported. Else as `batch_of_lengths`.
+
+    All from a row's first 0 on is padding, whatever a server has put behind it. In a row without a 0, a run of the
+    row's first id ([CLS]) at its end is.
+    """
+    positions = tf.range(tf.shape(input_ids)[1])
+    last = tf.reduce_max(tf.where(input_ids != input_ids[:, :1], positions, 0), axis=1, keepdims=True)
+    mask = tf.math.cumprod(tf.cast(input_mask > 0, tf.int32), axis=1) > 0
+    return _masked(input_ids, mask & (positions <= last), segment_ids)
+
+
+def batch_of_examples(inputs: tf.Tensor) -> TokenBatch:
+    """Reads tf.Examples with int64 lists input_ids and, if they are there, input_mask and segment_ids."""
+    names = ("input_ids", "input_mask", "segment_ids")
+    features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
+    tf.debugging.assert_positive(features["input_ids"].row_lengths(), "a tf.Example has no input_ids")
+    size = features["input_ids"].bounding_shape()
+    ids, mask, segments = (features[name].to_tensor(shape=size) for name in names)
+    inside = tf.sequence_mask(features["input_ids"].row_lengths(), size[1])
+    without_mask = (features["input_mask"].row_lengths() == 0)[:, tf.newaxis]
+    return _masked(ids, inside & (without_mask | (mask > 0)), segments)
+
+
+def _masked(input_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor | None) -> TokenBatch:
+    shape = tf.shape(input_ids)
+    has_columns = tf.debugging.assert_less_equal(
+        tf.minimum(shape[0], 1), shape[1], "input_ids has rows without a single token"
+    )
+    with tf.control_dependencies([has_columns]):
+        positions = tf.range(shape[1])
+    mask |= positions == 0
+    width = tf.maximum(tf.reduce_max(tf.where(mask, positions + 1, 1)), 1)
+    mask = tf.cast(mask[:, :width], tf.int32)
+    segments = tf.zeros_like(mask) if segment_ids is None else tf.cast(segment_ids[:, :width], tf.int32) * mask
+    return TokenBatch(tf.cast(input_ids[:, :width], tf.int32) * mask, mask, segments)
+
+
+_MATRIX = (None, None)
+_LENGTHS = specs("input_ids", dtype=tf.int32, shape=_MATRIX) | specs("lengths", dtype=tf.int32)
+_MASK = ("input_ids", "input_mask", "segment_ids")
+IDS = Way(_LENGTHS, batch_of_lengths)
+IDS_AND_SEGMENTS = Way(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
+IDS_AND_MASK = Way(specs(*_MASK, dtype=tf.int32, shape=_MATRIX), batch_of_mask)
+IDS_AND_MASK_INT64 = Way(specs(*_MASK, dtype=tf.int64, shape=_MATRIX), batch_of_mask)
+EXAMPLES = Way(specs("inputs"), batch_of_examples)
