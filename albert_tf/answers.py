@@ -45,7 +45,7 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
 
 def _outputs(model: keras.Model, rows: Rows, preprocess: Preprocessor, batch_size: int) -> list:
     # Imported here: it needs TensorFlow, which the models do not.
-    from albert_tf.training.prediction import predict as outputs
+    from albert_tf.training.batches import predict as outputs
 
     return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
 

@@ -6,7 +6,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.settings import setting
 
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
-STRATEGIES = ("none", "mirrored", "data_parallel")
+STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,9 @@ class FinetuningSettings:
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: the task's own")
     save_checkpoints_steps: int = setting(
         0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000"
+    )
+    max_hours: float = setting(
+        0.0, help="stop, resumable, at the last checkpoint that fits into this time; 0: no limit"
     )
     early_stopping: int = setting(
         0, help="stop after as many evaluations in a row without a better main score; 0: train to the last step"
@@ -96,11 +99,6 @@ class FinetuningSettings:
             raise UserError(f"--dtype_policy={self.dtype_policy} is unknown; choose one of {', '.join(DTYPE_POLICIES)}")
         if self.strategy not in STRATEGIES:
             raise UserError(f"--strategy={self.strategy} is unknown; choose one of {', '.join(STRATEGIES)}")
-        if self.strategy == "mirrored" and self.gradient_accumulation_steps > 1:
-            raise UserError(
-                f"--gradient_accumulation_steps={self.gradient_accumulation_steps} cannot be combined with "
-                "--strategy=mirrored in fine-tuning; use one of them, or --strategy=data_parallel under JAX"
-            )
         self.seed_list()
 
     def seed_list(self) -> list[int]:

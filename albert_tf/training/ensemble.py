@@ -12,8 +12,8 @@ from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
+from albert_tf.training.batches import predict
 from albert_tf.training.model_folder import load_model_folder, load_task
-from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import Split
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
