@@ -15,7 +15,7 @@ class AccessLog:
     """Appends to a file (or standard output); does nothing without a path. Thread-safe."""
 
     def __init__(self, path: str):
-        """path: "" = off, "-" = standard output. Raises ServingError when the file cannot be opened."""
+        """path: "" = off, "-" = standard output. Raises StatusError when the file cannot be opened."""
         self._lock = threading.Lock()
         self._file = None
         if path == "-":

@@ -11,7 +11,7 @@ from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2
 from serving.model_server import metrics
 from serving.model_server.predict import DEFAULT_SIGNATURE
 from serving.model_server.servable import Servable
-from serving.model_server.status import UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.status import UNIMPLEMENTED, StatusError, invalid_argument
 
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
@@ -23,7 +23,7 @@ Outputs = Mapping[str, np.ndarray]
 def classify(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> classification_pb2.ClassificationResult:
-    """Labels and scores of each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
+    """Labels and scores of each example. Raises StatusError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
     tensor, fetches = _classify_plan(signature, servable.check_method)
     values, count = _run(servable, "Classify", examples, [tensor], fetches, timeout)
@@ -33,7 +33,7 @@ def classify(
 def regress(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> regression_pb2.RegressionResult:
-    """One value for each example. Raises ServingError or tf.errors.OpError; timeout in seconds."""
+    """One value for each example. Raises StatusError or tf.errors.OpError; timeout in seconds."""
     signature = _signature(servable, signature_name, "No signature was found with the name")
     tensor, fetches = _regress_plan(signature, servable.check_method)
     values, count = _run(servable, "Regress", examples, [tensor], fetches, timeout)
@@ -82,7 +82,7 @@ def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest
         elif task.method_name == REGRESS:
             tensor, fetches = _regress_plan(signature, servable.check_method)
         else:
-            raise ServingError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
+            raise StatusError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
         plans.append((signature, tensor, fetches))
     return plans
 

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.flags import Options
-from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, StatusError, invalid_argument
 
 M = TypeVar("M", bound=Message)
 ModelConfig = model_server_config_pb2.ModelConfig
@@ -17,13 +17,13 @@ _PLATFORM = "tensorflow"
 
 
 def read_text_proto(path: str, message: M) -> M:
-    """Fills `message` from a text-format file. Raises ServingError."""
+    """Fills `message` from a text-format file. Raises StatusError."""
     text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
         text_format.Parse(text, message)
     except OSError as error:
-        raise ServingError(NOT_FOUND, f"{path}; {error.strerror}") from error
+        raise StatusError(NOT_FOUND, f"{path}; {error.strerror}") from error
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise invalid_argument(
             f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
@@ -51,16 +51,16 @@ def server_config(options: Options) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Model name -> its configuration. Raises ServingError for one that must not take the place of `old`."""
+    """Model name -> its configuration. Raises StatusError for one that must not take the place of `old`."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
-        raise ServingError(
+        raise StatusError(
             FAILED_PRECONDITION,
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to "
             "another.",
         )
     if config.WhichOneof("config") == "custom_model_config":
-        raise ServingError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
+        raise StatusError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
         if model.name in models:
@@ -85,7 +85,7 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
 
 
 def platform_of(model: ModelConfig) -> str:
-    """The platform by its new name or by the deprecated type. Raises ServingError when both or neither is set."""
+    """The platform by its new name or by the deprecated type. Raises StatusError when both or neither is set."""
     if model.model_type:
         if model.model_platform:
             raise invalid_argument(
@@ -103,13 +103,13 @@ def checked_labels(
     models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
 ) -> dict[str, dict[str, int]]:
     """Model name -> label -> version. A label may only name an available version; with `allow_new`, one that did not
-    exist before may name any. Raises ServingError."""
+    exist before may name any. Raises StatusError."""
     for model in models.values():
         for label, version in model.version_labels.items():
             known = old.get(model.name, {})
             free = allow_new and (label not in known or known[label] == version)
             if not free and version not in available.get(model.name, []):
-                raise ServingError(
+                raise StatusError(
                     FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {model.name}, "
                     "which is not currently available for inference",

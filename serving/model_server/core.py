@@ -25,8 +25,8 @@ from serving.model_server.status import (
     DEADLINE_EXCEEDED,
     UNAVAILABLE,
     UNKNOWN,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     invalid_argument,
 )
 from serving.model_server.tflite_model import FILE as TFLITE_FILE
@@ -62,7 +62,7 @@ class ServerCore:
 
     def start(self) -> None:
         """Loads the configured models and waits until each is available, those of a model config file as it stands by
-        then. Raises ServingError."""
+        then. Raises StatusError."""
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
         self._labels = self._checked_labels(models)
@@ -71,7 +71,7 @@ class ServerCore:
             try:
                 self.reread()
             except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
         _raise_failed(failed, "servable(s)")
         self._manager.end_initial_load()
 
@@ -84,7 +84,7 @@ class ServerCore:
         Args:
           config: the models; those left out are unloaded.
           timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
-        Raises ServingError when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED)
+        Raises StatusError when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED)
         or a later configuration came (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -108,7 +108,7 @@ class ServerCore:
     def reread(self) -> None:
         """Applies the model config file as it stands now. Waits for no model: the file may be put right at any time.
 
-        Raises ServingError when it is bad.
+        Raises StatusError when it is bad.
         """
         config = configuration.server_config(self.options)
         with self._reloading:
@@ -121,12 +121,12 @@ class ServerCore:
 
     @contextlib.contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
-        """The servable a request asks for, kept alive until the context ends. Raises ServingError."""
+        """The servable a request asks for, kept alive until the context ends. Raises StatusError."""
         name, number = self._resolved(spec)
         with self._manager.use(name, number) as version:
             yield version.servable
 
-    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+    def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
         return self._manager.states(name)
 
     def close(self) -> None:
@@ -150,13 +150,13 @@ class ServerCore:
         return failed if self.interrupted.is_set() or time.monotonic() < end else None
 
     def _check_wait(self, generation: int, deadline: float) -> bool:
-        """Raises ServingError when a reload's wait must end; returns False."""
+        """Raises StatusError when a reload's wait must end; returns False."""
         if self._generation != generation:
-            raise ServingError(ABORTED, "A later configuration took the place of this one")
+            raise StatusError(ABORTED, "A later configuration took the place of this one")
         if self.interrupted.is_set():
-            raise ServingError(UNAVAILABLE, "The server is stopping")
+            raise StatusError(UNAVAILABLE, "The server is stopping")
         if time.monotonic() >= deadline:
-            raise ServingError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
+            raise StatusError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
@@ -216,7 +216,7 @@ def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -
 def _raise_failed(failed: list[Version], noun: str) -> None:
     if failed:
         errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
-        raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
+        raise StatusError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
 
 
 def _session_config(options: Options) -> config_pb2.ConfigProto:

@@ -13,7 +13,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def examples_input(document: dict[str, Any]) -> input_pb2.Input:
-    """The body of classify and regress: "examples", and "context" whose features go to all. Raises ServingError."""
+    """The body of classify and regress: "examples", and "context" whose features go to all. Raises StatusError."""
     result = input_pb2.Input()
     target = result.example_list
     if "context" in document:

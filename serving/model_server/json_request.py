@@ -12,7 +12,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server.json_values import as_bytes, format_error, is_plain_object, json_type, shown
-from serving.model_server.status import UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.status import UNIMPLEMENTED, StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
@@ -38,7 +38,7 @@ _NAMES = {types_pb2.DT_FLOAT: "float", types_pb2.DT_DOUBLE: "double", types_pb2.
 
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
-    """Input alias -> array, and whether the body is in row format ("instances"). Raises ServingError."""
+    """Input alias -> array, and whether the body is in row format ("instances"). Raises StatusError."""
     if "instances" in document and "inputs" in document:
         raise format_error(
             document, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
@@ -67,11 +67,11 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
     columns = {name: [row[name] for row in instances] for name in infos} if objects else {min(infos): instances}
     try:
         return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except ServingError as error:
+    except StatusError as error:
         raise (_row_error(instances, infos, objects) or error) from None
 
 
-def _row_error(instances: list, infos: TensorInfos, objects: bool) -> ServingError | None:
+def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
     """What the real server, which converts row by row, says of the first bad row. Rows are converted all at once here,
     which is far quicker, and one by one only to find out which of them is to blame."""
     shapes: dict[str, tuple[int, ...]] = {}
@@ -82,7 +82,7 @@ def _row_error(instances: list, infos: TensorInfos, objects: bool) -> ServingErr
         for name, value in row.items() if objects else ((min(infos), row),):
             try:
                 _check_instance(name, value, infos, shapes)
-            except ServingError as error:
+            except StatusError as error:
                 key = f" key: {name}" if objects else ""
                 return invalid_argument(f"Failed to process element: {index}{key} of 'instances' list. Error: {error}")
         if objects and row.keys() != infos.keys():
@@ -162,10 +162,10 @@ def _slices(leaves: list) -> Iterator[list]:
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """[n] array. Raises ServingError for the first leaf that `dtype` does not take: no string is a number, no 1.5 an
+    """[n] array. Raises StatusError for the first leaf that `dtype` does not take: no string is a number, no 1.5 an
     integer."""
     if dtype not in _CONVERSIONS:
-        raise ServingError(
+        raise StatusError(
             UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
@@ -223,7 +223,7 @@ def _as_float(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-def _type_error(value: Any, dtype: int) -> ServingError:
+def _type_error(value: Any, dtype: int) -> StatusError:
     return invalid_argument(
         f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {_dtype_name(dtype)}"
     )

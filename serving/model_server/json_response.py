@@ -31,7 +31,7 @@ def error(message: str) -> bytes:
 def predictions(outputs: Mapping[str, np.ndarray], row_format: bool) -> bytes:
     """Row format: {"predictions": [one entry per row]}; column format: {"outputs": one tensor or an object of them}.
 
-    Raises ServingError when the outputs have no common number of rows, or a dtype JSON has no word for.
+    Raises StatusError when the outputs have no common number of rows, or a dtype JSON has no word for.
     """
     if not outputs:
         raise invalid_argument("Cannot convert empty tensor map to JSON")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tensorflow_serving.apis import get_model_status_pb2
 
-from serving.model_server.status import ServingError, as_serving_error, not_found
+from serving.model_server.status import StatusError, as_status_error, not_found
 
 _LOG = logging.getLogger(__name__)
 _STATES = get_model_status_pb2.ModelVersionStatus
@@ -30,7 +30,7 @@ class Version:
     def __init__(self, name: str, number: int, path: str):
         self.name, self.number, self.path = name, number, path
         self.state = START
-        self.error: ServingError | None = None
+        self.error: StatusError | None = None
         self.aspired = True
         self.servable: Closable | None = None
         self.references = 0
@@ -73,7 +73,7 @@ class Manager:
     def use(self, name: str, number: int | None = None) -> Iterator[Version]:
         """Holds an available version, the latest unless `number` is given: it is not closed before this ends.
 
-        Raises ServingError NOT_FOUND.
+        Raises StatusError NOT_FOUND.
         """
         with self._changed:
             version = self._find_available(name, number)
@@ -90,7 +90,7 @@ class Manager:
         with self._changed:
             return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
 
-    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+    def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
         """(version, state, error) of every version ever wanted, the newest first."""
         with self._changed:
             versions = self._versions.get(name, {}).values()
@@ -209,7 +209,7 @@ class Manager:
         try:
             servable = self._load(version.name, version.number, path)
         except Exception as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             _LOG.error("Loading servable: %s failed: %s", version, error)
         with self._changed:
             if error and retries < self._max_load_retries:
@@ -219,7 +219,7 @@ class Manager:
             else:
                 self._finish_load(version, servable, error)
 
-    def _retry_after_pause(self, version: Version, path: str, retries: int, error: ServingError) -> None:
+    def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
         """path: what failed with `error`; another one is tried at once."""
         with self._changed:
             self._changed.wait_for(
@@ -230,7 +230,7 @@ class Manager:
             else:
                 self._finish_load(version, None, error)
 
-    def _finish_load(self, version: Version, servable: Closable | None, error: ServingError | None) -> None:
+    def _finish_load(self, version: Version, servable: Closable | None, error: StatusError | None) -> None:
         """The lock is held."""
         version.servable, version.error = servable, error
         version.state = END if servable is None else AVAILABLE

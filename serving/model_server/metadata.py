@@ -11,7 +11,7 @@ _SIGNATURE_DEF = "signature_def"
 def get_model_metadata(
     core: ServerCore, request: get_model_metadata_pb2.GetModelMetadataRequest
 ) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """Every signature of the model, packed as the one metadata field there is. Raises ServingError."""
+    """Every signature of the model, packed as the one metadata field there is. Raises StatusError."""
     if not request.HasField("model_spec"):
         raise invalid_argument("Missing ModelSpec")
     if not request.metadata_field:
@@ -33,7 +33,7 @@ def get_model_metadata(
 def get_model_status(
     core: ServerCore, request: get_model_status_pb2.GetModelStatusRequest
 ) -> get_model_status_pb2.GetModelStatusResponse:
-    """The state of every version of the model, or of the one asked for; a label is ignored. Raises ServingError."""
+    """The state of every version of the model, or of the one asked for; a label is ignored. Raises StatusError."""
     if not request.HasField("model_spec"):
         raise invalid_argument("Missing ModelSpec")
     name = request.model_spec.name

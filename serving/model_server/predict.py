@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server.servable import Servable
-from serving.model_server.status import FAILED_PRECONDITION, ServingError, invalid_argument
+from serving.model_server.status import FAILED_PRECONDITION, StatusError, invalid_argument
 from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -34,12 +34,12 @@ def predict(
       timeout: seconds.
       check_method: refuse signatures whose method is none of TF Serving's.
     Returns the signature's resolved name and output alias -> array.
-    Raises ServingError as the server's contract says, or tf.errors.OpError from the graph.
+    Raises StatusError as the server's contract says, or tf.errors.OpError from the graph.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
     if signature is None:
-        raise ServingError(FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
+        raise StatusError(FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
     if check_method and signature.method_name not in METHODS:
         raise invalid_argument(f"Expected prediction signature method_name to be one of {{{', '.join(METHODS)}}}. "
                                f"Was: {signature.method_name}")  # fmt: skip

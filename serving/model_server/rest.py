@@ -28,8 +28,8 @@ from serving.model_server.status import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     RESOURCE_EXHAUSTED,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     invalid_argument,
 )
 
@@ -123,7 +123,7 @@ class RestApi:
             body = _decoded(headers, body, self.max_body_bytes)
             answer = Answer(200, self._dispatch(verb, path, spec, method, body, deadline))
         except Exception as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             if error.code == INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
@@ -191,7 +191,7 @@ class RestApi:
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
         """Lets one large body or answer (size: bytes or numbers) be converted at a time, and any number of small ones.
-        Raises ServingError when the turn does not come before the deadline."""
+        Raises StatusError when the turn does not come before the deadline."""
         if size < LARGE_BODY_BYTES:
             yield
             return
@@ -210,7 +210,7 @@ class RestApi:
             self._large_body.release()
 
 
-class BodyTooLarge(ServingError):
+class BodyTooLarge(StatusError):
     """A body above --rest_api_max_body_bytes: the real server has no such limit, so no status code either."""
 
     def __init__(self, limit: int):
@@ -220,7 +220,7 @@ class BodyTooLarge(ServingError):
 
 
 def _left(deadline: float) -> float | None:
-    """Seconds until the deadline; None = no end. Raises ServingError when it has passed."""
+    """Seconds until the deadline; None = no end. Raises StatusError when it has passed."""
     if deadline == math.inf:
         return None
     left = deadline - time.monotonic()
@@ -229,8 +229,8 @@ def _left(deadline: float) -> float | None:
     return left
 
 
-def _too_late() -> ServingError:
-    return ServingError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
+def _too_late() -> StatusError:
+    return StatusError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
 
 
 def _is_int64(digits: str) -> bool:

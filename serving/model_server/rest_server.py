@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.model_server import json_response
 from serving.model_server.rest import LARGE_BODY_BYTES, Answer, BodyTooLarge, RestApi
-from serving.model_server.status import UNAVAILABLE, ServingError
+from serving.model_server.status import UNAVAILABLE, StatusError
 
 # How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
 _RECEIVE_SECONDS = 30.0
@@ -27,7 +27,7 @@ class RestServer:
     """An HTTP server in front of `api`: its port is taken at once, requests are answered from start() on."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
-        """Raises ServingError when the port cannot be opened."""
+        """Raises StatusError when the port cannot be opened."""
         self._api = api
         # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
@@ -36,7 +36,7 @@ class RestServer:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise ServingError(UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
+            raise StatusError(UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
         config = uvicorn.Config(
             self._application,
             http=_PatientProtocol,

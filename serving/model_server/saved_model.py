@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model import loader_impl
 
-from serving.model_server.status import DATA_LOSS, NOT_FOUND, ServingError, invalid_argument
+from serving.model_server.status import DATA_LOSS, NOT_FOUND, StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 
@@ -26,7 +26,7 @@ class SavedModel:
     """
 
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
-        """Raises ServingError or tf.errors.OpError when the folder holds no such model."""
+        """Raises StatusError or tf.errors.OpError when the folder holds no such model."""
         _check_files(path, tags)
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
@@ -106,11 +106,11 @@ class SavedModel:
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:
-    """Raises ServingError when no model with these tags is there, or when its assets would be read from outside its
+    """Raises StatusError when no model with these tags is there, or when its assets would be read from outside its
     folder."""
     file = Path(path) / "saved_model.pb"
     if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
-        raise ServingError(
+        raise StatusError(
             NOT_FOUND,
             f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {path}. "
             "Check that the directory exists and that you have the right permissions for accessing it.",
@@ -118,9 +118,9 @@ def _check_files(path: str, tags: Sequence[str]) -> None:
     try:
         meta_graphs = loader_impl.parse_saved_model(path).meta_graphs
     except OSError as error:
-        raise ServingError(DATA_LOSS, f"Can't parse {file} as binary proto") from error
+        raise StatusError(DATA_LOSS, f"Can't parse {file} as binary proto") from error
     if not any(set(graph.meta_info_def.tags) == set(tags) for graph in meta_graphs):
-        raise ServingError(
+        raise StatusError(
             NOT_FOUND,
             f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect available "
             "tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",

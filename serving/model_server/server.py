@@ -11,7 +11,7 @@ from serving.model_server.flags import Options
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
-from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
+from serving.model_server.status import UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
 from serving.wire.protos import MonitoringConfig
 
 _LOG = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class ModelServer:
     """The whole server. Ports open only once every configured model is available."""
 
     def __init__(self, options: Options):
-        """Raises ServingError for options that exclude each other or files that do not read."""
+        """Raises StatusError for options that exclude each other or files that do not read."""
         _check(options)
         self._credentials = tls.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
@@ -35,7 +35,7 @@ class ModelServer:
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> None:
-        """Raises ServingError when a model does not load or a port does not open."""
+        """Raises StatusError when a model does not load or a port does not open."""
         options = self.core.options
         self.core.start()
         if self.core.interrupted.is_set():
@@ -87,7 +87,7 @@ class ModelServer:
             try:
                 self.core.reread()
             except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
 
 
 def _check(options: Options) -> None:
@@ -110,7 +110,7 @@ def _check(options: Options) -> None:
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
-        raise ServingError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
+        raise StatusError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
 
 
 def _metrics_path(options: Options) -> str | None:

@@ -31,7 +31,7 @@ _OUTPUTS_FIELD = predict_pb2.PredictResponse.OUTPUTS_FIELD_NUMBER
 
 @dataclass(frozen=True)
 class Method:
-    """call(core, request, timeout in seconds or None) -> serialised response; raises ServingError or
+    """call(core, request, timeout in seconds or None) -> serialised response; raises StatusError or
     tf.errors.OpError."""
 
     service: str

@@ -34,7 +34,7 @@ class TfLiteModel:
     """
 
     def __init__(self, path: str, interpreters: int):
-        """Raises ServingError when the file is no such model."""
+        """Raises StatusError when the file is no such model."""
         content = (Path(path) / FILE).read_bytes()
         self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
         try:

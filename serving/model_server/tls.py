@@ -11,7 +11,7 @@ from serving.wire.protos import SSLConfig
 
 def server_credentials(path: str) -> grpc.ServerCredentials | None:
     """Credentials of the gRPC port; None without a path. With client_verify, clients must show a certificate that
-    custom_ca signed. Raises ServingError."""
+    custom_ca signed. Raises StatusError."""
     if not path:
         return None
     config = read_text_proto(path, SSLConfig())

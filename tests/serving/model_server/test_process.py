@@ -17,7 +17,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.model_server import flags, server
 from serving.model_server.__main__ import main
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 COMMAND = [sys.executable, "-m", "serving.model_server"]
 
@@ -197,7 +197,7 @@ def test_grpc_does_not_serve_before_the_rest_port_is_known_to_be_free(half_plus_
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ServingError, match="Cannot listen on"):
+        with pytest.raises(StatusError, match="Cannot listen on"):
             build.start(model_base_path=str(half_plus_two), rest_api_port=taken.getsockname()[1])
     assert not started
 

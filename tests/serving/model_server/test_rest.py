@@ -18,7 +18,7 @@ from serving.model_server import json_response
 from serving.model_server import json_values as json_parsing
 from serving.model_server.access_log import AccessLog
 from serving.model_server.rest import RestApi
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 PREDICT = "/v1/models/default:predict"
 TYPED = "/v1/models/typed:predict"
@@ -244,7 +244,7 @@ def test_every_parser_reads_alike(document, ascii, position, typo):
 def outcome(parse):
     try:
         return repr(parse())
-    except ServingError as error:
+    except StatusError as error:
         return "error", error.message
     except json.JSONDecodeError as error:
         return "error", error.pos

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server import metrics
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 
 def predict_log(signature="", **inputs):
@@ -77,7 +77,7 @@ def test_no_file_is_fine(start_server, build, tmp_path, caplog):
 )
 def test_a_failing_record_fails_the_load(start_server, build, tmp_path, log, message):
     export_with(build, tmp_path / "m", predict_log(x=[[1.0]]), log)
-    with pytest.raises(ServingError, match=message):
+    with pytest.raises(StatusError, match=message):
         start_server(model_base_path=str(tmp_path / "m"))
     running = start_server(model_base_path=str(tmp_path / "m"), enable_model_warmup=False)
     assert running.predict(2.0) == [3.0]
@@ -86,14 +86,14 @@ def test_a_failing_record_fails_the_load(start_server, build, tmp_path, log, mes
 def test_not_a_record_file(start_server, build, tmp_path):
     file = export_with(build, tmp_path / "m")
     file.write_bytes(b"this is no TFRecord file at all, whatever its name")
-    with pytest.raises(ServingError, match="Please verify your warmup data is in TFRecord format"):
+    with pytest.raises(StatusError, match="Please verify your warmup data is in TFRecord format"):
         start_server(model_base_path=str(tmp_path / "m"))
 
 
 def test_too_many_records(start_server, build, tmp_path):
     log = predict_log(x=[[1.0]]).SerializeToString()
     file = export_with(build, tmp_path / "m", *[log] * 1001)
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         start_server(model_base_path=str(tmp_path / "m"))
     assert f"Number of warmup records exceeds the maximum (1000) at {file}" in str(caught.value)
 

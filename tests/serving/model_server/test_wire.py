@@ -18,7 +18,7 @@ from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.model_server import metrics, rest_server
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 from serving.wire.tensors import fill_tensor
 
 
@@ -87,7 +87,7 @@ def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_o
 @pytest.mark.parametrize("text", ['server_key: "/a/file.key"', "server_key: {", 'no_such_field: "a"'])
 def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
     (tmp_path / "ssl").write_text(text)
-    with pytest.raises(ServingError):
+    with pytest.raises(StatusError):
         start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
 
 
@@ -102,7 +102,7 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
 )
 def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
     changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
     assert caught.value.code.name == "INVALID_ARGUMENT"
     assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
