@@ -26,6 +26,8 @@ class Task:
 
 
 class Batch:
+    """Tasks that are run together, and how many rows they have."""
+
     def __init__(self):
         self.tasks: list[Task] = []
         self.size = 0

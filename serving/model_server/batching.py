@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.model_server import metrics
+from serving.model_server import telemetry
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, Options
@@ -137,7 +137,7 @@ class BatchingRunner:
             if np.ndim(value) == 0:
                 raise invalid_argument("Batching Run() input tensors must have at least one dimension")
             sizes.add(len(value))
-            metrics.INPUT_BATCH_SIZE.observe(len(value))
+            telemetry.INPUT_BATCH_SIZE.observe(len(value))
         if len(sizes) > 1:
             raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
         (size,) = sizes
@@ -160,8 +160,11 @@ class BatchingRunner:
 
     @contextlib.contextmanager
     def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
-        """The queue of requests like this one. It lives as long as somebody waits in it: clients choose what makes a
-        queue (outputs, dtypes, ranks), so what they chose once must not stay for good."""
+        """The queue of requests like this one.
+
+        It lives as long as somebody waits in it: clients choose what makes a queue (outputs, dtypes, ranks), so what
+        they chose once must not stay for good.
+        """
         key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))
         with self._lock:
             queue = self._queues.get(key)
@@ -178,8 +181,11 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """What two requests must share to run together: otherwise one client's wrong dtype, rank, empty tensor or size
-        of an axis that the signature fixes would fail the requests of others."""
+        """What two requests must share to run together.
+
+        Otherwise one client's wrong dtype, rank, empty tensor or size of an axis that the signature fixes would fail
+        the requests of others.
+        """
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 
@@ -210,18 +216,18 @@ class BatchingRunner:
     def _run_batch(self, tasks: list[Task], fetches: list[str]) -> list[list[np.ndarray]]:
         now = time.monotonic()
         for task in tasks:
-            metrics.QUEUING_LATENCY.observe((now - task.enqueued) * 1e6, self._options.pool_name)
+            telemetry.QUEUING_LATENCY.labels(self._options.pool_name).observe((now - task.enqueued) * 1e6)
         deadlines = [task.deadline for task in tasks]
         if all(deadline is not None and deadline <= now for deadline in deadlines):
             raise StatusError(RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
         timeout = None if None in deadlines else max(deadlines) - now
         size = sum(task.size for task in tasks)
         padded = self._options.padded_size(size)
-        metrics.PADDING_SIZE.observe(padded - size, str(padded))
-        metrics.PROCESSED_BATCH_SIZE.observe(padded)
+        telemetry.PADDING_SIZE.labels(str(padded)).observe(padded - size)
+        telemetry.PROCESSED_BATCH_SIZE.observe(padded)
         merged = {name: self._merged(name, [task.inputs[name] for task in tasks], padded - size)
                   for name in sorted(tasks[0].inputs)}  # fmt: skip
-        metrics.WRAPPED_RUN_COUNT.increase(1)
+        telemetry.WRAPPED_RUN_COUNT.inc()
         outputs = self._wrapped.run(merged, fetches, timeout)
         return _split(outputs, [task.size for task in tasks], padded)
 

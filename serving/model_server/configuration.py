@@ -1,14 +1,17 @@
-"""The model server's configuration messages: reading them from text files, and what makes one unacceptable."""
+"""What the flags' text files hold, models, labels and TLS: reading them, and what makes one unacceptable."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import grpc
 from google.protobuf import text_format
 from google.protobuf.message import Message
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.flags import Options
 from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, StatusError, invalid_argument
+from serving.wire.protos import SSLConfig
 
 M = TypeVar("M", bound=Message)
 ModelConfig = model_server_config_pb2.ModelConfig
@@ -102,8 +105,13 @@ def platform_of(model: ModelConfig) -> str:
 def checked_labels(
     models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
 ) -> dict[str, dict[str, int]]:
-    """Model name -> label -> version. A label may only name an available version; with `allow_new`, one that did not
-    exist before may name any. Raises StatusError."""
+    """Returns model name -> label -> version.
+
+    A label may only name an available version; with `allow_new`, one that did not exist before may name any.
+
+    Raises:
+        StatusError: for a label that may not.
+    """
     for model in models.values():
         for label, version in model.version_labels.items():
             known = old.get(model.name, {})
@@ -115,3 +123,48 @@ def checked_labels(
                     "which is not currently available for inference",
                 )
     return {name: dict(model.version_labels) for name, model in models.items()}
+
+
+def server_credentials(path: str) -> grpc.ServerCredentials | None:
+    """Returns the credentials of the gRPC port from --ssl_config_file, None without a path.
+
+    The file is a text SSLConfig whose fields hold PEM text itself. With client_verify, clients must show a certificate
+    that custom_ca signed.
+
+    Raises:
+        StatusError: for texts that cannot be used.
+    """
+    if not path:
+        return None
+    config = read_text_proto(path, SSLConfig())
+    for field in ("server_key", "server_cert"):
+        if "-----BEGIN" not in getattr(config, field):
+            raise invalid_argument(f"{field} in '{path}' must be PEM text (not a file's name)")
+    roots = config.custom_ca.encode() or None
+    if config.client_verify and roots is None:
+        raise invalid_argument(f"client_verify in '{path}' needs custom_ca to verify clients with")
+    pair = (config.server_key.encode(), config.server_cert.encode())
+    if not _are_usable(grpc.ssl_server_credentials([pair])):
+        raise invalid_argument(
+            f"server_key and server_cert in '{path}' cannot be used: both must be valid PEM text, the key without a "
+            "password and the certificate made for this key"
+        )
+    credentials = grpc.ssl_server_credentials([pair], roots, require_client_auth=config.client_verify)
+    if not _are_usable(credentials):
+        raise invalid_argument(f"custom_ca in '{path}' holds no certificate that can be read")
+    return credentials
+
+
+def _are_usable(credentials: grpc.ServerCredentials) -> bool:
+    """Whether gRPC takes the keys, which it reads only when it opens a port.
+
+    Its failure then looks like that of a port in use: so a port that is free for certain is opened, on a server that
+    never starts.
+    """
+    server = grpc.server(ThreadPoolExecutor(1))
+    try:
+        return bool(server.add_secure_port("127.0.0.1:0", credentials))
+    except RuntimeError:
+        return False
+    finally:
+        server.stop(None)

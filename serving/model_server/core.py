@@ -12,13 +12,12 @@ from pathlib import Path
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import configuration, metrics
+from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, Options
 from serving.model_server.manager import Manager, Version
-from serving.model_server.saved_model import SavedModel
-from serving.model_server.servable import Servable
+from serving.model_server.servable import SavedModel, Servable
 from serving.model_server.source import StoragePathSource
 from serving.model_server.status import (
     ABORTED,
@@ -61,8 +60,11 @@ class ServerCore:
         self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available, those of a model config file as it stands by
-        then. Raises StatusError."""
+        """Loads the configured models and waits until each is available, those of a config file as it stands by then.
+
+        Raises:
+            StatusError: when one does not become available.
+        """
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
         self._labels = self._checked_labels(models)
@@ -82,10 +84,12 @@ class ServerCore:
         right, and that one caller at most waits.
 
         Args:
-          config: the models; those left out are unloaded.
-          timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
-        Raises StatusError when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED)
-        or a later configuration came (ABORTED).
+            config: the models; those left out are unloaded.
+            timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
+
+        Raises:
+            StatusError: when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED) or
+                a later configuration came (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -140,8 +144,10 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """The versions that failed of models that have no other; None when the config file is to be read again first:
-        a wrong base path in it can be put right."""
+        """The versions that failed of models that have no other.
+
+        None when the config file is to be read again first: a wrong base path in it can be put right.
+        """
         pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
         end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(
@@ -193,7 +199,7 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
-        metrics.add_model(name)
+        telemetry.add_model(name)
         try:
             check = self.options.enable_signature_method_name_check
             servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path), check)

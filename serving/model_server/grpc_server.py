@@ -12,8 +12,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import metrics
-from serving.model_server.access_log import AccessLog
+from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.services import METHODS, Method, model_spec
 from serving.model_server.status import (
@@ -24,6 +23,7 @@ from serving.model_server.status import (
     as_status_error,
     truncated,
 )
+from serving.model_server.telemetry import AccessLog
 
 _LOG = logging.getLogger(__name__)
 _UNLIMITED = -1
@@ -137,7 +137,7 @@ class GrpcServer:
         status = error.code.name if error else "OK"
         seconds = time.perf_counter() - begin
         if method.is_inference:
-            metrics.record_request(spec.name, method.name, "GRPC", status, seconds)
+            telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
         self._access_log.write("GRPC", method.name, spec, status, seconds)
         return answer, error
 

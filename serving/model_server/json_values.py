@@ -154,6 +154,7 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def as_bytes(value: str | dict) -> bytes:
+    """Returns the bytes of a string, or of an object that holds base64; raises StatusError for another."""
     if type(value) is str:
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -171,18 +172,22 @@ def as_bytes(value: str | dict) -> bytes:
 
 
 def is_base64(value: Any) -> bool:
+    """Tells whether a value is an object that holds base64."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def is_plain_object(value: Any) -> bool:
+    """Tells whether a value is an object, and not one that holds base64."""
     return type(value) is dict and not is_base64(value)
 
 
 def format_error(document: dict, complaint: str) -> StatusError:
+    """Returns the error of a body that is not formatted as its method asks."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
+    """Returns the name that the real server gives a value's type; of a bool, the value."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 

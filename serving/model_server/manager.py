@@ -21,6 +21,8 @@ UNLOADING, END = _STATES.UNLOADING, _STATES.END
 
 
 class Closable(Protocol):
+    """What is loaded, and closed after its last request."""
+
     def close(self) -> None: ...
 
 
@@ -100,9 +102,11 @@ class Manager:
         """Waits until each model has an available version, or none of those wanted can become one.
 
         Args:
-          names: the models.
-          stop: asked several times a second; ends the wait when it says True, or raises.
-        Returns the versions that failed of the models that have none, empty when all are well.
+            names: the models.
+            stop: asked several times a second; ends the wait when it says True, or raises.
+
+        Returns:
+            The versions that failed of the models that have none, empty when all are well.
         """
         failed: list[Version] = []
         for name in names:
@@ -253,8 +257,10 @@ class Manager:
 
 
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy: all unwanted ones once a
-    wanted one is available or none is wanted; else all unwanted ones but the highest."""
+    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy.
+
+    All unwanted ones once a wanted one is available or none is wanted; else all unwanted ones but the highest.
+    """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)
     if any(v.aspired and v.state == AVAILABLE for v in versions) or not any(v.aspired for v in versions):

@@ -43,10 +43,12 @@ class StatusError(Exception):
 
 
 def invalid_argument(message: str) -> StatusError:
+    """Returns the error of a request that no server could answer."""
     return StatusError(INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> StatusError:
+    """Returns the error of a request for what is not there."""
     return StatusError(NOT_FOUND, message)
 
 

@@ -8,9 +8,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.model_server import metrics
-from serving.model_server.classify import classify, multi_inference, regress
-from serving.model_server.predict import predict
+from serving.model_server import telemetry
+from serving.model_server.prediction import classify, multi_inference, predict, regress
 from serving.model_server.servable import Servable
 from serving.model_server.status import DATA_LOSS, UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
 
@@ -38,8 +37,8 @@ def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
         raise error from failure
     finally:
         elapsed = (time.perf_counter() - begin) * 1e6
-        metrics.WARMUP_LATENCY.observe(elapsed, path, status)
-    metrics.WARMUP_RECORDS_READ.increase(count, path)
+        telemetry.WARMUP_LATENCY.labels(path, status).observe(elapsed)
+    telemetry.WARMUP_RECORDS_READ.labels(path).inc(count)
     _LOG.info(
         "Finished reading warmup data for model at %s. Number of warmup records read: %d. "
         "Elapsed time (microseconds): %d.",

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler
 from serving.model_server.batching import BatchingOptions, BatchingRunner
 from serving.model_server.status import StatusError
@@ -301,20 +300,20 @@ def test_everyone_gets_their_own_rows(requests, allowed, split):
     scheduler.stop()
 
 
-def test_behind_the_server(start_server, half_plus_two, tmp_path):
+def test_behind_the_server(start_server, half_plus_two, tmp_path, counted):
     file = tmp_path / "batching.config"
     file.write_text(
         "max_batch_size { value: 8 } batch_timeout_micros { value: 20000 } num_batch_threads { value: 1 } "
         'thread_pool_name { value: "pool" } allowed_batch_sizes: 4 allowed_batch_sizes: 8'
     )
     running = start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
-    runs = metrics.WRAPPED_RUN_COUNT.value()
-    queued = metrics.QUEUING_LATENCY.count("pool")
+    runs = counted("batching_session:wrapped_run_count")
+    queued = counted("batching_session:queuing_latency_count", thread_pool_name="pool")
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda v: running.predict(float(v)), range(8)))
     assert answers == [[v / 2 + 2] for v in range(8)]
-    assert 1 <= metrics.WRAPPED_RUN_COUNT.value() - runs < 8
-    assert metrics.QUEUING_LATENCY.count("pool") - queued == 8
+    assert 1 <= counted("batching_session:wrapped_run_count") - runs < 8
+    assert counted("batching_session:queuing_latency_count", thread_pool_name="pool") - queued == 8
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})
     assert (status, answer["error"]) == (400, "Batching Run() input tensors must have at least one dimension")
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"instances": [1.0] * 9})

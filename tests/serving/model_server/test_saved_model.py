@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from serving.model_server.saved_model import SavedModel
+from serving.model_server.servable import SavedModel
 from serving.model_server.status import StatusError
 
 tf1 = tf.compat.v1
@@ -80,7 +80,7 @@ def test_unknown_tensor_names(half_plus_two):
 SCRIPT = """
 import sys
 import numpy as np
-from serving.model_server.saved_model import SavedModel, disable_xla
+from serving.model_server.servable import SavedModel, disable_xla
 disable_xla()
 model = SavedModel(sys.argv[1])
 signature = model.signatures["serving_default"]

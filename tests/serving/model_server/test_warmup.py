@@ -4,7 +4,6 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.model_server import metrics
 from serving.model_server.status import StatusError
 
 
@@ -45,17 +44,17 @@ def export_with(build, base, *logs):
     return file
 
 
-def test_every_kind_is_replayed(start_server, build, tmp_path, caplog):
+def test_every_kind_is_replayed(start_server, build, tmp_path, caplog, counted):
     file = export_with(
         build, tmp_path / "m", predict_log(x=[[1.0]]), example_log("classify_log", "classify_x_to_y"),
         example_log("regress_log", "regress_x_to_y"), multi_log(),
     )  # fmt: skip
-    before = metrics.RUNTIME_LATENCY.count("default", "MultiInference", "TF1")
+    before = counted("runtime_latency_count", model_name="default", API="MultiInference", runtime="TF1")
     with caplog.at_level("INFO"):
         running = start_server(model_base_path=str(tmp_path / "m"), num_request_iterations_for_warmup=3)
     assert running.predict(2.0) == [3.0]
-    assert metrics.RUNTIME_LATENCY.count("default", "MultiInference", "TF1") - before == 3
-    assert metrics.WARMUP_RECORDS_READ.value(str(tmp_path / "m" / "1")) == 4
+    assert counted("runtime_latency_count", model_name="default", API="MultiInference", runtime="TF1") - before == 3
+    assert counted("model_warmup_records_read", model_path=str(tmp_path / "m" / "1")) == 4
     assert f"Finished reading warmup data for model at {file}. Number of warmup records read: 4." in caplog.text
 
 
@@ -98,8 +97,8 @@ def test_too_many_records(start_server, build, tmp_path):
     assert f"Number of warmup records exceeds the maximum (1000) at {file}" in str(caught.value)
 
 
-def test_batched_model_is_warmed_up_too(start_server, build, tmp_path):
+def test_batched_model_is_warmed_up_too(start_server, build, tmp_path, counted):
     export_with(build, tmp_path / "m", predict_log(x=[[1.0]]))
-    runs = metrics.WRAPPED_RUN_COUNT.value()
+    runs = counted("batching_session:wrapped_run_count")
     start_server(model_base_path=str(tmp_path / "m"), enable_batching=True)
-    assert metrics.WRAPPED_RUN_COUNT.value() == runs + 1
+    assert counted("batching_session:wrapped_run_count") == runs + 1
