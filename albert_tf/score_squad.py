@@ -7,7 +7,7 @@ import json
 import sys
 
 from albert_tf.tasks.squad.data import SquadExample, read_squad
-from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions
+from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main

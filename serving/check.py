@@ -12,12 +12,12 @@ from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.rows import frame
 from serving.exportable import Exportable
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
 from serving.samples import sample_inputs, whole_words
 from tfrecords.base.errors import UserError
+from tfrecords.framing import encode
 
 
 class Tolerance(NamedTuple):
@@ -234,14 +234,13 @@ def _texts(exportable: Exportable) -> list[str]:
 
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> dict[str, np.ndarray]:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
-    tokenizer, limit = exportable.options.tokenizer, exportable.options.max_seq_length
-    tokens = [np.array(tokenizer.encode(text), np.int32) for text in texts]
-    rows = [frame(tokenizer, one, one if pairs else None, limit) for one in tokens]
-    lengths = np.array([len(ids) for ids, _ in rows], np.int32)
-    ids, segments = np.zeros((2, len(rows), lengths.max()), np.int32)
-    for row, (own, kinds) in enumerate(rows):
-        ids[row, : len(own)], segments[row, : len(own)] = own, kinds
-    return {"input_ids": ids, "lengths": lengths, "segment_ids": segments}
+    tokens = encode(exportable.options.tokenizer, texts)
+    batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
+    return {
+        "input_ids": batch.input_ids.numpy(),
+        "lengths": batch.lengths.numpy(),
+        "segment_ids": batch.segment_ids.numpy(),
+    }
 
 
 def _require_ids(texts: list[str], framed: dict[str, np.ndarray], answer: dict[str, np.ndarray]) -> None:
@@ -273,10 +272,10 @@ def _words(model: AlbertPretrainer, exportable: Exportable, inputs: dict, found:
     In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
     """
     if exportable.framer is not None:
-        tokenizer = exportable.options.tokenizer
-        left, right = (tokenizer.encode(part) for part in inputs["text"][0].decode().split("[MASK]"))
-        ids = np.array([[tokenizer.cls_id, *left, tokenizer.mask_id, *right, tokenizer.sep_id]], np.int32)
-        positions = np.array([[1 + len(left)]], np.int32)
+        parts = encode(exportable.options.tokenizer, inputs["text"][0].decode().split("[MASK]"))
+        tokens = exportable.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
+        ids = exportable.framer.single(tokens).padded().input_ids.numpy()
+        positions = np.argwhere(ids == exportable.options.tokenizer.mask_id)[:, 1:].astype(np.int32)
         inputs = {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
     ids, mask = inputs["input_ids"], np.arange(inputs["input_ids"].shape[1]) < inputs["lengths"][:, None]
     features = {"input_ids": ids * mask, "input_mask": mask.astype(np.int32), "segment_ids": np.zeros_like(ids)}

@@ -8,11 +8,9 @@ import shutil
 import socket
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.loading import Loaded, load
-from albert_tf.tasks.rows import frame
 from serving.check import check
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
@@ -25,6 +23,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 _CALIBRATION_ROWS = 64
@@ -161,14 +160,11 @@ def _calibration(settings: ExportSettings, tokenizer: Tokenizer | None, length: 
         lines = Path(settings.calibration_text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read --calibration_text={settings.calibration_text}: {error}") from error
-    rows = [frame(tokenizer, np.array(tokenizer.encode(line), np.int32), None, length)[0] for line in lines if line]
-    if not rows:
+    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
+    if not lines:
         raise UserError(f"--calibration_text={settings.calibration_text} holds no text")
-    lengths = np.array([len(row) for row in rows[:_CALIBRATION_ROWS]], np.int32)
-    ids = np.zeros((len(lengths), lengths.max()), np.int32)
-    for padded, row in zip(ids, rows):
-        padded[: len(row)] = row
-    return ids, lengths
+    batch = Framer(tokenizer, length).single(encode(tokenizer, lines)).padded()
+    return batch.input_ids.numpy(), batch.lengths.numpy()
 
 
 def _read_lengths(text: str) -> list[int]:

@@ -99,6 +99,10 @@ class Framer:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
 
+    def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
+        """Makes rows of single texts or of pairs, whichever is given."""
+        return self.single(first) if second is None else self.pair(first, second)
+
     def single(self, tokens: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
         ids = self._between(self.tokenizer.cls_id, self.tokenizer.sep_id, tokens[:, : self.max_seq_length - 2])

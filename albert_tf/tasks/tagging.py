@@ -1,22 +1,25 @@
 """A class for every word of a text, as for named entities."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks.rows import Rows, encode
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
 from tfrecords.base import files
+from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 
@@ -27,11 +30,11 @@ class TaggedExample(NamedTuple):
     tags: list[int] | None
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggedRows(Rows):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedRows(FeatureRows):
     """heads: for each row the column of every word's first piece; words beyond the row's end have none."""
 
-    heads: list[np.ndarray] = dataclasses.field(default_factory=list)
+    heads: RaggedArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +112,6 @@ class TaggingTask(Task):
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
 
-    def compile_arguments(self) -> dict[str, Any]:
-        # Over the words: a mean over all columns would make a batch count less the more padding it has.
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-        return {"loss": loss, "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
-
     def score(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
@@ -155,33 +153,26 @@ class TaggingTask(Task):
         return [path]
 
 
+@on_host
 def tagged_rows(
     examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
 ) -> TaggedRows:
-    """A row for each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
-    pieces = iter(encode(tokenizer, [word for example in examples for word in example.words]))
-    tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
-    if training:
-        tokens |= {"tag": [], "tag_weight": []}
-    heads = []
-    for example in examples:
-        # A word of which the tokenizer leaves nothing still needs a place for its tag.
-        words = [piece if len(piece) else [tokenizer.unk_id] for _, piece in zip(example.words, pieces)]
-        ids = np.concatenate([[tokenizer.cls_id], *words])[: max_seq_length - 1]
-        ids = np.append(ids, tokenizer.sep_id).astype(np.int32)
-        first = 1 + np.cumsum([0, *map(len, words[:-1])])
-        first = first[first < len(ids) - 1]
-        heads.append(first)
-        tokens["input_ids"].append(ids)
-        tokens["segment_ids"].append(np.zeros_like(ids))
-        tokens["input_mask"].append(np.ones_like(ids))
-        if training:
-            tag, weight = np.zeros_like(ids), np.zeros_like(ids)
-            tag[first], weight[first] = example.tags[: len(first)], 1
-            tokens["tag"].append(tag)
-            tokens["tag_weight"].append(weight)
-    roles = {"target": "tag", "weight": "tag_weight"} if training else {}
-    return TaggedRows(tokens, {}, tokenizer.pad_id, heads=heads, **roles)
+    """Makes a row of each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
+    counts = np.array([len(example.words) for example in examples], np.int64)
+    words = encode(tokenizer, [word for example in examples for word in example.words])
+    pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
+    rows, columns = Framer(tokenizer, max_seq_length).words(pieces)
+    fits = columns.values.numpy() < max_seq_length - 1
+    first, row = columns.values.numpy()[fits], np.repeat(np.arange(len(examples)), counts)[fits]
+    heads = RaggedArray(first, np.searchsorted(row, np.arange(len(examples) + 1)))
+    if not training:
+        return TaggedRows(features_of(rows), {}, rows.pad_id, heads=heads)
+    tag, weight = np.zeros((2, rows.input_ids.values.shape[0]), np.int32)
+    place = rows.input_ids.row_starts().numpy()[row] + first
+    tag[place] = np.array(list(itertools.chain.from_iterable(example.tags for example in examples)))[fits]
+    weight[place] = 1
+    features = features_of(rows, tag=tag, tag_weight=weight)
+    return TaggedRows(features, {}, rows.pad_id, target="tag", weight="tag_weight", heads=heads)
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:

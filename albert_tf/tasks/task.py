@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.tasks.rows import Rows
+from albert_tf.tasks.rows import FeatureRows
 from tfrecords.tokenizers.base import Tokenizer
 
 
@@ -72,24 +72,24 @@ class Task(abc.ABC):
         return self.read(split)
 
     @abc.abstractmethod
-    def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
+    def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
         """Features of the examples, and their labels where `training`, which may ask for some thousands at a time."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         """A new head on the encoder; with `early_exit`, which only some kinds are asked for, one for every step."""
 
-    @abc.abstractmethod
     def compile_arguments(self) -> dict[str, Any]:
-        """`loss`, `metrics` and so on for `Model.compile`; empty where the model has a loss of its own."""
+        """Gives `loss`, `metrics` and so on for `Model.compile`; empty where the model's own defaults are meant."""
+        return {}
 
     @abc.abstractmethod
-    def score(self, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]) -> dict[str, float]:
+    def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
         """Metrics by name. `outputs`: for each row what the model's call gave it, an array or a dict of arrays."""
 
     @abc.abstractmethod
     def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]
+        self, folder: Path, split: str, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
     ) -> list[Path]:
         """Writes the answers to a split, each file whole or not at all; returns what was written."""
 

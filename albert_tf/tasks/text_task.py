@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.metrics import METRICS
-from albert_tf.tasks.rows import Rows, encode, frame
+from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from tfrecords.base import files
@@ -146,16 +146,15 @@ class TextTask(Task):
             raise table.wrong(row, f"{self.label_column} {value!r} is not {expected}")
         return number
 
-    def rows(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
-        texts = [encode(tokenizer, [example.texts[i] for example in examples]) for i in range(len(self.inputs))]
-        seconds = texts[1] if len(texts) == 2 else [None] * len(examples)
-        framed = [frame(tokenizer, first, second, max_seq_length) for first, second in zip(texts[0], seconds)]
-        tokens = {"input_ids": [ids for ids, _ in framed], "segment_ids": [segments for _, segments in framed]}
-        tokens["input_mask"] = [np.ones_like(ids) for ids, _ in framed]
+    def rows(
+        self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> FeatureRows:
+        texts = [[example.texts[i] for example in examples] for i in range(len(self.inputs))]
+        rows = text_rows(tokenizer, texts, max_seq_length)
         if not training:
-            return Rows(tokens, {}, tokenizer.pad_id)
+            return rows
         labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
-        return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
+        return dataclasses.replace(rows, values={"label": labels}, target="label")
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         if self.labels is None:
@@ -163,12 +162,11 @@ class TextTask(Task):
         return AlbertClassifier(encoder, len(self.labels), dropout, early_exit)
 
     def compile_arguments(self) -> dict[str, Any]:
-        if self.labels is None:
-            return {"loss": "mse"}
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+        return {} if self.labels else {"loss": "mse"}
 
-    def score(self, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+    def score(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
         labels = np.array([example.label for example in examples])
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
@@ -179,7 +177,12 @@ class TextTask(Task):
         return outputs[:, 0] if self.labels is None else outputs.argmax(axis=-1)
 
     def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        rows: FeatureRows,
+        outputs: Sequence[np.ndarray],
     ) -> list[Path]:
         predictions = self.predictions(outputs)
         header = ["index", "prediction"] + (["label"] if split not in self.test_splits else [])

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tasks.rows import Rows, padded_length
+from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.randomness import derive
 
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
@@ -40,13 +40,13 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, buc
     return random.permutation(order.reshape(batches, size))
 
 
-def batches_per_epoch(rows: Rows, batch_size: int) -> int:
+def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
     """Returns how many batches `epoch_order` makes."""
     return max(1, len(rows) // batch_size)
 
 
 def training_batches(
-    rows: Rows,
+    rows: FeatureRows,
     batch_size: int,
     max_seq_length: int,
     seed: int,
@@ -56,7 +56,7 @@ def training_batches(
     workers: int = 1,
     worker: int = 0,
 ) -> tf.data.Dataset:
-    """Returns batches for ever; see `Rows.batch` for an element.
+    """Returns batches for ever; see `FeatureRows.batch` for an element.
 
     Args:
         rows: to train on.
@@ -86,7 +86,7 @@ def training_batches(
 
 
 def evaluation_batches(
-    rows: Rows, batch_size: int, max_seq_length: int, full: bool = False
+    rows: FeatureRows, batch_size: int, max_seq_length: int, full: bool = False
 ) -> Iterator[tuple[np.ndarray, dict]]:
     """Yields (row numbers, features) of all rows once, the longest first.
 
@@ -104,7 +104,7 @@ def evaluation_batches(
         yield batch, rows.batch(filled, padded_length(int(lengths[batch].max()), max_seq_length))[0]
 
 
-def signature(rows: Rows, length: int | None = None) -> tuple:
+def signature(rows: FeatureRows, length: int | None = None) -> tuple:
     """Returns the tf.TensorSpecs of a batch, unknown where a dimension differs from batch to batch: one graph takes
     them all.
 
@@ -125,7 +125,7 @@ def signature(rows: Rows, length: int | None = None) -> tuple:
     return (specs, *(spec(name, array) for name, array in zip(names, roles)))
 
 
-def predict(model: keras.Model, rows: Rows, batch_size: int, max_seq_length: int) -> list[Any]:
+def predict(model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int) -> list[Any]:
     """Returns for each row what the model gives it, in the order of the rows: an array, or a dict of arrays.
 
     A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
@@ -140,7 +140,7 @@ def predict(model: keras.Model, rows: Rows, batch_size: int, max_seq_length: int
     return outputs
 
 
-def _graph(model: keras.Model, rows: Rows) -> Callable:
+def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
     """The model's call as one graph for batches of every shape; Keras's own would be traced for several of them."""
     features = signature(rows)[0]
     graphs = _GRAPHS.setdefault(model, {})

@@ -1,11 +1,17 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary; the only file here that needs tensorflow-text."""
+"""The tokenizers as TensorFlow graphs that own their vocabulary, and the places of words and characters in texts.
+
+The only file here that needs tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is the word.
+"""
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
 from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE
-from tfrecords.tokenizers.words_in_graph import Characters
+
+_SPACES = [*range(9, 14), 32]
+# What str.strip() takes away.
+_ALL_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
 
 
 class SentencePieceInGraph(tf.Module):
@@ -29,7 +35,7 @@ class SentencePieceInGraph(tf.Module):
         texts = _valid(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
         rows = ids.value_rowids()
-        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        spans = _Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
         expanded = tf.gather(self._table(), ids.values)
         starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
         # Of a piece that ALBERT splits, the comma at its end is a token of its own.
@@ -120,3 +126,55 @@ class WordPieceInGraph(tf.Module):
 def _valid(texts: tf.Tensor) -> tf.Tensor:
     """SentencePiece's own reading of bytes that are not UTF-8 differs from Python's."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
+def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Splits string [batch] at ASCII white space: words (string), their starts and ends, int32 [batch, words]."""
+    codes = tf.strings.unicode_decode(texts, "UTF-8")
+    inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
+    columns = _columns(codes)
+    first = columns == 0
+    begins = inside & (first | tf.logical_not(tf.roll(inside, 1, axis=0)))
+    last = tf.concat([first[1:], [True]], axis=0)[: tf.size(first)]
+    finishes = inside & (last | tf.logical_not(tf.roll(inside, -1, axis=0)))
+    places = codes.with_values(columns)
+    starts = tf.ragged.boolean_mask(places, codes.with_values(begins))
+    ends = tf.ragged.boolean_mask(places, codes.with_values(finishes)) + 1
+    return tf.strings.split(texts), starts, ends
+
+
+class _Characters:
+    """The characters of string [batch], end to end over the batch."""
+
+    def __init__(self, texts: tf.Tensor):
+        self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+        sizes = tf.cast(tf.strings.length(texts), tf.int64)
+        self._row_bytes = tf.math.cumsum(sizes, exclusive=True)
+        self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
+        self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
+
+    def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Byte spans [n] of the rows' texts as character spans, white space around them left out; all int64."""
+        base = tf.gather(self._row_bytes, rows)
+        starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
+        ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)
+        starts, ends = tf.maximum(starts, 0), tf.maximum(starts, ends)
+        # A span of nothing but white space stays what it is.
+        after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
+        before = tf.searchsorted(self._visible, ends, side="left", out_type=tf.int64)
+        padded = tf.concat([self._visible, [0]], axis=0)
+        some = before > after
+        starts = tf.where(some, tf.gather(padded, after), starts)
+        ends = tf.where(some, tf.gather(padded, tf.maximum(before - 1, 0)) + 1, ends)
+        first = tf.gather(self.codes.row_starts(), rows)
+        return starts - first, ends - first
+
+
+def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
+    return tf.reduce_any(codes[:, tf.newaxis] == tf.constant(listed, codes.dtype), axis=1)
+
+
+def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """int32 [values]: each value's place in its row."""
+    count = tf.range(tf.size(ragged.values, out_type=tf.int64))
+    return tf.cast(count - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)

@@ -8,9 +8,8 @@ import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers
+from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
 from albert_tf.tasks.squad.data import SquadExample, read_ids, read_squad, without
-from albert_tf.tasks.squad.predictions import write_answers
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -86,9 +85,6 @@ class SquadTask(Task):
         return AlbertSpanPredictor(
             encoder, joint=self.joint, start_top=start_top, max_answer_length=MAX_ANSWER_LENGTH, dropout=dropout
         )
-
-    def compile_arguments(self) -> dict[str, Any]:
-        return {}
 
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.score_squad import ScoreSettings, score
-from albert_tf.tasks.squad.answers import Answers, Candidate, find_answers
-from albert_tf.tasks.squad.combination import combine_spans
+from albert_tf.tasks.ensemble import combine_spans
+from albert_tf.tasks.squad.answers import (
+    Answers,
+    Candidate,
+    find_answers,
+    read_null_odds,
+    read_predictions,
+    write_answers,
+)
 from albert_tf.tasks.squad.data import Answer, SquadExample
-from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions, write_answers
 from albert_tf.tasks.squad.windows import make_rows
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
