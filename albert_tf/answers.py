@@ -39,7 +39,7 @@ _TOP = 5
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
-    """See `Loaded.predict`."""
+    """Answers texts with a loaded model; `Loaded.predict` says how."""
     kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
     if kind is None:
         name = type(loaded.model).__name__
@@ -58,8 +58,8 @@ def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     """The model's outputs [texts, ...] for texts or pairs, whichever it was trained on."""
     inputs = loaded.task.get("inputs")
     if inputs is not None and (len(inputs) == 2) != (seconds is not None):
-        wanted = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
-        raise UserError(f"the model was trained on {wanted}, with {', '.join(inputs)}")
+        expected = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
+        raise UserError(f"the model was trained on {expected}, with {', '.join(inputs)}")
     outputs = _outputs(loaded.model, preprocess.rows(texts, seconds), preprocess, batch_size)
     return np.asarray(outputs)
 
@@ -109,11 +109,11 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
         raise UserError("a text has no words to tag; leave it out")
     rows = tagged_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
     outputs, names = _outputs(loaded.model, rows, preprocess, batch_size), _names(loaded.model)
-    found = []
+    answers = []
     for example, heads, logits in zip(examples, rows.heads, outputs):
         tags = [names[number] for number in logits[heads].argmax(axis=-1)]
-        found.append(list(zip(example.words, tags + [None] * (len(example.words) - len(tags)))))
-    return found
+        answers.append(list(zip(example.words, tags + [None] * (len(example.words) - len(tags)))))
+    return answers
 
 
 def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
@@ -131,11 +131,11 @@ def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
     outputs, threshold = _outputs(loaded.model, rows, preprocess, batch_size), loaded.task.get("null_threshold")
     return [
         {
-            "answer": found.text(threshold),
-            "score": found.candidates[0].score if found.candidates else IMPOSSIBLE,
-            "null_odds": found.null_odds,
+            "answer": answer.text(threshold),
+            "score": answer.candidates[0].score if answer.candidates else IMPOSSIBLE,
+            "null_odds": answer.null_odds,
         }
-        for found in find_answers(examples, rows, outputs)
+        for answer in find_answers(examples, rows, outputs)
     ]
 
 

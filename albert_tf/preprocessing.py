@@ -28,6 +28,13 @@ class Preprocessor:
 
     Raises:
         UserError: rows too short for two texts.
+
+    Example:
+        >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+        >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film".replace(" ", "\\n")
+        >>> preprocess = Preprocessor(WordPieceTokenizer(pieces.encode()), max_seq_length=8)
+        >>> preprocess(["A good film", "film"])["input_ids"].tolist()
+        [[2, 5, 6, 7, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0]]
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):
@@ -80,7 +87,7 @@ def _is_symbolic(texts: Any) -> bool:
 
 
 def strings(texts: Any, name: str) -> list[str]:
-    """A list of str of anything that holds strings; raises UserError for what does not, and calls it `name`."""
+    """Makes a list of str of anything that holds strings. Raises UserError for what does not, and calls it `name`."""
     if isinstance(texts, (str, bytes)):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
     if hasattr(texts, "numpy"):

@@ -25,7 +25,7 @@ DEFAULTS = Hyperparameters(1e-5, 32, 12000, num_warmup_steps=1000)
 
 
 class RaceExample(NamedTuple):
-    """answers: the question with each option put in. label: the number of the right one."""
+    """A question about an article; `answers`: it with each option put in, `label`: the number of the right one."""
 
     name: str
     level: str
@@ -36,8 +36,9 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Reads the official release, {train,dev,test}/{middle,high}/*.txt, or one all.txt in place of the many files; any
-    of them perhaps gzipped, with .gz at its end.
+    """Multiple choice, of the official release: {train,dev,test}/{middle,high}/*.txt, or one all.txt for many files.
+
+    Any of them may be gzipped, with .gz at its end.
 
     A row is [CLS] article [SEP] question and option [SEP] for each option (see `Framer.choices`).
     """
@@ -84,7 +85,7 @@ class RaceTask(Task):
     def score(
         self, examples: Sequence[RaceExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """Accuracy of all, and of each level that is there."""
+        """Gives the accuracy of all, and of each level that is there."""
         right = np.array(outputs).argmax(axis=-1) == [example.label for example in examples]
         levels = np.array([example.level for example in examples])
         scores = {"accuracy": float(right.mean())}
@@ -130,8 +131,8 @@ def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
 
 def _files(folder: Path) -> list[Path]:
     names = {path.name.removesuffix(".gz") for end in (".txt", ".txt.gz") for path in folder.glob(f"*{end}")}
-    wanted = ["all.txt"] if "all.txt" in names else sorted(names)
-    return [path for name in wanted if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
+    chosen = ["all.txt"] if "all.txt" in names else sorted(names)
+    return [path for name in chosen if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
 
 
 def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:

@@ -88,7 +88,7 @@ class FeatureRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The tokens of each row, int64 [rows]."""
+        """Counts the tokens of each row, int64 [rows]."""
         return np.diff(self.tokens["input_ids"].splits)
 
     def batch(self, indices: Sequence[int], length: int) -> tuple:
@@ -150,7 +150,7 @@ def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_leng
 def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
     """Gives the rows of all chunks as one whose tokens are on disk, with no more than one chunk in memory.
 
-    What a kind of FeatureRows has beyond tokens and values is not kept: training does not look at it.
+    What a kind of FeatureRows has beyond tokens and values is left out: training does not look at it.
 
     Raises:
         UserError: there are no rows, or there is no room for them among the temporary files.

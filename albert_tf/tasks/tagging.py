@@ -24,7 +24,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 
 class TaggedExample(NamedTuple):
-    """tags: numbers, as many as words; None where there are none."""
+    """A text in words; `tags`: their numbers, None where there are none."""
 
     words: list[str]
     tags: list[int] | None
@@ -32,14 +32,14 @@ class TaggedExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedRows(FeatureRows):
-    """heads: for each row the column of every word's first piece; words beyond the row's end have none."""
+    """Rows of words; `heads`: of each row the column of every word's first piece, none of words beyond its end."""
 
     heads: RaggedArray
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Words and tags are lists in JSON lines, or separated by spaces in a table.
+    """Tagging of words; they and their tags are lists in JSON lines, or separated by spaces in a table.
 
     A word's tag is read off its first piece, the others' are passed over (as BERT's for CoNLL-2003, section 5.3). Where
     all tags are O, B-... or I-..., entities are scored as conlleval does.
@@ -61,7 +61,7 @@ class TaggingTask(Task):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Those of a trained model, or the training file's tags, "O" first."""
+        """Gives those of a trained model, or the training file's tags, "O" first."""
         if self.known_labels is not None:
             return self.known_labels
         table = self._table("train")
@@ -115,12 +115,12 @@ class TaggingTask(Task):
     def score(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        found = self.predictions(examples, rows, outputs)
-        equal = [a == b for tags, example in zip(found, examples) for a, b in zip(tags, example.tags)]
+        predictions = self.predictions(examples, rows, outputs)
+        equal = [a == b for tags, example in zip(predictions, examples) for a, b in zip(tags, example.tags)]
         scores = {"accuracy": float(np.mean(equal))}
         if self.has_entities:
             scores["f1"] = entity_f1(
-                [[self.labels[tag] for tag in tags] for tags in found],
+                [[self.labels[tag] for tag in tags] for tags in predictions],
                 [[self.labels[tag] for tag in example.tags] for example in examples],
             )
         return scores
@@ -128,7 +128,7 @@ class TaggingTask(Task):
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> list[list[int]]:
-        """The tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
+        """Gives the tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
         tags = []
         for example, heads, logits in zip(examples, rows.heads, outputs):
             best = logits[heads].argmax(axis=-1).tolist()
@@ -176,23 +176,23 @@ def tagged_rows(
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
-    """(type, first word, last word) of BIO tags; an I- that continues nothing begins an entity, as for conlleval."""
-    found, start, kind = set(), 0, ""
+    """Reads (type, first word, last word) off BIO tags; as for conlleval, an I- after nothing begins an entity."""
+    complete, start, kind = set(), 0, ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, this = tag.partition("-")
         if kind and (prefix != "I" or this != kind):
-            found.add((kind, start, index - 1))
+            complete.add((kind, start, index - 1))
             kind = ""
         if not kind and prefix != "O":
             start, kind = index, this
-    return found
+    return complete
 
 
 def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> float:
-    """Of entities with the right type and both ends right; 0 where there are none."""
-    pairs = [(entities(found), entities(expected)) for found, expected in zip(predictions, labels, strict=True)]
-    right = sum(len(found & expected) for found, expected in pairs)
-    total = sum(len(found) + len(expected) for found, expected in pairs)
+    """Computes the F1 of entities, right where type and both ends are; 0 where there are none."""
+    pairs = [(entities(ours), entities(theirs)) for ours, theirs in zip(predictions, labels, strict=True)]
+    right = sum(len(ours & theirs) for ours, theirs in pairs)
+    total = sum(len(ours) + len(theirs) for ours, theirs in pairs)
     return 2 * right / total if total else 0.0
 
 

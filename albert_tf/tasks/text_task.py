@@ -33,9 +33,12 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """Where a split lies. stem: of the file's name. header: its columns, where the file has no header.
+    """Where a split lies.
 
-    columns: of the texts, where they differ from the training file's.
+    Attributes:
+        stem: of the file's name.
+        header: its columns, where the file has no header.
+        columns: of the texts, where they differ from the training file's.
     """
 
     stem: str
@@ -44,7 +47,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """GLUE's answer file of a test split. raw: whether classes are written as in the training file, or by name."""
+    """GLUE's answer file of a test split; `raw`: whether classes are written as in the training file, or by name."""
 
     name: str
     raw: bool = True
@@ -59,7 +62,7 @@ class TextTask(Task):
         label_column: in the training and evaluation files.
         label_names: what the file calls a class to what we call it, in the order of their numbers; None for regression.
         metrics: names in METRICS; the first is the main one.
-        range: of the numbers of a regression; predictions in submissions are kept inside.
+        range: of the numbers of a regression; predictions in submissions stay inside.
         no_label: what stands in place of a label where annotators did not agree; such rows are passed over.
         skip_broken: whether published files of this task are known to hold broken rows; those of a test file are not
             passed over, since each of its rows must be answered.
@@ -113,17 +116,17 @@ class TextTask(Task):
         return self._examples(table, columns, labelled)
 
     def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
-        found = 0
+        count = 0
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
-            found += 1
+            count += 1
             texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
             if labelled:
                 yield TextExample(texts, self._label(table, row))
             else:
                 yield TextExample(texts, None, row.values.get(self.index_column))
-        if not found:
+        if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 
     def _label(self, table: Table, row: Row) -> int | float:
@@ -172,7 +175,7 @@ class TextTask(Task):
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Class numbers, or float64 values, [rows]."""
+        """Gives class numbers, or float64 values, [rows]."""
         outputs = np.asarray(outputs, np.float64)
         return outputs[:, 0] if self.labels is None else outputs.argmax(axis=-1)
 
@@ -212,7 +215,7 @@ class TextTask(Task):
 
 
 def label_text(value: Any) -> str:
-    """A class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 

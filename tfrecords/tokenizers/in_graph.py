@@ -15,9 +15,11 @@ _ALL_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
 
 
 class SentencePieceInGraph(tf.Module):
-    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its custom ops are SentencepieceOp and
-    SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every TensorFlow Serving with tensorflow-text
-    has."""
+    """SentencePiece on string [batch], giving ragged int32 [batch, tokens].
+
+    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every
+    TensorFlow Serving with tensorflow-text has.
+    """
 
     def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
         super().__init__()
@@ -31,7 +33,7 @@ class SentencePieceInGraph(tf.Module):
         return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = _valid(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
         rows = ids.value_rowids()
@@ -52,9 +54,11 @@ class SentencePieceInGraph(tf.Module):
 
 
 class WordPieceInGraph(tf.Module):
-    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its one custom op is
-    WordpieceTokenizeWithOffsets; characters are mapped with core operations, since tensorflow-text's own BERT
-    normaliser also folds full-width punctuation, which BERT does not."""
+    """WordPiece on string [batch], giving ragged int32 [batch, tokens].
+
+    Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
+    tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+    """
 
     def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
         super().__init__()
@@ -72,7 +76,7 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         codes, *origins = self._expand(tf.strings.unicode_decode(texts, "UTF-8", errors="replace"))
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
@@ -112,9 +116,9 @@ class WordPieceInGraph(tf.Module):
             tf.gather(limits, tf.gather(codes.value_rowids(), origins))
             for limits in (codes.row_starts(), codes.row_limits())
         )
-        kept = tf.where(lengths > 0)[:, 0]
-        following = tf.searchsorted(kept, origins, side="right", out_type=tf.int64)
-        ends = tf.gather(tf.concat([kept, [tf.int64.max]], axis=0), following)
+        expanded_ones = tf.where(lengths > 0)[:, 0]
+        following = tf.searchsorted(expanded_ones, origins, side="right", out_type=tf.int64)
+        ends = tf.gather(tf.concat([expanded_ones, [tf.int64.max]], axis=0), following)
         place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
         is_last = place == tf.gather(by_character.row_limits(), origins)
         ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
@@ -154,7 +158,7 @@ class _Characters:
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Byte spans [n] of the rows' texts as character spans, white space around them left out; all int64."""
+        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
         base = tf.gather(self._row_bytes, rows)
         starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
         ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)

@@ -49,7 +49,7 @@ def make_rows(
     """Makes all windows of all examples, labelled by the first answer where `training`.
 
     Beside the features of every row `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage
-    (squad_utils.py:389-435 of google-research/albert); `start_mask` where none that is found here may start: also at
+    (squad_utils.py:389-435 of google-research/albert); `start_mask` where no span of this window may start: also at
     [CLS] and what another window shows better. A window that does not hold the whole answer is labelled impossible
     with start = end = 0, as squad_utils.py:446-468 does.
 
@@ -82,14 +82,14 @@ def make_rows(
 
 
 def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """First and last token that hold anything of the characters [begin, end); None where no token does."""
+    """Finds the first and last token that hold anything of the characters [begin, end); None where no token does."""
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """The raw text of the tokens `first` to `last`, without white space around it."""
+    """Gives the raw text of the tokens `first` to `last`, without white space around it."""
     return context[offsets[first, 0] : offsets[last, 1]].strip()
 
 

@@ -17,7 +17,7 @@ from albert_tf.tasks.squad.answers import (
     read_predictions,
     write_answers,
 )
-from albert_tf.tasks.squad.data import Answer, SquadExample
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -133,7 +133,7 @@ def test_one_model_is_its_own_ensemble(tokenizer):
 @pytest.fixture
 def written(tmp_path):
     examples = [
-        SquadExample("1", "?", "", (Answer("a b", 0),)),
+        SquadExample("1", "?", "", (GoldAnswer("a b", 0),)),
         SquadExample("2", "?", "", ()),
     ]
     answers = [Answers([Candidate("a b", -1.0), Candidate("b", -2.0)], -0.5), Answers([Candidate("x", 0.0)], 3.0)]

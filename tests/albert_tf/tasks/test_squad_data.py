@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.tasks.squad.data import Answer, SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_ids, read_squad, without
 from albert_tf.tasks.squad.windows import make_rows, text_of, token_span
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.training import train_tokenizer
@@ -46,7 +46,7 @@ def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
     path = tmp_path / "dev.json"
     path.write_bytes(gzip.compress(data) if packed else data)
     first, second = read_squad(path)
-    assert first == SquadExample("q", "What?", CONTEXT, (Answer("built", 13),))
+    assert first == SquadExample("q", "What?", CONTEXT, (GoldAnswer("built", 13),))
     assert second.answers == () and second.context is first.context
     assert without([first, second], {"q"}) == [second]
 
@@ -123,7 +123,7 @@ def test_every_answer_maps_to_tokens_and_back_to_text_that_holds_it(tokenizer, d
 
 def example(answer, context=CONTEXT, name="q"):
     start = context.index(answer)
-    return SquadExample(name, "what built this?", context, (Answer(answer, start),))
+    return SquadExample(name, "what built this?", context, (GoldAnswer(answer, start),))
 
 
 def rebuilt(rows, examples, row):
@@ -197,7 +197,7 @@ def test_what_cannot_be_framed(tokenizer):
         (3, "question 'x': answer_start 3 points at 'e wa', not at 'Rome'; mend it"),
         (-1, "answer_start -1 points at"),
     ):
-        wrong = [SquadExample("x", "?", CONTEXT, (Answer("Rome", start),))]
+        wrong = [SquadExample("x", "?", CONTEXT, (GoldAnswer("Rome", start),))]
         with pytest.raises(UserError, match=message):
             make_rows(wrong, tokenizer, 32, training=True)
         assert not make_rows(wrong, tokenizer, 32, training=False).values
