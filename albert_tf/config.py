@@ -5,7 +5,7 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,7 +61,7 @@ class AlbertConfig:
     factorization: str = "all"
     always_project: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field, getattr(self, field.name))
         _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
@@ -222,6 +222,6 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
 
 
-def _nearest(name: str, names) -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -6,6 +6,7 @@ python -m albert_tf.analysis.layer_distances --models=a.keras,b --tokenizer=spm.
 import csv
 import dataclasses
 import itertools
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
     return distances
 
 
-def write_csv(path, curves: dict[str, Sequence[Distance]]) -> None:
+def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
     """Writes one line a model and step: model, step, l2, cosine, degrees."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -82,7 +83,7 @@ def write_csv(path, curves: dict[str, Sequence[Distance]]) -> None:
                 writer.writerow([name, distance.step, *(f"{value:.6f}" for value in distance[1:])])
 
 
-def write_plot(path, curves: dict[str, Sequence[Distance]]) -> None:
+def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
     """Draws L2 distance and angle over the steps, side by side, as a PNG."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure

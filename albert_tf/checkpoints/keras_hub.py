@@ -1,6 +1,7 @@
 """Weights of keras-hub's AlbertBackbone and BertBackbone, live or as preset folders."""
 
 import os
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
 
 
-def load_keras_hub(preset, model=None):
+def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
     """Loads the encoder of a keras-hub ALBERT or BERT.
 
     Args:
@@ -41,7 +42,7 @@ def load_keras_hub(preset, model=None):
     return model
 
 
-def save_keras_hub(model, directory: str | os.PathLike) -> None:
+def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
 
     Heads are not written; a warning lists them.
@@ -65,7 +66,7 @@ def save_keras_hub(model, directory: str | os.PathLike) -> None:
     backbone.save_to_preset(str(directory))
 
 
-def _backbone(preset):
+def _backbone(preset: Any) -> Any:
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
@@ -79,7 +80,7 @@ def _backbone(preset):
     return backbone
 
 
-def _config(backbone):
+def _config(backbone: Any) -> AlbertConfig:
     is_bert = not hasattr(backbone, "embedding_dim")
     table = backbone.token_embedding.embeddings
     return AlbertConfig(
@@ -100,7 +101,7 @@ def _config(backbone):
     )
 
 
-def _new_backbone(config):
+def _new_backbone(config: AlbertConfig) -> Any:
     import keras_hub
 
     if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
@@ -124,7 +125,7 @@ def _new_backbone(config):
     return keras_hub.models.AlbertBackbone(**sizes, **own)
 
 
-def _variables(backbone):
+def _variables(backbone: Any) -> dict[str, keras.Variable]:
     """keras-hub's variables by our names."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,

@@ -6,18 +6,28 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.checkpoints.variables import Source, build_model, encoder_of, extract, fill, mentions
+from albert_tf.checkpoints.variables import (
+    TABLES,
+    Source,
+    build_model,
+    encoder_of,
+    extract,
+    fill,
+    layer_sources,
+    mentions,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
 
 
-def load_official(path: str | os.PathLike, model=None):
+def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
     """Loads a TensorFlow 1 checkpoint of an ALBERT or BERT.
 
     Args:
@@ -42,7 +52,7 @@ def load_official(path: str | os.PathLike, model=None):
     return model
 
 
-def save_official(model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
+def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
     """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration beside them.
 
     The form is google-research/albert's, or BERT's for an unshared model without projection, or brightmart's for
@@ -63,7 +73,7 @@ def save_official(model, directory: str | os.PathLike, name: str = "model.ckpt-b
     return str(directory / name)
 
 
-def _config_file(directory):
+def _config_file(directory: Path) -> Path:
     for name in ("albert_config.json", "bert_config.json", "config.json"):
         if (directory / name).is_file():
             return directory / name
@@ -73,46 +83,34 @@ def _config_file(directory):
     return others[0]
 
 
-_DENSE = ("kernel", "bias")
-_NORM = ("gamma", "beta")
-_EMBEDDINGS = {
-    "word_embeddings": "word_embeddings",
-    "token_type_embeddings": "token_type_embeddings",
-    "position_embeddings": "position_embeddings",
-    "layer_norm/gamma": "LayerNorm/gamma",
-    "layer_norm/beta": "LayerNorm/beta",
-}
 _HEADS = {
-    "pooler/kernel": Source("bert/pooler/dense/kernel"),
-    "pooler/bias": Source("bert/pooler/dense/bias"),
-    "masked_lm/dense/kernel": Source("cls/predictions/transform/dense/kernel"),
-    "masked_lm/dense/bias": Source("cls/predictions/transform/dense/bias"),
-    "masked_lm/layer_norm/gamma": Source("cls/predictions/transform/LayerNorm/gamma"),
-    "masked_lm/layer_norm/beta": Source("cls/predictions/transform/LayerNorm/beta"),
-    "masked_lm/output_bias": Source("cls/predictions/output_bias"),
-    "pair/kernel": Source("cls/seq_relationship/output_weights", transposed=True),
-    "pair/bias": Source("cls/seq_relationship/output_bias"),
-    # Fine-tuned: run_classifier's head, BERT's for SQuAD 1.1, and ALBERT's joint one for SQuAD 2.
-    "classifier/kernel": Source("output_weights", transposed=True),
-    "classifier/bias": Source("output_bias"),
-    "span/kernel": Source("cls/squad/output_weights", transposed=True),
-    "span/bias": Source("cls/squad/output_bias"),
-    "start/kernel": Source("start_logits/dense/kernel"),
-    "start/bias": Source("start_logits/dense/bias"),
-    "end_hidden/kernel": Source("end_logits/dense_0/kernel"),
-    "end_hidden/bias": Source("end_logits/dense_0/bias"),
-    "end_norm/gamma": Source("end_logits/LayerNorm/gamma"),
-    "end_norm/beta": Source("end_logits/LayerNorm/beta"),
-    "end/kernel": Source("end_logits/dense_1/kernel"),
-    "end/bias": Source("end_logits/dense_1/bias"),
-    "answer_hidden/kernel": Source("answer_class/dense_0/kernel"),
-    "answer_hidden/bias": Source("answer_class/dense_0/bias"),
-    "answer/kernel": Source("answer_class/dense_1/kernel"),
+    "pooler": "bert/pooler/dense",
+    "masked_lm/dense": "cls/predictions/transform/dense",
+    "masked_lm/layer_norm": "cls/predictions/transform/LayerNorm",
+    # ALBERT's joint head for SQuAD 2.
+    "start": "start_logits/dense",
+    "end_hidden": "end_logits/dense_0",
+    "end_norm": "end_logits/LayerNorm",
+    "end": "end_logits/dense_1",
+    "answer_hidden": "answer_class/dense_0",
+    "answer": "answer_class/dense_1",
 }
+# The pair task's, run_classifier's and BERT's for SQuAD 1.1.
+_OUTPUTS = {"pair": "cls/seq_relationship/", "classifier": "", "span": "cls/squad/"}
+_ALBERT_ATTENTION = {name: f"attention_1/self/{name}" for name in ("query", "key", "value")}
+_ALBERT_ATTENTION |= {"output": "attention_1/output/dense", "layer_norm": "LayerNorm"}
+_ALBERT_FEED_FORWARD = {
+    "intermediate": "ffn_1/intermediate/dense",
+    "output": "ffn_1/intermediate/output/dense",
+    "layer_norm": "LayerNorm_1",
+}
+_BERT_ATTENTION = {name: f"attention/self/{name}" for name in ("query", "key", "value")}
+_BERT_ATTENTION |= {"output": "attention/output/dense", "layer_norm": "attention/output/LayerNorm"}
+_BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/dense", "layer_norm": "output/LayerNorm"}
 
 
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
-    """Our names to those in a checkpoint of `tensors`, by the code base that wrote it.
+    """Maps our names to those in a checkpoint of `tensors`, by the code base that wrote it.
 
     Where a group or inner group of the model is not in the checkpoint, its first is taken, as modeling.py:352-408
     does: so a model with more groups starts from one with fewer.
@@ -131,7 +129,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Our names to those that a checkpoint of this configuration is to be written with.
+    """Maps our names to those that a checkpoint of this configuration is to be written with.
 
     Raises:
         UserError: the configuration has no form in any of the three code bases.
@@ -149,49 +147,35 @@ def sources_for(config: AlbertConfig) -> dict[str, Source]:
     return _albert(config)
 
 
-def _common():
-    embeddings = {f"embeddings/{ours}": Source(f"bert/embeddings/{theirs}") for ours, theirs in _EMBEDDINGS.items()}
-    return embeddings | _HEADS
+def _common() -> dict[str, Source]:
+    tables = {f"embeddings/{name}": Source(f"bert/embeddings/{name}") for name in TABLES}
+    layers = layer_sources({"embeddings/layer_norm": "bert/embeddings/LayerNorm"} | _HEADS)
+    outputs = layer_sources(_OUTPUTS, "{layer}{part}", kernel="output_weights", bias="output_bias")
+    return tables | layers | outputs | {"masked_lm/output_bias": Source("cls/predictions/output_bias")}
 
 
-def _albert(config):
-    sources, inner = _common(), config.inner_group_num
-    for part in _DENSE:
-        sources[f"embeddings/projection/{part}"] = Source(f"bert/encoder/embedding_hidden_mapping_in/{part}")
+def _albert(config: AlbertConfig) -> dict[str, Source]:
+    layers, inner = {"embeddings/projection": "bert/encoder/embedding_hidden_mapping_in"}, config.inner_group_num
     for step in plan(config):
-        attention, feed_forward = f"attention_{step.attention}", f"feed_forward_{step.feed_forward}"
         first, second = (
             f"bert/encoder/transformer/group_{index // inner}/inner_group_{index % inner}" for index in step
         )
-        for part in _DENSE:
-            for name in ("query", "key", "value"):
-                sources[f"{attention}/{name}/{part}"] = Source(f"{first}/attention_1/self/{name}/{part}")
-            sources[f"{attention}/output/{part}"] = Source(f"{first}/attention_1/output/dense/{part}")
-            sources[f"{feed_forward}/intermediate/{part}"] = Source(f"{second}/ffn_1/intermediate/dense/{part}")
-            sources[f"{feed_forward}/output/{part}"] = Source(f"{second}/ffn_1/intermediate/output/dense/{part}")
-        for part in _NORM:
-            sources[f"{attention}/layer_norm/{part}"] = Source(f"{first}/LayerNorm/{part}")
-            sources[f"{feed_forward}/layer_norm/{part}"] = Source(f"{second}/LayerNorm_1/{part}")
-    return sources
+        layers |= {f"attention_{step.attention}/{ours}": f"{first}/{name}" for ours, name in _ALBERT_ATTENTION.items()}
+        feed_forward = f"feed_forward_{step.feed_forward}"
+        layers |= {f"{feed_forward}/{ours}": f"{second}/{name}" for ours, name in _ALBERT_FEED_FORWARD.items()}
+    return _common() | layer_sources(layers)
 
 
-def _bert_blocks(layers):
-    sources = {}
-    for index, layer in enumerate(layers):
-        scope, attention, feed_forward = f"bert/encoder/{layer}", f"attention_{index}", f"feed_forward_{index}"
-        for part in _DENSE:
-            for name in ("query", "key", "value"):
-                sources[f"{attention}/{name}/{part}"] = Source(f"{scope}/attention/self/{name}/{part}")
-            sources[f"{attention}/output/{part}"] = Source(f"{scope}/attention/output/dense/{part}")
-            sources[f"{feed_forward}/intermediate/{part}"] = Source(f"{scope}/intermediate/dense/{part}")
-            sources[f"{feed_forward}/output/{part}"] = Source(f"{scope}/output/dense/{part}")
-        for part in _NORM:
-            sources[f"{attention}/layer_norm/{part}"] = Source(f"{scope}/attention/output/LayerNorm/{part}")
-            sources[f"{feed_forward}/layer_norm/{part}"] = Source(f"{scope}/output/LayerNorm/{part}")
-    return sources
+def _bert_blocks(scopes: list[str]) -> dict[str, Source]:
+    layers = {}
+    for index, scope in enumerate(scopes):
+        halves = {f"attention_{index}": _BERT_ATTENTION, f"feed_forward_{index}": _BERT_FEED_FORWARD}
+        for half, names in halves.items():
+            layers |= {f"{half}/{ours}": f"bert/encoder/{scope}/{name}" for ours, name in names.items()}
+    return layer_sources(layers)
 
 
-def _fold(name, tensors):
+def _fold(name: str, tensors: Collection[str]) -> str:
     group_0 = re.sub(r"/group_\d+/", "/group_0/", name)
     inner_0 = re.sub(r"/inner_group_\d+/", "/inner_group_0/", name)
     both = re.sub(r"/inner_group_\d+/", "/inner_group_0/", group_0)

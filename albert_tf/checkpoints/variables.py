@@ -16,6 +16,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from tfrecords.base.errors import UserError
 
+TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
 OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/")
 OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
@@ -30,12 +31,29 @@ class Source(NamedTuple):
     transposed: bool = False
 
 
+def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
+    """Names the variables of layers by the layers' names, ours to a checkpoint's.
+
+    Args:
+        layers: our names to the checkpoint's; what ends in "norm" has gamma and beta, all others kernel and bias.
+        form: how the checkpoint joins a layer's name and its part's.
+        **parts: what it calls kernel, bias, gamma and beta where it does not call them so. A kernel of another name is
+            one of PyTorch, or of BERT's heads, and lies transposed.
+    """
+    sources = {}
+    for ours, theirs in layers.items():
+        for part in ("gamma", "beta") if ours.endswith("norm") else ("kernel", "bias"):
+            name = form.format(layer=theirs, part=parts.get(part, part))
+            sources[f"{ours}/{part}"] = Source(name, transposed=part == "kernel" and part in parts)
+    return sources
+
+
 def encoder_of(model: keras.Model) -> AlbertEncoder:
     """Gives the encoder of a model, or the model itself where it is one."""
     return model if isinstance(model, AlbertEncoder) else model.encoder
 
 
-def named_variables(model) -> dict[str, keras.Variable]:
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Gives the variables of an encoder, and of the heads on it, by their names here.
 
     Raises:
@@ -47,8 +65,7 @@ def named_variables(model) -> dict[str, keras.Variable]:
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
-    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in tables}
+    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in TABLES}
     layers = {"embeddings/layer_norm": embeddings.layer_norm}
     if encoder.pooler is not None:
         layers["pooler"] = encoder.pooler
@@ -65,7 +82,7 @@ def named_variables(model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
+def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
     """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
 
     Args:
@@ -101,16 +118,16 @@ def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray]
         variables[name].assign(value)
 
 
-def _read(tensor, source):
+def _read(tensor: np.ndarray, source: Source) -> np.ndarray:
     return tensor.T if source.transposed else tensor
 
 
-def _difference(source, tensors, variable):
+def _difference(source: Source, tensors: Mapping[str, np.ndarray], variable: keras.Variable) -> str:
     expected = tuple(variable.shape)[::-1] if source.transposed else tuple(variable.shape)
     return f"{source.name} {tensors[source.name].shape}, expected {expected}"
 
 
-def extract(model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
+def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
     """Gives the values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
 
     Heads of earlier steps are left out, with a warning, where the format knows only the last step's.

@@ -2,12 +2,13 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
 
 GRADIENT_NORMS = ("summed", "official")
@@ -18,7 +19,7 @@ def matches_any(path: str, patterns: Sequence[str]) -> bool:
     return any(re.search(pattern, path) for pattern in patterns)
 
 
-def sum_over_replicas(tensors):
+def sum_over_replicas(tensors: Any) -> Any:
     """Sums tensors, or a structure of them, over the replicas of a TensorFlow strategy; elsewhere they stay."""
     if keras.backend.backend() != "tensorflow":
         return tensors
@@ -30,7 +31,7 @@ def sum_over_replicas(tensors):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def _dense(gradient):
+def _dense(gradient: Tensor) -> Tensor:
     """Under TensorFlow the gradient of a lookup is rows with their numbers, those of one row of the table apart."""
     if not hasattr(gradient, "indices"):
         return gradient
@@ -40,7 +41,7 @@ def _dense(gradient):
 
 
 @functools.cache
-def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float):
+def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
     """The function (gradient, variable, momentum, velocity, counts) to the new moments and the unscaled update."""
 
     @fuse
@@ -123,7 +124,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                     "gradient_norm='official' cannot be combined with gradient_accumulation_steps or loss_scale_factor"
                 )
 
-    def build(self, variables) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
@@ -152,11 +153,11 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         norm = ops.convert_to_numpy(self.last_norm)
         return {"learning_rate": float(ops.convert_to_numpy(rate)), "gradient_norm": float(norm)}
 
-    def save_own_variables(self, store) -> None:
+    def save_own_variables(self, store: Any) -> None:
         for number, variable in enumerate(self._saved_variables()):
             store[str(number)] = ops.convert_to_numpy(variable)
 
-    def load_own_variables(self, store) -> None:
+    def load_own_variables(self, store: Any) -> None:
         saved = self._saved_variables()
         if len(store.keys()) != len(saved):
             super().load_own_variables(store)  # Warns and loads nothing.
@@ -168,23 +169,23 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         shown = {id(variable) for variable in self._shown} if self.built else ()
         return [variable for variable in self.variables if id(variable) not in shown]
 
-    def _get_current_learning_rate(self):
+    def _get_current_learning_rate(self) -> Any:
         # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
-    def apply(self, grads, trainable_variables=None) -> None:
+    def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
         """Applies gradients, summed over replicas first; a lookup's rows become the gradient of its whole table."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
         super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
 
-    def _all_reduce_sum_gradients(self, pairs):
+    def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
         return pairs  # `apply` did, since they are clipped before Keras asks.
 
-    def _clip_gradients(self, gradients):
+    def _clip_gradients(self, gradients: list[Tensor]) -> Any:
         """Clips, and notes the norm: where it is not finite, `update_step` leaves everything as it is."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
@@ -196,7 +197,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         counts = ops.isfinite(self.last_norm)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
@@ -209,7 +210,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
-    def adapt(self, update, variable, index: int):
+    def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
         """Scales the update layer by layer, which plain Adam does not."""
         return update
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
 
@@ -44,14 +45,14 @@ class Lamb(AdamWeightDecay):
         excluded = exclude_from_layer_adaptation
         self.exclude_from_layer_adaptation = list(self.exclude_from_weight_decay if excluded is None else excluded)
 
-    def build(self, variables) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self._adapted = [not matches_any(variable.path, self.exclude_from_layer_adaptation) for variable in variables]
         self._ratios = [self.add_shown_variable("trust_ratio") if adapted else None for adapted in self._adapted]
 
-    def adapt(self, update, variable, index: int):
+    def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
         if not self._adapted[index]:
             return update
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)

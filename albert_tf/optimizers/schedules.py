@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
@@ -38,7 +40,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
         self.poly_power = poly_power
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32") + 1.0
         remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
         decayed = self.peak * ops.power(remaining, self.poly_power)
