@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder
-from albert_tf.models.classifier import AlbertClassifier, AlbertRegressor
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
 from albert_tf.training.distillation import distil
