@@ -180,10 +180,11 @@ def test_score_squad_says_what_is_wrong(written, tmp_path):
     for one_wrong, message in (
         (ScoreSettings(data, str(nbest)), "question '1' has .* expected an object of ids with texts"),
         (ScoreSettings(data, str(predictions), str(predictions)), "expected an object of ids with numbers"),
-        (ScoreSettings(data, str(predictions), version="3"), "--version=3 is unknown"),
         (ScoreSettings(one, str(predictions), str(odds)), "--null_odds is for version 2.0"),
         (ScoreSettings(other, str(predictions)), "answers no question"),
         (ScoreSettings(data, data + "x"), "cannot read"),
     ):
         with pytest.raises(UserError, match=message):
             score(one_wrong)
+    with pytest.raises(UserError, match="--version=3 is unknown"):
+        ScoreSettings(data, str(predictions), version="3")
