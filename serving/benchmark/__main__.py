@@ -13,12 +13,10 @@ from serving.benchmark.settings import Settings
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import define_flags, read_flags
 
 
-def main() -> None:
+def main(settings: Settings) -> None:
     """Measures, and writes the report into --output_dir."""
-    settings = read_flags(Settings)
     output_dir = make_output_dir(settings.output_dir)
     report = run_benchmark(settings)
     names = write_report(report, output_dir)
@@ -39,8 +37,7 @@ def run() -> None:
         del sys.argv[1:]
         run_main(lambda: compare.main(paths))
     else:
-        define_flags(Settings)
-        run_main(main)
+        run_main(main, Settings)
 
 
 if __name__ == "__main__":

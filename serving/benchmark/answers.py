@@ -76,14 +76,14 @@ def check(
     for (item, answer), count in differing.items():
         if references[item] is not None:
             versions[references[item].version] -= count
-        found = read(answer)
-        if found is None:
+        actual = read(answer)
+        if actual is None:
             wrong, worst = wrong + count, None
             continue
-        versions[found.version] += count
-        arrays = expected.setdefault((item, found.version), found.arrays)
-        wrong += count * (not agree(arrays, found.arrays))
-        difference = largest_difference(arrays, found.arrays)
+        versions[actual.version] += count
+        arrays = expected.setdefault((item, actual.version), actual.arrays)
+        wrong += count * (not agree(arrays, actual.arrays))
+        difference = largest_difference(arrays, actual.arrays)
         worst = None if worst is None or difference is None else max(worst, difference)
     known = sorted(version for version, count in versions.items() if version is not None and count > 0)
     return {
@@ -101,30 +101,30 @@ def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -
     )
 
 
-def agree(expected: Arrays, found: Arrays) -> bool:
+def agree(expected: Arrays, actual: Arrays) -> bool:
     """Whether an answer has the outputs expected, each within the tolerance."""
-    return expected.keys() == found.keys() and all(_close(expected[name], found[name]) for name in expected)
+    return expected.keys() == actual.keys() and all(_close(expected[name], actual[name]) for name in expected)
 
 
-def largest_difference(expected: Arrays, found: Arrays) -> float | None:
+def largest_difference(expected: Arrays, actual: Arrays) -> float | None:
     """The largest absolute difference of any element; None where the two cannot be subtracted."""
-    if expected.keys() != found.keys():
+    if expected.keys() != actual.keys():
         return None
     worst = 0.0
     for name, array in expected.items():
-        if array.shape != found[name].shape or array.dtype != found[name].dtype:
+        if array.shape != actual[name].shape or array.dtype != actual[name].dtype:
             return None
         if array.dtype.hasobject:
-            if not _close(array, found[name]):
+            if not _close(array, actual[name]):
                 return None
         elif array.size:
-            worst = max(worst, float(np.max(np.abs(array.astype(np.float64) - found[name].astype(np.float64)))))
+            worst = max(worst, float(np.max(np.abs(array.astype(np.float64) - actual[name].astype(np.float64)))))
     return worst if np.isfinite(worst) else None
 
 
-def _close(expected: np.ndarray, found: np.ndarray) -> bool:
-    if expected.shape != found.shape or expected.dtype != found.dtype:
+def _close(expected: np.ndarray, actual: np.ndarray) -> bool:
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return False
     if expected.dtype.kind != "f":
-        return bool(np.array_equal(expected, found))
-    return bool(np.allclose(found, expected, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, equal_nan=False))
+        return bool(np.array_equal(expected, actual))
+    return bool(np.allclose(actual, expected, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, equal_nan=False))

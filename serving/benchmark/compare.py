@@ -89,22 +89,22 @@ def _windows(point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def warnings(a: dict, b: dict) -> list[str]:
     """Why a difference between these reports may be something else than the models or servers."""
-    found = []
+    notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
         mine, other = a["environment"][name], b["environment"][name]
         if mine != other:
-            found.append(f"different machines: {name} is {mine} in A and {other} in B")
+            notes.append(f"different machines: {name} is {mine} in A and {other} in B")
     for letter, report in (("A", a), ("B", b)):
         for point in report["points"]:
             if not point["valid"]:
-                found.append(f"{letter}, {point['name']}: invalid, {', '.join(point['invalid_because'])}")
+                notes.append(f"{letter}, {point['name']}: invalid, {', '.join(point['invalid_because'])}")
             if point["stable"] is False:
-                found.append(f"{letter}, {point['name']}: unstable; {point['stability']}")
+                notes.append(f"{letter}, {point['name']}: unstable; {point['stability']}")
             if len(point.get("versions", {})) > 1:
-                found.append(f"{letter}, {point['name']}: answered by versions {' and '.join(point['versions'])}")
+                notes.append(f"{letter}, {point['name']}: answered by versions {' and '.join(point['versions'])}")
             if point["errors"] or point["answers"]["wrong"]:
-                found.append(f"{letter}, {point['name']}: errors or wrong answers; the latencies are of the good ones")
-    return found
+                notes.append(f"{letter}, {point['name']}: errors or wrong answers; the latencies are of the good ones")
+    return notes
 
 
 def to_text(differences: list[Difference], notes: list[str]) -> str:

@@ -120,7 +120,7 @@ def throughput_plot(report: dict) -> bytes | None:
 
 
 def _curves(report: dict) -> dict[str, list[dict]]:
-    curves = {f"{found['name']}, search": found["trials"] for found in report["found_rates"]}
+    curves = {f"{search['name']}, search": search["trials"] for search in report["found_rates"]}
     # A point that nobody answered has no place on the curve.
     points = [point for point in report["points"] if point["answered"]]
     for members in _groups(points, lambda point: (point["name"].split(",")[0], point["arrival"])):

@@ -144,16 +144,16 @@ def _image(name: str, image: bytes) -> str:
 
 def _search_tables(report: dict) -> str:
     text = ""
-    for found in report["found_rates"]:
+    for search in report["found_rates"]:
         rows = [["offered/s", "requests", "answered/s", "p50", "p99", "within bound", "verdict"]]
-        for trial in sorted(found["trials"], key=lambda trial: trial["rate"]):
+        for trial in sorted(search["trials"], key=lambda trial: trial["rate"]):
             latency = trial["latency_ms"]
             offered, requests = table.figure(trial["offered_per_second"]), f"{trial['requests']:,}"
             figures = (trial["requests_per_second"], latency["p50"], latency["p99"])
             outcome = f"limited by {trial['limit']}" if trial["limit"] else "met the bound"
             within = f"{trial['within_bound'] or 0:.1%}"
             rows.append([offered, requests, *map(table.figure, figures), within, outcome])
-        text += f"<h2>Search: {escape(found['name'])}, p99 within {found['bound_ms']:g} ms</h2>" + _table(rows)
+        text += f"<h2>Search: {escape(search['name'])}, p99 within {search['bound_ms']:g} ms</h2>" + _table(rows)
     return text
 
 

@@ -9,12 +9,11 @@ import grpc
 from tqdm import tqdm
 
 from serving.benchmark import answers, breakdown, find_rate, table
-from serving.benchmark.in_process import InProcess, describe_saved_model
 from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
 from serving.benchmark.report import environment
 from serving.benchmark.settings import Settings
 from serving.benchmark.statistics import samples_needed
-from serving.benchmark.workers import Workers
+from serving.benchmark.workers import InProcess, Workers, describe_saved_model
 from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
@@ -44,9 +43,16 @@ _LIKELY_TRIALS = 9
 
 
 def run_benchmark(settings: Settings) -> dict:
-    """The report, as written to report.json (docs/benchmark.md names every field).
+    """Returns the report, as written to report.json (docs/benchmark.md names every field).
 
-    Raises UserError when the server or the model cannot be reached, or nothing could be measured.
+    >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
+    >>> with StandIn() as server:
+    ...     report = run_benchmark(Settings(target=server.target, lengths="8", seconds=0.1, warmup_seconds=0))
+    >>> report["points"][0]["name"]
+    '8 tokens x 1, closed loop, 1 client'
+
+    Raises:
+        UserError: when the server or the model cannot be reached, or nothing could be measured.
     """
     described = environment()
     with contextlib.ExitStack() as stack:
@@ -133,14 +139,14 @@ class Benchmark:
                 raise
             self._skip(f"{length} {self._maker.unit} x {batch}" + " (REST)" * (protocol == "rest"), length, error)
             return
-        kept = len(self.points)
+        first_point = len(self.points)
         if self.settings.find_rate:
             self._search(workload, first)
         for load in loads(self.settings):
             self._keep(self._measure(workload, load, first))
         if self._in_process is not None and protocol == self.settings.protocol_list()[0]:
             in_process = self._measure_in_process(workload, first)
-            for point in self.points[kept:]:
+            for point in self.points[first_point:]:
                 point["in_process"] = in_process
 
     def _make(self, length: int | None, batch: int, protocol: str) -> Workload:
@@ -287,8 +293,8 @@ def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], m
 
 
 def _trial_row(trial: find_rate.Trial, point: dict) -> dict:
-    kept = ("requests", "offered_per_second", "requests_per_second", "within_bound", "latency_ms", "valid")
-    return {"rate": trial.rate, "limit": trial.limit, **{name: point[name] for name in kept}}
+    names = ("requests", "offered_per_second", "requests_per_second", "within_bound", "latency_ms", "valid")
+    return {"rate": trial.rate, "limit": trial.limit, **{name: point[name] for name in names}}
 
 
 def _progress_bar(seconds: float) -> tqdm:

@@ -146,7 +146,7 @@ def remarks(report: dict) -> list[str]:
         lines.append(f"ENDED EARLY, points are missing: {shortened(report['ended_early'])}")
     if report["scenario"]:
         lines += [scenario_result(point, report["scenario"]) for point in report["points"]]
-    lines += [search_result(found) for found in report["found_rates"]]
+    lines += [search_result(search) for search in report["found_rates"]]
     short = min((point["answered"] for point in report["points"]), default=0)
     missing = [percentile_name(percent) for percent in PERCENTILES if short < samples_needed(percent)]
     if missing:
@@ -159,15 +159,15 @@ def remarks(report: dict) -> list[str]:
     return lines
 
 
-def search_result(found: dict) -> str:
+def search_result(search: dict) -> str:
     """Says what a search for the highest rate found."""
     because = {None: "", "errors": "; above it requests failed", "generator": "; above it the generator fell behind",
-               "latency": "; above it the latency gave way"}[found["limited_by"]]  # fmt: skip
-    if found["rate"] is None:
+               "latency": "; above it the latency gave way"}[search["limited_by"]]  # fmt: skip
+    if search["rate"] is None:
         best = "at no rate tried"
     else:
-        best = f"up to {figure(found['rate'])} requests/s offered{few_arrivals(found['requests'])}"
-    return f"{found['name']}: p99 within {found['bound_ms']:g} ms {best}{because}"
+        best = f"up to {figure(search['rate'])} requests/s offered{few_arrivals(search['requests'])}"
+    return f"{search['name']}: p99 within {search['bound_ms']:g} ms {best}{because}"
 
 
 def point_remarks(point: dict) -> list[str]:
@@ -181,8 +181,8 @@ def point_remarks(point: dict) -> list[str]:
     if waiting > _BUSY_MACHINE:
         lines.append(f"the generator waited for a CPU {waiting:.0%} of the time: a busy machine")
     if not point["valid"]:
-        mend = "" if point["generator"]["kept_up"] else "; free the machine, or send from another"
-        lines.append(f"{', '.join(point['invalid_because'])}{mend}")
+        advice = "" if point["generator"]["kept_up"] else "; free the machine, or send from another"
+        lines.append(f"{', '.join(point['invalid_because'])}{advice}")
     if not point["stable"] and point["answered"]:
         lines.append(point["stability"])
     for status, error in point["errors"].items():

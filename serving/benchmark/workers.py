@@ -1,4 +1,8 @@
-"""Load from several processes at once: Python sends about 5,000 requests a second from one."""
+"""Processes beside the benchmark's own: load generators, and the same model called in process.
+
+Python sends about 5,000 requests a second from one process, so several may share a load. What the model itself takes
+says what the serving layer costs.
+"""
 
 import math
 import multiprocessing
@@ -7,10 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
+from pathlib import Path
 
+import numpy as np
+
+from serving.benchmark import statistics
 from serving.benchmark.load import Driver, Samples, Share, join
+from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.channel import Connection
+from serving.client.messages import Arrays
 from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_json, sha256
 from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
 
 # Time for every process to have read its share before the common start.
@@ -18,21 +29,32 @@ _HEAD_START_S = 0.05
 _TICK_S = 0.2
 
 
+class _Child:
+    """A process that runs `serve(pipe, *arguments)`, and our end of the pipe; started with interrupts held back."""
+
+    def __init__(self, serve: Callable, *arguments):
+        # Spawned, not forked: a forked copy of gRPC's threads and locks does not work.
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def terminate(self) -> None:
+        self.pipe.close()
+        self.process.terminate()
+
+    def join(self) -> None:
+        self.process.join()
+
+
 class Workers:
     """`processes` generator processes with open connections; `with Workers(...) as workers: workers.run(share)`."""
 
     def __init__(self, connection: Connection, processes: int = 1, connections: int = 1):
-        # Spawned, not forked: a forked copy of gRPC's threads and locks does not work.
-        context = multiprocessing.get_context("spawn")
-        self._pipes, self._processes = [], []
         with interrupts_deferred(), interrupts_held_back():
-            for _ in range(processes):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, connection, connections), daemon=True)
-                process.start()
-                theirs.close()
-                self._pipes.append(ours)
-                self._processes.append(process)
+            self._children = [_Child(_serve_load, connection, connections) for _ in range(processes)]
+        self._pipes = [child.pipe for child in self._children]
         for pipe in self._pipes:
             pipe.recv()
 
@@ -40,11 +62,10 @@ class Workers:
         return self
 
     def __exit__(self, *exception) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.terminate()
-            process.join()
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            child.join()
 
     def run(self, share: Share, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
         """Sends `share`, whose `start` is set here, from all processes; `progress` hears of every span of seconds."""
@@ -80,7 +101,7 @@ def split(share: Share, count: int) -> list[Share]:
     ]
 
 
-def _serve(pipe: Pipe, connection: Connection, connections: int) -> None:
+def _serve_load(pipe: Pipe, connection: Connection, connections: int) -> None:
     end_with_parent()
     driver = Driver(connection, connections)
     try:
@@ -89,3 +110,127 @@ def _serve(pipe: Pipe, connection: Connection, connections: int) -> None:
             pipe.send(driver.run(pipe.recv()))
     except (EOFError, ConnectionError):
         driver.close()
+
+
+class InProcess:
+    """Loads a SavedModel and calls one signature of it; a context manager.
+
+    load_seconds: of tf.saved_model.load, TensorFlow's own import not counted.
+    """
+
+    def __init__(self, path: str, signature: str):
+        if not (Path(path) / "saved_model.pb").is_file():
+            raise UserError(f"--in_process={path} is not a SavedModel; name the version folder, such as models/NAME/1")
+        with interrupts_deferred(), interrupts_held_back():
+            self._child = _Child(_serve_model, path, signature)
+        self.load_seconds = self._answer()
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._child.terminate()
+        self._child.join()
+
+    def answers(self, inputs: list[Arrays]) -> list[Arrays]:
+        """What the model says to each of `inputs`; strings as object arrays of bytes."""
+        self._child.pipe.send((inputs,))
+        return self._answer()
+
+    def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int = 0) -> dict:
+        """Returns single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests", "hdr_microseconds"}.
+
+        Args:
+            inputs: of the requests, called in turn.
+            seconds: measured.
+            warmup_seconds: of calls before.
+            least_requests: go on until there are as many, for ten times `seconds` at most.
+        """
+        self._child.pipe.send((inputs, seconds, warmup_seconds, least_requests))
+        return self._answer()
+
+    def _answer(self):
+        try:
+            answer = self._child.pipe.recv()
+        except (EOFError, ConnectionError):
+            raise UserError("the in-process model's process died; was it killed, or is memory short?") from None
+        if isinstance(answer, str):
+            raise UserError(f"in process: {answer}")
+        return answer
+
+
+def _serve_model(pipe: Pipe, path: str, signature: str) -> None:
+    end_with_parent()
+    try:
+        call, load_seconds = _load(path, signature)
+        pipe.send(load_seconds)
+        while True:
+            inputs, *span = pipe.recv()
+            pipe.send(_measure(call, inputs, *span) if span else [call(one) for one in inputs])
+    except (EOFError, ConnectionError):
+        return
+    except Exception as error:
+        # Whatever TensorFlow raises, the parent says it in one line.
+        pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _load(path: str, signature: str):
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  registers the tokenizer's ops
+
+    begin = time.perf_counter()
+    model = tf.saved_model.load(path)
+    load_seconds = time.perf_counter() - begin
+    if signature not in model.signatures:
+        raise ValueError(f"no signature '{signature}'; there are {', '.join(model.signatures)}")
+    function = model.signatures[signature]
+
+    def call(inputs: Arrays) -> Arrays:
+        # numpy in, numpy out: what a caller in Python gets and pays for.
+        outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    # The model must outlive its signature function.
+    call.model = model
+    return call, load_seconds
+
+
+def _measure(call, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int) -> dict:
+    clock = time.perf_counter
+    begin = clock()
+    call(inputs[0])
+    first_ms = (clock() - begin) * 1000
+    _repeat(call, inputs, warmup_seconds)
+    latencies = np.array(_repeat(call, inputs, seconds, least_requests)) * 1000
+    return {
+        "first_call_ms": first_ms,
+        "latency_ms": statistics.summarise(latencies),
+        "requests": len(latencies),
+        "hdr_microseconds": statistics.encode_histogram(latencies),
+    }
+
+
+def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0) -> list[float]:
+    clock, times = time.perf_counter, []
+    start = clock()
+    while (spent := (begin := clock()) - start) < seconds or (
+        len(times) < least_requests and spent < LONGEST_STRETCH * seconds
+    ):
+        call(inputs[len(times) % len(inputs)])
+        times.append(clock() - begin)
+    return times
+
+
+def describe_saved_model(path: str, load_seconds: float) -> dict:
+    """Describes a SavedModel folder as plain values: its size, hash, manifest and how long it took to load."""
+    files = [file for file in Path(path).rglob("*") if file.is_file()]
+    manifest = Path(path) / "assets.extra" / "manifest.json"
+    return {
+        "path": path,
+        "megabytes": sum(file.stat().st_size for file in files) / 1e6,
+        "graph_sha256": sha256(Path(path) / "saved_model.pb"),
+        "load_seconds": load_seconds,
+        # Of a model that serving.export wrote: what it was made from, and how.
+        "manifest": read_json(manifest) if manifest.is_file() else None,
+    }

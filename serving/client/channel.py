@@ -23,13 +23,19 @@ COMPRESSION = {
 class Connection:
     """Where the server is and how to talk to it.
 
-    target: HOST:PORT, or unix:/path of --grpc_socket_path.
-    tls: whether the port speaks TLS. root_certificates: PEM file to trust instead of the system's.
-    client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
-    server_name: the name in the server's certificate, when it is not the host in `target`.
-    compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
-    attempts: tries a call, 1 to 5, the later ones after an exponential, jittered back-off that starts at
-    `first_backoff_s`; only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else passes by waiting.
+    >>> Connection("127.0.0.1:8500", compression="gzip").attempts
+    4
+
+    Attributes:
+        target: HOST:PORT, or unix:/path of --grpc_socket_path.
+        tls: whether the port speaks TLS.
+        root_certificates: PEM file to trust instead of the system's.
+        client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
+        server_name: the name in the server's certificate, when it is not the host in `target`.
+        compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
+        attempts: tries a call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else
+            passes by waiting.
+        first_backoff_s: where the exponential, jittered back-off between tries starts, seconds.
     """
 
     target: str

@@ -93,8 +93,10 @@ class Client(ClientBase):
 
     Every method raises ServingError (a UserError) with the status, the server's message and what to change.
 
-        with Client("127.0.0.1:8500", "sst2") as client:
-            client.predict_text(["a fine film"])["probabilities"]
+    >>> from serving.benchmark.stand_in import StandIn  # a server that gives every request the same answer
+    >>> with StandIn() as server, Client(server.target, "default") as client:
+    ...     client.predict_ids([[2, 48, 1631, 3]])["probabilities"]
+    array([[0.25, 0.75]], dtype=float32)
     """
 
     def __init__(self, target: str | Connection, model: str, **settings):
@@ -181,8 +183,14 @@ class Client(ClientBase):
 class AsyncClient(ClientBase):
     """Calls one model from an event loop; arguments, answers and errors are those of `Client`.
 
-    async with AsyncClient("127.0.0.1:8500", "sst2") as client:
-        answers = await asyncio.gather(*[client.predict_text([text]) for text in texts])
+    >>> import asyncio
+    >>> from serving.benchmark.stand_in import StandIn
+    >>> async def ask(target, rows):
+    ...     async with AsyncClient(target, "default") as client:
+    ...         return await asyncio.gather(*[client.predict_ids([row]) for row in rows])
+    >>> with StandIn() as server:
+    ...     len(asyncio.run(ask(server.target, [[2, 48, 3], [2, 3]])))
+    2
     """
 
     def __init__(self, target: str | Connection, model: str, **settings):

@@ -1,4 +1,4 @@
-"""What to change when a call fails: each known failure of TensorFlow Serving with its mend."""
+"""What to change when a call fails: each known failure of TensorFlow Serving with its remedy."""
 
 import re
 

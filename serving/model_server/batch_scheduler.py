@@ -11,7 +11,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.model_server.status import UNAVAILABLE, StatusError
+from grpc import StatusCode
+
+from serving.model_server.status import StatusError
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Queue:
             opened = self._new_batches(tasks)
             if opened > self._max_enqueued_batches - len(self._batches):
                 raise StatusError(
-                    UNAVAILABLE,
+                    StatusCode.UNAVAILABLE,
                     "The batch scheduling queue to which this task was submitted is full; currently "
                     f"{len(self._batches)} batches enqueued and max_enqueued_batches is {self._max_enqueued_batches}",
                 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server import telemetry
@@ -20,13 +21,7 @@ from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, Options
 from serving.model_server.servable import Model, Runner
-from serving.model_server.status import (
-    FAILED_PRECONDITION,
-    RESOURCE_EXHAUSTED,
-    StatusError,
-    as_status_error,
-    invalid_argument,
-)
+from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]
@@ -219,7 +214,7 @@ class BatchingRunner:
             telemetry.QUEUING_LATENCY.labels(self._options.pool_name).observe((now - task.enqueued) * 1e6)
         deadlines = [task.deadline for task in tasks]
         if all(deadline is not None and deadline <= now for deadline in deadlines):
-            raise StatusError(RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
+            raise StatusError(StatusCode.RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
         timeout = None if None in deadlines else max(deadlines) - now
         size = sum(task.size for task in tasks)
         padded = self._options.padded_size(size)
@@ -236,7 +231,7 @@ class BatchingRunner:
             values = _padded_alike(values)
         elif len({value.shape[1:] for value in values}) > 1:
             raise StatusError(
-                FAILED_PRECONDITION,
+                StatusCode.FAILED_PRECONDITION,
                 f"Tensors with name '{name}' from different tasks have different shapes and padding is turned off. "
                 "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name have equal "
                 "dimensions starting with the first dim.",
@@ -272,10 +267,10 @@ def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[lis
     bounds = np.cumsum(sizes)
     for output in outputs:
         if np.ndim(output) == 0:
-            raise StatusError(FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
+            raise StatusError(StatusCode.FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
         if len(output) != padded:
             raise StatusError(
-                FAILED_PRECONDITION,
+                StatusCode.FAILED_PRECONDITION,
                 "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the "
                 "input tensors",
             )

@@ -7,10 +7,11 @@ from typing import TypeVar
 import grpc
 from google.protobuf import text_format
 from google.protobuf.message import Message
+from grpc import StatusCode
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.flags import Options
-from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, StatusError, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import SSLConfig
 
 M = TypeVar("M", bound=Message)
@@ -26,7 +27,7 @@ def read_text_proto(path: str, message: M) -> M:
         text = Path(path).read_text(encoding="utf-8")
         text_format.Parse(text, message)
     except OSError as error:
-        raise StatusError(NOT_FOUND, f"{path}; {error.strerror}") from error
+        raise StatusError(StatusCode.NOT_FOUND, f"{path}; {error.strerror}") from error
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise invalid_argument(
             f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
@@ -58,12 +59,12 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
         raise StatusError(
-            FAILED_PRECONDITION,
+            StatusCode.FAILED_PRECONDITION,
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to "
             "another.",
         )
     if config.WhichOneof("config") == "custom_model_config":
-        raise StatusError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
+        raise StatusError(StatusCode.UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
         if model.name in models:
@@ -118,7 +119,7 @@ def checked_labels(
             free = allow_new and (label not in known or known[label] == version)
             if not free and version not in available.get(model.name, []):
                 raise StatusError(
-                    FAILED_PRECONDITION,
+                    StatusCode.FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {model.name}, "
                     "which is not currently available for inference",
                 )

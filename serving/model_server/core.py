@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from grpc import StatusCode
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
@@ -19,15 +20,7 @@ from serving.model_server.flags import CPUS, Options
 from serving.model_server.manager import Manager, Version
 from serving.model_server.servable import SavedModel, Servable
 from serving.model_server.source import StoragePathSource
-from serving.model_server.status import (
-    ABORTED,
-    DEADLINE_EXCEEDED,
-    UNAVAILABLE,
-    UNKNOWN,
-    StatusError,
-    as_status_error,
-    invalid_argument,
-)
+from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.tflite_model import FILE as TFLITE_FILE
 from serving.model_server.tflite_model import TfLiteModel
 from serving.model_server.warmup import warm_up
@@ -158,11 +151,11 @@ class ServerCore:
     def _check_wait(self, generation: int, deadline: float) -> bool:
         """Raises StatusError when a reload's wait must end; returns False."""
         if self._generation != generation:
-            raise StatusError(ABORTED, "A later configuration took the place of this one")
+            raise StatusError(StatusCode.ABORTED, "A later configuration took the place of this one")
         if self.interrupted.is_set():
-            raise StatusError(UNAVAILABLE, "The server is stopping")
+            raise StatusError(StatusCode.UNAVAILABLE, "The server is stopping")
         if time.monotonic() >= deadline:
-            raise StatusError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
+            raise StatusError(StatusCode.DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
@@ -222,7 +215,7 @@ def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -
 def _raise_failed(failed: list[Version], noun: str) -> None:
     if failed:
         errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
-        raise StatusError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
+        raise StatusError(StatusCode.UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
 
 
 def _session_config(options: Options) -> config_pb2.ConfigProto:

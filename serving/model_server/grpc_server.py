@@ -9,20 +9,14 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
+from grpc import StatusCode
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.services import METHODS, Method, model_spec
-from serving.model_server.status import (
-    INTERNAL,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
-    StatusError,
-    as_status_error,
-    truncated,
-)
+from serving.model_server.status import StatusError, as_status_error, truncated
 from serving.model_server.telemetry import AccessLog
 
 _LOG = logging.getLogger(__name__)
@@ -103,14 +97,14 @@ class GrpcServer:
         except RuntimeError:
             bound = 0
         if not bound:
-            raise StatusError(UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
+            raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler:
         return grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
 
     def _handle(self, method: Method, payload: bytes, context: grpc.ServicerContext) -> bytes:
         if not self._slots.acquire(blocking=False):
-            context.abort(RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
+            context.abort(StatusCode.RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
         try:
             answer, error = self._answer(method, payload, context)
         finally:
@@ -129,10 +123,10 @@ class GrpcServer:
             spec = model_spec(request)
             answer = method.call(self._core, request, _timeout(context))
         except DecodeError:
-            error = StatusError(INTERNAL, "Failed to parse the request message")
+            error = StatusError(StatusCode.INTERNAL, "Failed to parse the request message")
         except Exception as failure:
             error = as_status_error(failure)
-            if error.code == INTERNAL:
+            if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s failed", method.name)
         status = error.code.name if error else "OK"
         seconds = time.perf_counter() - begin

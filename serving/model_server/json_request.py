@@ -11,13 +11,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
+from grpc import StatusCode
 from tensorflow.core.example import example_pb2, feature_pb2
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import input_pb2
 
 from serving.model_server.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
-from serving.model_server.status import UNIMPLEMENTED, StatusError, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
@@ -85,8 +86,8 @@ def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusErro
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
-            wanted, got = ("object", "list") if objects else ("value/list", "object")
-            return invalid_argument(f"Expecting {wanted} but got {got} at item {index} of input list")
+            expected, got = ("object", "list") if objects else ("value/list", "object")
+            return invalid_argument(f"Expecting {expected} but got {got} at item {index} of input list")
         for name, value in row.items() if objects else ((min(infos), row),):
             try:
                 _check_instance(name, value, infos, shapes)
@@ -179,7 +180,7 @@ def _array(leaves: list, dtype: int) -> np.ndarray:
     """
     if dtype not in _CONVERSIONS:
         raise StatusError(
-            UNIMPLEMENTED,
+            StatusCode.UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
     allowed, convert = _CONVERSIONS[dtype]

@@ -10,8 +10,9 @@ import time
 from typing import Any
 
 import msgspec
+from grpc import StatusCode
 
-from serving.model_server.status import DEADLINE_EXCEEDED, StatusError, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 
 _JSON_TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
 _MAX_SHOWN = 1000
@@ -92,7 +93,9 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
     while True:
         if position >= check:
             if time.monotonic() > deadline:
-                raise StatusError(DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
+                raise StatusError(
+                    StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed"
+                )
             check = position + _SOON_PARSED
         opening = text[position : position + 1]
         if opening == "[" or opening == "{":

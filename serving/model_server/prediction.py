@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
+from grpc import StatusCode
 from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, regression_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.servable import Servable
-from serving.model_server.status import FAILED_PRECONDITION, UNIMPLEMENTED, StatusError, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -53,7 +54,7 @@ def predict(
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
     if signature is None:
-        raise StatusError(FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
+        raise StatusError(StatusCode.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
     if check_method and signature.method_name not in _METHODS:
         raise invalid_argument(f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
                                f"Was: {signature.method_name}")  # fmt: skip
@@ -190,7 +191,7 @@ def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest
         names.add(name)
         signature = _signature(servable, name, "Requested signature not found in model graph")
         if task.method_name not in _HEADS:
-            raise StatusError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
+            raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
         plans.append((signature, *_HEADS[task.method_name].plan(signature, servable.check_method)))
     return plans
 

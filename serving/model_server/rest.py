@@ -14,22 +14,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import grpc
 import numpy as np
+from grpc import StatusCode
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
 from serving.model_server import json_request, json_response, json_values, telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict, regress
 from serving.model_server.services import get_model_metadata, get_model_status
-from serving.model_server.status import (
-    DEADLINE_EXCEEDED,
-    INTERNAL,
-    RESOURCE_EXHAUSTED,
-    StatusError,
-    as_status_error,
-    invalid_argument,
-)
+from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import AccessLog
 
 _LOG = logging.getLogger(__name__)
@@ -42,20 +35,20 @@ _INT64_DIGITS = 19
 # Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
 LARGE_BODY_BYTES = 2**20
 _HTTP_STATUS = {
-    grpc.StatusCode.OK: 200,
-    grpc.StatusCode.CANCELLED: 499,
-    grpc.StatusCode.INVALID_ARGUMENT: 400,
-    grpc.StatusCode.FAILED_PRECONDITION: 400,
-    grpc.StatusCode.OUT_OF_RANGE: 400,
-    grpc.StatusCode.UNAUTHENTICATED: 401,
-    grpc.StatusCode.PERMISSION_DENIED: 403,
-    grpc.StatusCode.NOT_FOUND: 404,
-    grpc.StatusCode.ALREADY_EXISTS: 409,
-    grpc.StatusCode.ABORTED: 409,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
-    grpc.StatusCode.UNIMPLEMENTED: 501,
-    grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    StatusCode.OK: 200,
+    StatusCode.CANCELLED: 499,
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.UNIMPLEMENTED: 501,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
 }
 
 
@@ -115,7 +108,7 @@ class RestApi:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
-        code, spec, method = grpc.StatusCode.OK, model_pb2.ModelSpec(), ""
+        code, spec, method = StatusCode.OK, model_pb2.ModelSpec(), ""
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
@@ -127,7 +120,7 @@ class RestApi:
             answer = Response(200, self._dispatch(verb, path, spec, method, document, deadline))
         except Exception as failure:
             error = as_status_error(failure)
-            if error.code == INTERNAL:
+            if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
             status = 413 if isinstance(failure, BodyTooLarge) else _HTTP_STATUS.get(code, 500)
@@ -225,7 +218,8 @@ class BodyTooLarge(StatusError):
 
     def __init__(self, limit: int):
         super().__init__(
-            RESOURCE_EXHAUSTED, f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)"
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"The request's body exceeds {limit} bytes (--rest_api_max_body_bytes of the server)",
         )
 
 
@@ -240,7 +234,7 @@ def _left(deadline: float) -> float | None:
 
 
 def _too_late() -> StatusError:
-    return StatusError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
+    return StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
 
 
 def _is_int64(digits: str) -> bool:

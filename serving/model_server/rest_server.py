@@ -9,11 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
+from grpc import StatusCode
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.model_server import json_response
 from serving.model_server.rest import LARGE_BODY_BYTES, BodyTooLarge, Response, RestApi
-from serving.model_server.status import UNAVAILABLE, StatusError
+from serving.model_server.status import StatusError
 
 # How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
 _RECEIVE_SECONDS = 30.0
@@ -36,7 +37,7 @@ class RestServer:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise StatusError(UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
+            raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
         config = uvicorn.Config(
             self._application,
             http=_PatientProtocol,

@@ -12,12 +12,13 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the operations of text models
+from grpc import StatusCode
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.saved_model import loader_impl
 
 from serving.model_server import telemetry
-from serving.model_server.status import DATA_LOSS, NOT_FOUND, StatusError, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 # Combinations of outputs that a model is run for one by one. TensorFlow keeps a pruned graph (some 150 KB) for each as
@@ -193,17 +194,17 @@ def _check_files(path: str, tags: Sequence[str]) -> None:
     file = Path(path) / "saved_model.pb"
     if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
         raise StatusError(
-            NOT_FOUND,
+            StatusCode.NOT_FOUND,
             f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {path}. "
             "Check that the directory exists and that you have the right permissions for accessing it.",
         )
     try:
         meta_graphs = loader_impl.parse_saved_model(path).meta_graphs
     except OSError as error:
-        raise StatusError(DATA_LOSS, f"Can't parse {file} as binary proto") from error
+        raise StatusError(StatusCode.DATA_LOSS, f"Can't parse {file} as binary proto") from error
     if not any(set(graph.meta_info_def.tags) == set(tags) for graph in meta_graphs):
         raise StatusError(
-            NOT_FOUND,
+            StatusCode.NOT_FOUND,
             f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect available "
             "tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",
         )

@@ -4,13 +4,15 @@ import logging
 import threading
 import time
 
+from grpc import StatusCode
+
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import Options
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
-from serving.model_server.status import UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
+from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import AccessLog
 from serving.wire.protos import MonitoringConfig
 
@@ -113,7 +115,7 @@ def _check(options: Options) -> None:
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
-        raise StatusError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
+        raise StatusError(StatusCode.UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
 
 
 def _metrics_path(options: Options) -> str | None:

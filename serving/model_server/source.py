@@ -1,4 +1,4 @@
-"""Which versions of a model stand on disk, and which of them the model's policy wants."""
+"""Which versions of a model stand on disk, and which of them the model's policy aspires to."""
 
 import logging
 import re
@@ -39,24 +39,24 @@ def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, st
             _LOG.warning(
                 "Version %d of servable %s, which was requested as specific, was not found", missing, model.name
             )
-        wanted = set(policy.specific.versions) & set(versions)
+        aspired = set(policy.specific.versions) & set(versions)
     elif choice == "all":
-        wanted = set(versions)
+        aspired = set(versions)
     else:
         count = (policy.latest.num_versions or 1) if choice == "latest" else 1
-        wanted = set(sorted(versions)[-count:])
-    if not wanted:
+        aspired = set(sorted(versions)[-count:])
+    if not aspired:
         _LOG.warning(
             "No versions of servable %s found under base path %s. "
             "Did you forget to name your leaf directory as a number (eg. '/1/')?",
             model.name,
             model.base_path,
         )
-    return {number: versions[number] for number in wanted}
+    return {number: versions[number] for number in aspired}
 
 
 class StoragePathSource:
-    """Polls the base path of every configured model and tells `aspire` what it found."""
+    """Polls the base path of every configured model and tells `aspire` what stands there."""
 
     def __init__(self, aspire: Aspire, poll_wait_seconds: float):
         """poll_wait_seconds: pause between polls; 0 polls when the configuration changes, negative never."""
@@ -70,7 +70,7 @@ class StoragePathSource:
             self._thread.start()
 
     def configure(self, models: Mapping[str, model_server_config_pb2.ModelConfig]) -> None:
-        """Replaces the models watched; those left out are no longer wanted at all."""
+        """Replaces the models watched; those left out are no longer aspired to."""
         with self._lock:
             removed = set(self._models) - set(models)
             self._models = dict(models)

@@ -121,14 +121,14 @@ def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
 def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -> dict:
     """`stored` as the one signature, with the dtypes and shapes that the model itself has."""
     details = []
-    for kind, infos, found in (("input", stored.inputs, inputs), ("output", stored.outputs, outputs)):
+    for kind, infos, tensors in (("input", stored.inputs, inputs), ("output", stored.outputs, outputs)):
         aliases = {_plain(info.name): alias for alias, info in infos.items()}
-        for detail in found:
+        for detail in tensors:
             if _plain(detail["name"]) not in aliases:
                 raise invalid_argument(
                     f"Cannot find signature def {kind} name from tflite {kind} tensor {detail['name']}"
                 )
-        details.append({aliases[_plain(detail["name"])]: detail for detail in found})
+        details.append({aliases[_plain(detail["name"])]: detail for detail in tensors})
     return {DEFAULT_SIGNATURE: _signature_def(*details, stored.method_name)}
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
+from grpc import StatusCode
 from tensorflow_serving.apis import prediction_log_pb2
 
 from serving.model_server import telemetry
 from serving.model_server.prediction import classify, multi_inference, predict, regress
 from serving.model_server.servable import Servable
-from serving.model_server.status import DATA_LOSS, UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
+from serving.model_server.status import StatusError, as_status_error, invalid_argument
 
 _LOG = logging.getLogger(__name__)
 _FILE = "assets.extra/tf_serving_warmup_requests"
@@ -60,7 +61,7 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
                 _run(servable, log)
     except tf.errors.DataLossError as error:
         message = f"{error.message}. Please verify your warmup data is in TFRecord format."
-        raise StatusError(DATA_LOSS, message) from error
+        raise StatusError(StatusCode.DATA_LOSS, message) from error
     return count
 
 
@@ -83,7 +84,7 @@ def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
     elif kind == "multi_inference_log":
         multi_inference(servable, request)
     else:
-        raise StatusError(UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
+        raise StatusError(StatusCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
 
 
 _KINDS = ("predict_log", "classify_log", "regress_log", "multi_inference_log")

@@ -186,6 +186,11 @@ def fill_tensor(tensor: TensorProto, value: np.ndarray | list | str | bytes | fl
 
     str is sent as UTF-8 bytes, Python floats as float32, Python ints as int64.
 
+    >>> tensor = TensorProto()
+    >>> fill_tensor(tensor, [[0.5, 1.5]])
+    >>> read_tensor(tensor)
+    array([[0.5, 1.5]], dtype=float32)
+
     Raises:
         UserError: for ragged lists and for types TensorFlow has no tensor of.
     """

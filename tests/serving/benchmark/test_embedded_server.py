@@ -11,9 +11,9 @@ import pytest
 
 from scripts.server import free_port
 from serving.benchmark import table
-from serving.benchmark.in_process import describe_saved_model
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
+from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
 from tfrecords.base.errors import UserError
 

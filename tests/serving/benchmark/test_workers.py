@@ -67,13 +67,13 @@ def test_progress_hears_of_the_time_that_passed():
 
 def test_a_killed_generator_is_an_error_not_a_hang():
     with StandIn() as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
-        os.kill(workers._processes[0].pid, signal.SIGKILL)
+        os.kill(workers._children[0].process.pid, signal.SIGKILL)
         with pytest.raises(UserError, match="generator process died"):
             workers.run(share(clients=2))
 
 
 def test_processes_end_with_the_block():
     with StandIn() as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
-        processes = list(workers._processes)
+        processes = [child.process for child in workers._children]
         assert all(process.is_alive() for process in processes)
     assert not any(process.is_alive() for process in processes)

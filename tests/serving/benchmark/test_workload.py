@@ -27,7 +27,7 @@ def make(tmp_path, monkeypatch):
     opened = []
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(LINES))
-    monkeypatch.setattr("tfrecords.tokenizers.base.load_tokenizer", lambda path: CharacterTokenizer())
+    monkeypatch.setattr("tfrecords.tokenizers.loading.load_tokenizer", lambda path: CharacterTokenizer())
 
     def maker(inputs, text=False, tokenizer=False, seed=0):
         server = StandIn(inputs=inputs).__enter__()
