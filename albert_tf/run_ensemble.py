@@ -9,11 +9,13 @@ from tfrecords.base.script import run_main
 
 
 def main(settings: EnsembleSettings) -> None:
+    """Does what the flags ask for."""
     ensemble(settings)
     print(f"wrote {Path(settings.output_dir) / 'ensemble.json'}")
 
 
 def run() -> None:
+    """Runs the command on the flags of its command line."""
     run_main(main, EnsembleSettings)
 
 

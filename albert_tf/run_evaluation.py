@@ -27,6 +27,7 @@ class EvaluationSettings(CheckedSettings):
 
 
 def main(settings: EvaluationSettings) -> None:
+    """Does what the flags ask for."""
     model, tokenizer = load_model_folder(settings.model)
     if not isinstance(model, AlbertPretrainer):
         raise UserError(
@@ -52,6 +53,7 @@ def main(settings: EvaluationSettings) -> None:
 
 
 def run() -> None:
+    """Runs the command on the flags of its command line."""
     run_main(main, EvaluationSettings)
 
 

@@ -9,6 +9,7 @@ from tfrecords.base.script import run_main, say_next
 
 
 def main(settings: FinetuningSettings) -> None:
+    """Does what the flags ask for."""
     folder = finetune(settings)
     if not settings.dryrun:
         metrics = (load_task(folder) or {}).get("metrics", {})
@@ -18,6 +19,7 @@ def main(settings: FinetuningSettings) -> None:
 
 
 def run() -> None:
+    """Runs the command on the flags of its command line."""
     run_main(main, FinetuningSettings)
 
 

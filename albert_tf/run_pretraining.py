@@ -12,6 +12,7 @@ from tfrecords.base.script import run_main, say_next
 
 
 def main(settings: PretrainingSettings) -> None:
+    """Does what the flags ask for."""
     if settings.dryrun:
         try_all_paths(settings)
     else:
@@ -35,6 +36,7 @@ def _say_end(folder: Path) -> None:
 
 
 def run() -> None:
+    """Runs the command on the flags of its command line."""
     run_main(main, PretrainingSettings)
 
 

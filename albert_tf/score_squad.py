@@ -62,10 +62,12 @@ def _warn(missing: int, what: str) -> None:
 
 
 def main(settings: ScoreSettings) -> None:
+    """Does what the flags ask for."""
     print(json.dumps(score(settings), indent=2))
 
 
 def run() -> None:
+    """Runs the command on the flags of its command line."""
     run_main(main, ScoreSettings)
 
 

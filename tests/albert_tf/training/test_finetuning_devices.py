@@ -2,10 +2,12 @@
 
 import csv
 import dataclasses
+import json
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
 from albert_tf.training.model_folder import load_model
+from tests.albert_tf.training.test_devices import free_ports
 from tfrecords.base.errors import UserError
 
 HERE = Path(__file__).parent
@@ -75,8 +78,22 @@ def test_history_shows_what_the_updates_went_by(one_device):
 
 
 @pytest.mark.slow
-def test_two_mirrored_devices_equal_one(settings, one_device, tmp_path):
-    run(dataclasses.replace(settings, strategy="mirrored", output_dir=str(tmp_path / "two")), "-c", MIRRORED)
+def test_two_mirrored_devices_in_parts_equal_one(settings, one_device, tmp_path):
+    changes = {"strategy": "mirrored", "gradient_accumulation_steps": 2, "output_dir": str(tmp_path / "two")}
+    run(dataclasses.replace(settings, **changes), "-c", MIRRORED)
+    assert_same_run(tmp_path / "two", one_device)
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one(settings, one_device, tmp_path):
+    settings = dataclasses.replace(settings, strategy="multi_worker", output_dir=str(tmp_path / "two"))
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    clusters = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}} for index in (0, 1)]
+    with ThreadPoolExecutor() as pool:
+        command = ("-m", "albert_tf.run_finetuning")
+        ended = [pool.submit(run, settings, *command, TF_CONFIG=json.dumps(cluster)) for cluster in clusters]
+        chief, other = (process.result() for process in ended)
+    assert "Starting at step 0 of 6" in chief and "Starting" not in other
     assert_same_run(tmp_path / "two", one_device)
 
 
