@@ -112,11 +112,11 @@ class Worker:
         files.write_json(report_path(self.parts, "group", group), report, durable=False)
         return report
 
-    def build(self, deal: Deal, shard: int, blocks: list[Path], standing: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns what goes into the manifest of it; `standing` if it is of the same documents."""
+    def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
+        """Writes a shard and returns what goes into the manifest of it; `earlier` if that is of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
-        if standing and standing["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
-            return standing
+        if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
+            return earlier
         self._warm_up()
         documents = read_shard(blocks, group, shard)
         report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
