@@ -39,11 +39,26 @@ def build(
     runner: str = "local",
     max_bad_lines: int = 0,
 ) -> dict[str, Any]:
-    """Builds the records of a corpus and returns the manifest. A complete folder of the same build is left as it is;
-    one that was interrupted, or lost a file, is completed.
+    """Builds the records of a corpus.
 
-    Raises UserError for bad input, for a folder that holds another build (unless `overwrite`) or that another process
-    builds in, and for a corpus that gives no example in a split that should have some.
+    A complete folder of the same build is left as it is; one that was interrupted, or lost a file, is completed.
+
+    Args:
+        patterns: Comma-separated globs of the corpus's files.
+        output_dir: Folder for the records, the manifest and the tokenizer.
+        tokenizer: What makes ids of the text.
+        settings: What decides the bytes of the records.
+        workers: Processes to share the work; their number decides no byte.
+        overwrite: Whether records in the folder that were built otherwise may be removed.
+        runner: "local" or "ray".
+        max_bad_lines: JSON lines that may be left out because they hold no text.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        UserError: for bad input, for a folder that holds another build (unless `overwrite`) or that another process
+            builds in, and for a corpus that gives no example in a split that should have some.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -239,8 +254,9 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
 
 
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
-    """A deal that holds out the likeliest document where chance left none, or all but the least likely where it left
-    nothing else, and whether that is another deal.
+    """A deal that leaves no split empty, and whether it is another.
+
+    It holds out the likeliest document where chance left none, or all but the least likely where it left nothing else.
     """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:

@@ -102,8 +102,10 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Every character by its expansion (see `characters.character_table`), and where each of the results
-        starts and ends in its text: int32 [results]. A character without expansion belongs to the result before it."""
+        """Every character by its expansion (see `characters.character_table`), and where each result is in its text.
+
+        Starts and ends are int32 [results]. A character without expansion belongs to the result before it.
+        """
         flat = codes.flat_values
         rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
         itself = tf.pad(flat[:, None], [[0, 0], [0, self._expansions.shape[1] - 1]])
