@@ -17,7 +17,17 @@ _MANY_SHARDS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(CheckedSettings):
-    """What examples are made of a corpus, and into what files; the manifest says it all by these names."""
+    """The settings of a build: what examples are made of a corpus, and into what files.
+
+    The manifest of the records says them all by these names.
+
+    >>> settings = BuildSettings(max_seq_length=128, masking="dynamic")
+    >>> settings.max_predictions_per_seq, settings.short_seq_prob
+    (20, 0.1)
+    >>> BuildSettings(max_seq_length=4)
+    Traceback (most recent call last):
+    tfrecords.base.errors.UserError: --max_seq_length=4 must be from 8 to 1048576
+    """
 
     seed: int = setting(12345, help="Decides every random choice.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
     max_seq_length: int = setting(

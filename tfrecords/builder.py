@@ -10,16 +10,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tfrecords import corpus, inputs, runners, sections
+from tfrecords import corpus, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
+from tfrecords.build_folder import BuildFolder, stamp_files
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import SPLITS, read_folder
-from tfrecords.standing import Standing
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.writer import Worker, spill_path, too_many
+from tfrecords.worker import Worker, spill_path, too_many
 
 _FORMAT_VERSION = 2
 _SEEK_BYTES = 1 << 16
@@ -39,25 +39,40 @@ def build(
     runner: str = "local",
     max_bad_lines: int = 0,
 ) -> dict[str, Any]:
-    """Builds the records of a corpus and returns the manifest. A complete folder of the same build is left as it is;
-    one that was interrupted, or lost a file, is completed.
+    """Builds the records of a corpus.
 
-    Raises UserError for bad input, for a folder that holds another build (unless `overwrite`) or that another process
-    builds in, and for a corpus that gives no example in a split that should have some.
+    A complete folder of the same build is left as it is; one that was interrupted, or lost a file, is completed.
+
+    Args:
+        patterns: Comma-separated globs of the corpus's files.
+        output_dir: Folder for the records, the manifest and the tokenizer.
+        tokenizer: What makes ids of the text.
+        settings: What decides the bytes of the records.
+        workers: Processes to share the work; their number decides no byte.
+        overwrite: Whether records in the folder that were built otherwise may be removed.
+        runner: "local" or "ray".
+        max_bad_lines: JSON lines that may be left out because they hold no text.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        UserError: for bad input, for a folder that holds another build (unless `overwrite`) or that another process
+            builds in, and for a corpus that gives no example in a split that should have some.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
     settings = settings.for_corpus(text_bytes)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
-        standing = Standing(folder, _describe(tokenizer, settings), settings)
-        deal = standing.prepare(paths, Deal.of(settings, text_bytes), overwrite)
+        build_folder = BuildFolder(folder, _describe(tokenizer, settings), settings)
+        deal = build_folder.prepare(paths, Deal.of(settings, text_bytes), overwrite)
         if deal is None:
             manifest = read_folder(folder)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
             return manifest
-        with runners.RUNNERS[runner](Worker(settings, tokenizer, standing.parts), workers) as run:
-            return _Build(standing, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
+        with runners.RUNNERS[runner](Worker(settings, tokenizer, build_folder.parts), workers) as run:
+            return _Build(build_folder, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
@@ -79,9 +94,15 @@ class _Build:
     """The passes over one corpus."""
 
     def __init__(
-        self, standing: Standing, deal: Deal, paths: list, settings: BuildSettings, run: runners.Run, max_bad_lines: int
+        self,
+        folder: BuildFolder,
+        deal: Deal,
+        paths: list,
+        settings: BuildSettings,
+        run: runners.Run,
+        max_bad_lines: int,
     ):
-        self._standing, self._parts, self._deal = standing, standing.parts, deal
+        self._folder, self._parts, self._deal = folder, folder.parts, deal
         self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
         # Large enough that what a piece holds of a group is worth the seek.
         worthwhile = min(deal.groups * _SEEK_BYTES, settings.chunk_bytes * deal.groups // 128)
@@ -95,12 +116,12 @@ class _Build:
             manifest = self._assemble(reports, tokenizer)
         except OSError as error:
             raise UserError(
-                f"'{self._standing.folder}' is unfinished: {error.strerror or error}; mend that, and the same command "
+                f"'{self._folder.folder}' is unfinished: {error.strerror or error}; mend that, and the same command "
                 "goes on where this one stopped"
             ) from error
         text_bytes = sum(report["text_bytes"] for report in reports)
         seconds = time.monotonic() - start
-        folder = self._standing.folder
+        folder = self._folder.folder
         print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
         _warn_of_one_sided_labels(manifest)
         return manifest
@@ -117,32 +138,30 @@ class _Build:
             for block in range(report["blocks"])
         ]
         of_group = self._regrouped(blocks) if self._deal.group_size > 1 else None
-        standing = self._standing.reports(self._deal)
+        done = self._folder.reports(self._deal)
         tasks = []
         for shard in range(self._deal.shards) if self._deal.needed is None else self._deal.needed:
             files_of = blocks if of_group is None else of_group[shard // self._deal.group_size]
-            tasks.append((shard, "build", (self._deal, shard, files_of, standing.get(shard))))
+            tasks.append((shard, "build", (self._deal, shard, files_of, done.get(shard))))
         total = sum(report["text_bytes"] for report in self._read)
         if self._deal.needed is not None:
             total = total * len(tasks) // self._deal.shards
         with progress_bar(total=total, desc="building", unit="B", unit_scale=True) as bar:
             start, text_bytes, examples = time.monotonic(), 0, 0
             for shard, report in self._run(tasks, small=len(tasks) < 3 and total < _SMALL_TEXT):
-                standing[shard] = report
+                done[shard] = report
                 text_bytes += report["text_bytes"]
                 examples += report["examples"]
                 seconds = time.monotonic() - start
                 bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
                 bar.update(report["text_bytes"])
-        return [standing[shard] for shard in range(self._deal.shards)]
+        return [done[shard] for shard in range(self._deal.shards)]
 
     def _read_pieces(self) -> list[dict[str, Any]]:
         """The first pass: every piece's report, in order."""
         keys = [self._key(piece) for piece in self._pieces]
         reports = {
-            number: report
-            for number, key in enumerate(keys)
-            if (report := self._standing.spilled("piece", number, key))
+            number: report for number, key in enumerate(keys) if (report := self._folder.spilled("piece", number, key))
         }
         tasks = [
             (number, "read_piece", (self._deal, number, piece, self._piece_bytes, keys[number], self._max_bad_lines))
@@ -162,9 +181,7 @@ class _Build:
         """The second round of dealing, where there are more shards than a file has groups: each group's spill files."""
         key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
         reports = {
-            group: report
-            for group in range(self._deal.groups)
-            if (report := self._standing.spilled("group", group, key))
+            group: report for group in range(self._deal.groups) if (report := self._folder.spilled("group", group, key))
         }
         groups = set(range(self._deal.groups)) - reports.keys()
         if self._deal.needed is not None:
@@ -186,7 +203,7 @@ class _Build:
         """What a spill file hangs on: the piece as it is now, the deal, and that no power was cut since."""
         described = [
             [(section.path, section.start, section.end) for section in piece],
-            inputs.stamps([section.path for section in piece]),
+            stamp_files([section.path for section in piece]),
             dataclasses.asdict(self._deal),
             self._piece_bytes,
             self._settings.text_field,
@@ -196,7 +213,7 @@ class _Build:
 
     def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
         """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
-        folder, deal = self._standing.folder, self._deal
+        folder, deal = self._folder, self._deal
         splits = {
             split: _split(split, first, of_split, self._settings.gzip)
             for split, first, of_split in (
@@ -208,15 +225,19 @@ class _Build:
             _check_filled(splits, self._settings)
         except UserError:
             # Another corpus or other settings are needed, and for them the parts are of no use.
-            self._standing.clear()
+            folder.clear()
             raise
         bad_lines = [line for report in self._read for line in report["bad_lines"]]
-        inputs.write_inputs(folder, self._pieces, [report["digests"] for report in self._read])
-        described = {"inputs": inputs.summary(folder, self._piece_bytes), "bad_lines": len(bad_lines)}
-        manifest = self._standing.description | {"shards": [deal.train, deal.eval]} | described | {"splits": splits}
-        tokenizer.save(folder)
-        inputs.write_bad_lines(folder, bad_lines)
-        self._standing.publish(manifest)
+        digests = [report["digests"] for report in self._read]
+        manifest = folder.description | {
+            "shards": [deal.train, deal.eval],
+            "inputs": folder.write_inputs(self._pieces, digests, self._piece_bytes),
+            "bad_lines": len(bad_lines),
+            "splits": splits,
+        }
+        tokenizer.save(folder.folder)
+        folder.write_bad_lines(bad_lines)
+        folder.publish(manifest)
         return manifest
 
 
@@ -233,8 +254,9 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
 
 
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
-    """A deal that holds out the likeliest document where chance left none, or all but the least likely where it left
-    nothing else, and whether that is another deal.
+    """A deal that leaves no split empty, and whether it is another.
+
+    It holds out the likeliest document where chance left none, or all but the least likely where it left nothing else.
     """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:

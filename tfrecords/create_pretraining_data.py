@@ -37,6 +37,7 @@ class CreateSettings(BuildSettings):
 
 
 def main(settings: CreateSettings) -> None:
+    """Builds the records that the settings ask for."""
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
     share = unknown_share(find_files(settings.input), tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)
@@ -59,6 +60,7 @@ def main(settings: CreateSettings) -> None:
 
 
 def run() -> None:
+    """Runs the command with the flags that it was given."""
     run_main(main, CreateSettings)
 
 

@@ -35,6 +35,7 @@ class InspectSettings(CheckedSettings):
 
 
 def main(settings: InspectSettings) -> None:
+    """Prints some examples and the statistics of a sample, and writes the latter where asked to."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
     # Only here: --help and wrong flags need no TensorFlow.
@@ -140,6 +141,7 @@ def _histogram(axes: Any, counts: np.ndarray, title: str, label: str) -> None:
 
 
 def run() -> None:
+    """Runs the command with the flags that it was given."""
     run_main(main, InspectSettings)
 
 

@@ -57,10 +57,27 @@ class MaskingVocabulary:
 def mask_examples(
     input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rule: MaskingRule, vocabulary: MaskingVocabulary
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Masks a batch. input_ids: int32 [examples, sequence]; lengths: [examples]; keys: uint64 [examples].
+    """Masks a batch of examples, each by its own stream of random numbers.
 
-    Returns (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
-    positions ascend, and behind `counts` of them are zeros.
+    >>> from tfrecords.randomness import derive
+    >>> vocabulary = MaskingVocabulary(2, 3, 4, np.ones(20, bool), np.arange(5, 20, dtype=np.int32))
+    >>> ids = np.array([[2, 10, 11, 12, 13, 3]], np.int32)
+    >>> rule = MaskingRule(max_predictions=2, probability=0.5)
+    >>> keys = derive(0, np.arange(1))
+    >>> masked, positions, originals, counts = mask_examples(ids, np.array([6]), keys, rule, vocabulary)
+    >>> bool((ids[0, positions[0]] == originals[0]).all()), counts.tolist()
+    (True, [2])
+
+    Args:
+        input_ids: int32 [examples, sequence].
+        lengths: int [examples], tokens of each.
+        keys: uint64 [examples], from `randomness.derive`.
+        rule: What to mask.
+        vocabulary: What the tokenizer's pieces are.
+
+    Returns:
+        (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
+        positions ascend, and behind `counts` of them are zeros.
     """
     return _mask_rows(
         input_ids.copy(),

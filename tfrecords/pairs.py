@@ -102,8 +102,9 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
 
 @compiled
 def _even_out(sentence_splits, first, cut, end, key):
-    """The row of this cut, or with equal chance of the cut nearest to its mirror image, both shortened so that the
-    segments' lengths in the one are those of the other exchanged.
+    """The row of this cut, or with equal chance of the cut nearest to its mirror image.
+
+    Both are shortened so that the segments' lengths in the one are those of the other exchanged.
     """
     begin, stop = sentence_splits[first], sentence_splits[end]
     ahead, behind = sentence_splits[cut] - begin, stop - sentence_splits[cut]

@@ -45,7 +45,7 @@ def read_examples(
     expected: Mapping[str, Any] | None = None,
     files_at_once: int = 0,
 ) -> tf.data.Dataset:
-    """Batches of examples by the official names.
+    """Reads records as batches of examples, by the official names.
 
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].

@@ -15,7 +15,7 @@ from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
-from tfrecords.writer import Worker
+from tfrecords.worker import Worker
 
 Task = tuple[int, str, tuple]
 Run = Callable[..., Iterator[tuple[int, Any]]]

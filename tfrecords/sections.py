@@ -64,10 +64,12 @@ class Chunk:
 
 
 def is_json(path: str | os.PathLike) -> bool:
+    """Tells by its name whether a file holds JSON lines."""
     return str(path).removesuffix(".gz").endswith((".jsonl", ".json"))
 
 
 def is_remote(path: str | os.PathLike) -> bool:
+    """Tells whether fsspec reads this path, such as s3://bucket/file."""
     return "://" in str(path)
 
 
@@ -88,6 +90,7 @@ def find(pattern: str) -> tuple[list[str], bool]:
 
 
 def size_of(path: str | os.PathLike) -> int:
+    """Returns the bytes of a file, here or remote."""
     if not is_remote(path):
         return os.path.getsize(path)
     system, name = _remote(path)

@@ -58,8 +58,9 @@ def target_length(key, max_tokens, short_probability):
 
 @compiled
 def single_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, short_by_document):
-    """Fills each example with whole consecutive sentences of one document ("doc-sentences"; "full-sentences" after
-    `join_documents`). RoBERTa (Liu et al. 2019), section 4.2.
+    """Fills each example with whole consecutive sentences of one document.
+
+    That is "doc-sentences", and "full-sentences" after `join_documents`: RoBERTa (Liu et al. 2019), section 4.2.
 
     keys: uint64 [documents]. Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples],
     example keys uint64 [examples]).

@@ -43,6 +43,7 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
 
 
 def main(settings: TokenizerSettings) -> None:
+    """Trains a vocabulary and writes PREFIX.model and PREFIX.vocab."""
     prefix = Path(settings.output_prefix)
     files.make_output_dir(prefix.parent)
     lines = _lines(settings.input, settings.text_field, settings.max_lines)
@@ -68,6 +69,7 @@ def main(settings: TokenizerSettings) -> None:
 
 
 def run() -> None:
+    """Runs the command with the flags that it was given."""
     run_main(main, TokenizerSettings)
 
 

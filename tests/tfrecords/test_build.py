@@ -17,12 +17,12 @@ import tensorflow as tf
 from tfrecords import builder, corpus, deal
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, hash_texts
 from tfrecords.reader import read_examples
-from tfrecords.standing import Standing
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.writer import Worker
+from tfrecords.worker import Worker
 
 SMALL_CHUNKS = BuildSettings(
     seed=1, max_seq_length=64, max_predictions_per_seq=10, split_sentences=True, chunk_megabytes=0.03
@@ -288,7 +288,7 @@ def test_a_lost_file_is_built_again_alone(one_worker, corpus_file, tokenizer, tm
     next(folder.glob("train-00001-*")).unlink()
     before = inodes(folder)
     if kill:
-        monkeypatch.setattr(Standing, "publish", lambda *_: 1 / 0)
+        monkeypatch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
         monkeypatch.undo()
@@ -411,14 +411,18 @@ def test_overwrite_removes_only_what_the_build_wrote(one_worker, corpus_file, to
 
 
 def test_a_part_that_was_cut_off_is_built_again(one_worker, corpus_file, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(Standing, "publish", lambda *_: 1 / 0)
+    monkeypatch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
     monkeypatch.undo()
     part = tmp_path / ".parts/shard-000003.tfrecord"
     part.write_bytes(part.read_bytes()[:-9])
     (tmp_path / ".parts/shard-000004.tfrecord").unlink()
+    # What a process was writing that is no more: none has such a number.
+    unfinished = tmp_path / ".manifest.4194305.partial.json"
+    unfinished.write_text("{")
     builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    assert not unfinished.exists()
     assert contents(tmp_path) == contents(one_worker)
 
 
@@ -445,7 +449,7 @@ def test_a_report_lost_after_a_lost_file_is_met_too(one_worker, corpus_file, tok
     folder = copied(one_worker, tmp_path / "data")
     next(folder.glob("train-00001-*")).unlink()
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(Standing, "publish", lambda *_: 1 / 0)
+        patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
         builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
     (folder / ".parts/shard-000005.json").write_bytes(b"")
     builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)

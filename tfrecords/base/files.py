@@ -77,6 +77,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
+    """Writes a value as indented JSON, as `replacing` writes files."""
     with replacing(path, durable) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -124,6 +125,7 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
 
 
 def sha256(path: str | os.PathLike) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -133,7 +135,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 def download_hint(path: str | os.PathLike) -> str:
-    """How to download what `path` looks like the name of; "" where it looks like none, or there is such a file."""
+    """Says how to download what `path` looks like the name of; "" where it looks like none, or there is such a file."""
     if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
         return ""
     name = Path(path).name

@@ -101,7 +101,8 @@ def legend_beside(figure, handles: list, labels: list[str]) -> None:
 
     Args:
         figure: of layout "constrained".
-        handles, labels: as matplotlib's `legend`; labels are wrapped here.
+        handles: As matplotlib's `legend`.
+        labels: As matplotlib's `legend`; they are wrapped here.
     """
     labels = [wrapped(label) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels)

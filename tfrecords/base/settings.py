@@ -1,5 +1,4 @@
-"""The settings of a stage are one frozen dataclass; its command's flags, its settings file and its checks are made from
-the fields.
+"""A stage's settings are one frozen dataclass, whose fields make its flags, its settings file and its checks.
 
     @dataclass(frozen=True, kw_only=True)
     class ExportSettings(CheckedSettings):
@@ -65,7 +64,10 @@ def setting(
             every check.
         help: The help text of the flag; `choices` are put before it.
         choices: The only values allowed.
-        at_least, above, at_most, below: Bounds of a number, each a number or the name of the field that holds it.
+        at_least: The least value of a number: a number, or the name of the field that holds it.
+        above: What the value must be greater than, likewise.
+        at_most: The greatest value, likewise.
+        below: What the value must be less than, likewise.
         also: Values outside the bounds that are allowed, and what each is for, as the message ends: "or 0 for ...".
         flag: The flag's name where it is not the field's.
 

@@ -84,10 +84,10 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def in_graph(self):
-        """A tf.Module, called on a string tensor [batch], giving a RaggedTensor int32 [batch, None] of the same ids
-        (of segmentations with equal scores, it may choose another).
+        """Makes a tf.Module that, called on strings [batch], gives a RaggedTensor int32 [batch, None] of the same ids.
 
-        It owns its vocabulary: tf.saved_model.save of a module that holds it needs no file beside it.
+        Of segmentations with equal scores, it may choose another. It owns its vocabulary:
+        tf.saved_model.save of a module that holds it needs no file beside it.
         """
 
     def encode(self, text: str) -> list[int]:

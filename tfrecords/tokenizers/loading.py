@@ -35,9 +35,27 @@ _CASED_SHARE = 0.01
 def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
     """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder: a saved tokenizer's, or a published model's.
 
-    lower_case, keep_accents: as the vocabulary was made; a folder knows its own. Where keep_accents is None, a
-    SentencePiece model knows it too, and anything else is taken to strip them. Raises UserError for anything else, for
-    a folder whose vocabulary is not the one it was saved with, and for accents that the vocabulary itself strips.
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "vocab.txt"
+    >>> _ = path.write_text("[PAD] [UNK] [CLS] [SEP] [MASK] he ##llo there".replace(" ", chr(10)))
+    >>> tokenizer = load_tokenizer(path)
+    >>> tokenizer.encode("Hello there")
+    [5, 6, 7]
+    >>> tokenizer.decode([5, 6, 7])
+    'hello there'
+
+    Args:
+        path: The file or folder.
+        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder knows its own.
+        keep_accents: Whether accents stay; a folder knows its own. Where None, a SentencePiece model knows it too, and
+            anything else is taken to strip them.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, and for accents
+            that the vocabulary itself strips.
     """
     path = Path(path)
     if not path.exists():

@@ -112,11 +112,11 @@ class Worker:
         files.write_json(report_path(self.parts, "group", group), report, durable=False)
         return report
 
-    def build(self, deal: Deal, shard: int, blocks: list[Path], standing: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns what goes into the manifest of it; `standing` if it is of the same documents."""
+    def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
+        """Writes a shard and returns what goes into the manifest of it; `earlier` if that is of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
-        if standing and standing["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
-            return standing
+        if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
+            return earlier
         self._warm_up()
         documents = read_shard(blocks, group, shard)
         report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
@@ -232,18 +232,22 @@ def _source(documents: Documents) -> str:
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
+    """Makes the error of more bad lines than are allowed."""
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
 
 
 def part_path(parts: Path, shard: int, gzip: bool) -> Path:
+    """Names the records of a shard while the build runs."""
     return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
 
 
 def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
+    """Names a spill file of a piece or group."""
     return parts / f"{kind}-{number:06d}-{block:04d}.spill"
 
 
 def report_path(parts: Path, kind: str, number: int) -> Path:
+    """Names the report of a piece, group or shard that is done."""
     return parts / f"{kind}-{number:06d}.json"

@@ -1,54 +1,78 @@
-"""What stands in the output folder: nothing, a complete build, or an unfinished one that is brought into one form.
+"""The output folder of a build: empty, complete, or unfinished, and brought into one form before any work.
 
 An unfinished build lies in `.parts`: run.json (its description, and the shards still needed where only some are),
 spill files, and reports. A shard is done when its report is there and its file has the size the report says. While the
 files get their final names, assembly.json holds the manifest to be; a build met in that state gets its parts back.
+
+inputs.tsv says what a folder was made from, a line a file, so that a file is known by its content.
 """
 
+import collections
 import contextlib
+import hashlib
+import itertools
 import os
 import shutil
+from collections.abc import Iterable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-from tfrecords import inputs
+from tfrecords import sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
-from tfrecords.inputs import BAD_LINES, INPUTS
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
+from tfrecords.sections import Section
 from tfrecords.tokenizers.base import TOKENIZER_FILE
-from tfrecords.writer import part_path, report_path, spill_path
+from tfrecords.worker import part_path, report_path, spill_path
 
+_INPUTS, _BAD_LINES = "inputs.tsv", "bad_lines.txt"
+_HEADER = "sha256 of the sections' sha256\tbytes\tname\n"
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
 # In the manifest but no part of the description.
 _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
-class Standing:
-    """The folder of one build, which `description` says."""
+class BuildFolder:
+    """The folder of one build.
+
+    Args:
+        folder: Where the records go.
+        description: The part of the manifest that is known before the work.
+        settings: Those of the build.
+    """
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
         self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Makes the folder ready for what is left to do. Returns None when nothing is, else the deal with the shards
-        that are needed.
+        """Makes the folder ready for what is left to do.
 
-        Raises UserError when the folder holds another build and `overwrite` is off.
+        Args:
+            paths: The files of the corpus.
+            deal: The deal of a build from nothing.
+            overwrite: Whether another build may be removed.
+
+        Returns:
+            None when nothing is left, else the deal with the shards that are needed.
+
+        Raises:
+            UserError: the folder holds another build and `overwrite` is off.
         """
+        files.remove_unfinished(self.folder)
         manifest = read_folder(self.folder) if (self.folder / MANIFEST).exists() else None
-        standing = self._standing_description(manifest)
-        if standing is not None and standing != self.description:
+        present = self._present_description(manifest)
+        if present is not None and present != self.description:
             if not overwrite:
-                raise self._other_build(standing)
+                raise self._other_build(present)
             self.clear(manifest)
             manifest = None
-        needed, stamp = None, inputs.stamps(paths)
+        needed, stamp = None, stamp_files(paths)
         if manifest is not None:
-            same = inputs.are_the_same(self.folder, manifest["inputs"], paths)
+            same = self._was_made_from(manifest["inputs"], paths)
             if same and is_whole(self.folder, manifest):
                 shutil.rmtree(self.parts, ignore_errors=True)
                 return None
@@ -88,9 +112,40 @@ class Standing:
         return report if sizes == report["block_bytes"] else None
 
     def reports(self, deal: Deal) -> dict[int, dict[str, Any]]:
-        """Of the shards that are done."""
-        found = ((shard, self.report("shard", shard)) for shard in range(deal.shards))
-        return {shard: report for shard, report in found if report and self._is_there(shard, report)}
+        """Returns the reports of the shards that are done, by their numbers."""
+        reports = ((shard, self.report("shard", shard)) for shard in range(deal.shards))
+        return {shard: report for shard, report in reports if report and self._is_there(shard, report)}
+
+    def write_inputs(self, pieces: list[list[Section]], digests: list[list[str]], piece_bytes: int) -> dict[str, Any]:
+        """Lists the files that the build is made from.
+
+        Args:
+            pieces: Sections of the corpus.
+            digests: Those of each piece's sections.
+            piece_bytes: The size that the pieces were planned with.
+
+        Returns:
+            What the manifest says of them.
+        """
+        of_file = collections.defaultdict(list)
+        for piece, of_piece in zip(pieces, digests):
+            for section, digest in zip(piece, of_piece):
+                of_file[section.path].append(digest)
+        rows = (f"{_joined(parts)}\t{sections.size_of(path)}\t{Path(path).name}\n" for path, parts in of_file.items())
+        path = self.folder / _INPUTS
+        with files.replacing(path) as temporary:
+            temporary.write_text(_HEADER + "".join(rows), encoding="utf-8")
+        total = sum(size for size, _, _ in self._input_rows())
+        return {"files": len(of_file), "bytes": total, "section_bytes": piece_bytes, "list": files.sha256(path)}
+
+    def write_bad_lines(self, bad_lines: list[str]) -> None:
+        """Lists the lines that were left out, where there are some."""
+        path = self.folder / _BAD_LINES
+        path.unlink(missing_ok=True)
+        if bad_lines:
+            with files.replacing(path) as temporary:
+                temporary.write_text("\n".join(bad_lines) + "\n", encoding="utf-8")
+            print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
     def publish(self, manifest: dict[str, Any]) -> None:
         """Gives the parts the names that the manifest says, then writes it."""
@@ -109,14 +164,46 @@ class Standing:
         # The manifest first: without it nobody trusts the rest.
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
-            names = [file["name"] for file in _files(manifest)] + [INPUTS, BAD_LINES]
+            names = [file["name"] for file in _files(manifest)] + [_INPUTS, _BAD_LINES]
             if (self.folder / TOKENIZER_FILE).exists():
                 names += [str(files.read_json(self.folder / TOKENIZER_FILE).get("vocabulary")), TOKENIZER_FILE]
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
         shutil.rmtree(self.parts, ignore_errors=True)
 
-    def _standing_description(self, manifest: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
+        """Whether files of this content, wherever they lie and in whatever order, are what the folder was made from.
+
+        Those that the folder's list names, and that nobody touched since, are not read. described: see `write_inputs`.
+        """
+        path = self.folder / _INPUTS
+        if not isinstance(described, dict) or not path.exists() or files.sha256(path) != described["list"]:
+            return False
+        rows = self._input_rows()
+        if sorted(size for size, _, _ in rows) != sorted(map(sections.size_of, paths)):
+            return False
+        since = path.stat().st_mtime
+        known = collections.defaultdict(list)
+        for size, name, digest in rows:
+            known[size, name].append(digest)
+
+        def digest_of(path: str | Path) -> str:
+            of_name = known.get((sections.size_of(path), Path(path).name), [])
+            if len(of_name) == 1 and sections.changed_at(path) < since:
+                return of_name[0]
+            of_file = itertools.chain.from_iterable(sections.plan_pieces([path], described["section_bytes"]))
+            return _joined(map(sections.digest, of_file))
+
+        with futures.ThreadPoolExecutor(4) as pool:
+            return sorted(pool.map(digest_of, paths)) == sorted(digest for _, _, digest in rows)
+
+    def _input_rows(self) -> list[tuple[int, str, str]]:
+        """(bytes, name, digest) of each file that the folder was made from."""
+        lines = (self.folder / _INPUTS).read_text(encoding="utf-8").split("\n")[1:-1]
+        rows = (line.split("\t", 2) for line in lines)
+        return [(int(size), name, digest) for digest, size, name in rows]
+
+    def _present_description(self, manifest: dict[str, Any] | None) -> dict[str, Any] | None:
         if manifest is None and (self.parts / _RUN).exists():
             run = files.read_json(self.parts / _RUN)
             # An older version's run.json is the description itself.
@@ -124,10 +211,10 @@ class Standing:
         # Some ids' lists and tuples are the same in JSON.
         return manifest and {key: value for key, value in manifest.items() if key not in _RESULTS}
 
-    def _other_build(self, standing: dict[str, Any]) -> UserError:
-        wanted = self.description
-        name = next(key for key in wanted | standing if standing.get(key, ...) != wanted.get(key, ...))
-        change = f"{name} {standing.get(name)!r}, now {wanted.get(name)!r}"
+    def _other_build(self, present: dict[str, Any]) -> UserError:
+        asked = self.description
+        name = next(key for key in asked | present if present.get(key, ...) != asked.get(key, ...))
+        change = f"{name} {present.get(name)!r}, now {asked.get(name)!r}"
         return UserError(
             f"'{self.folder}' holds records built with {change}; give another --output_dir, or --overwrite"
         )
@@ -168,3 +255,13 @@ class Standing:
 
 def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
     return [file for split in manifest["splits"].values() for file in split["files"]]
+
+
+def stamp_files(paths: Iterable[str | Path]) -> str:
+    """Returns a digest that is another after most changes of the files, without a look inside."""
+    states = [f"{path} {sections.size_of(path)} {sections.changed_at(path)}" for path in paths]
+    return hashlib.sha256("\n".join(states).encode()).hexdigest()
+
+
+def _joined(digests: Iterable[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
