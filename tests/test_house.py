@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from scripts.api_page import PAGE, page
 from scripts.imports import ROOMS, ROOT, Sources, distances
 
 # The serving kit is for any model: it knows nothing of ALBERT.
@@ -107,3 +108,8 @@ def test_the_map_in_readme_is_that_of_the_tree():
         paths += ["".join([*folders[:depth], name]) for name in names]
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
+
+
+def test_the_api_page_is_that_of_the_docstrings():
+    assert PAGE.read_text("utf-8") == page(), "run: python -m scripts.api_page"
+    assert "| |\n" not in page().replace("| name | |\n", ""), "a public name has no docstring"
