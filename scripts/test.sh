@@ -12,6 +12,7 @@ ensure_environment requirements.txt requirements-test.txt
 
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
+"$PYTHON" -m mypy
 case "${1:-}" in
   --changed* | --affected*)
     tests=$("$PYTHON" -m scripts.changed_tests "$1")

@@ -3,9 +3,11 @@
 import ast
 import doctest
 import importlib
+import re
 
 import pytest
 
+from scripts.api_page import PAGE, page
 from scripts.imports import ROOMS, ROOT, Sources, distances
 
 # The serving kit is for any model: it knows nothing of ALBERT.
@@ -94,3 +96,20 @@ def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     results = doctest.testmod(importlib.import_module(name), optionflags=flags)
     assert results.attempted and not results.failed
+
+
+def test_the_map_in_readme_is_that_of_the_tree():
+    lines = (ROOT / "README.md").read_text().split("## What is where")[1].split("```")[1].strip("\n").splitlines()
+    folders, paths = [], []
+    for line in lines:
+        names = re.match(r" *((?:\S+, )*\S+)", line)[1].split(", ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        folders = [*folders[:depth], names[0]]
+        paths += ["".join([*folders[:depth], name]) for name in names]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
+
+
+def test_the_api_page_is_that_of_the_docstrings():
+    assert PAGE.read_text("utf-8") == page(), "run: python -m scripts.api_page"
+    assert "| |\n" not in page().replace("| name | |\n", ""), "a public name has no docstring"
