@@ -5,9 +5,9 @@ import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 import dataclasses
 from pathlib import Path
 
+from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.training import evaluation
-from albert_tf.training.model_folder import load_model_folder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -28,7 +28,8 @@ class EvaluationSettings(CheckedSettings):
 
 def main(settings: EvaluationSettings) -> None:
     """Does what the flags ask for."""
-    model, tokenizer = load_model_folder(settings.model)
+    loaded = load(settings.model)
+    model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, AlbertPretrainer):
         raise UserError(
             f"'{settings.model}' holds a {type(model).__name__}; only a pre-trained model is evaluated here"

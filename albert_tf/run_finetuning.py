@@ -2,9 +2,10 @@
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
+from albert_tf.checkpoints.formats import MODEL_FILE
+from albert_tf.loading import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
-from albert_tf.training.model_folder import MODEL_FILE, load_task
 from tfrecords.base.script import run_main, say_next
 
 

@@ -5,8 +5,8 @@ import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 import csv
 from pathlib import Path
 
+from albert_tf.checkpoints.formats import MODEL_FILE
 from albert_tf.training.devices import make_devices
-from albert_tf.training.model_folder import MODEL_FILE
 from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
 from tfrecords.base.script import run_main, say_next
 

@@ -19,13 +19,13 @@ import time
 from pathlib import Path
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
+from albert_tf.loading import load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
-from albert_tf.training.model_folder import load_task
 from albert_tf.training.preparation import prepare
 
 LENGTH, BATCH = 128, 32

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.training.model_folder import load_model_folder
+from albert_tf.loading import load
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.inference.layers import dense
@@ -30,7 +30,8 @@ def measure(
     Raises:
         UserError: a model without exit heads.
     """
-    model, tokenizer = load_model_folder(model_folder)
+    loaded = load(model_folder)
+    model, tokenizer = loaded.model, loaded.tokenizer
     if not getattr(model, "exit_heads", None):
         raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
     rows, labels = sst2_dev(data, tokenizer)

@@ -5,9 +5,9 @@ import os
 import keras
 from keras import ops
 
+from albert_tf.loading import load, load_task
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.classifiers import AlbertRegressor
-from albert_tf.training.model_folder import load_model_folder, load_task
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -47,7 +47,8 @@ def load_teacher(
     Raises:
         UserError: it answers another kind of question than the student, or reads other ids or shorter rows.
     """
-    teacher, own_tokenizer = load_model_folder(path)
+    loaded = load(path)
+    teacher, own_tokenizer = loaded.model, loaded.tokenizer
     if type(teacher) is not type(student) or _answers(teacher) != _answers(student):
         raise UserError(f"--teacher={path} is {_answers(teacher)}, the student {_answers(student)}; they must be alike")
     if own_tokenizer is None or own_tokenizer.sha256 != tokenizer.sha256:

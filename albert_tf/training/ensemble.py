@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+from albert_tf.loading import load, load_task
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import predict
-from albert_tf.training.model_folder import load_model_folder, load_task
 from albert_tf.training.preparation import Split
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -58,7 +58,7 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
     output_dir = files.make_output_dir(settings.output_dir)
     metrics, members = {}, []
     for folder in folders:
-        model, _ = load_model_folder(folder)
+        model = load(folder).model
         found = [predict(model, split.rows, settings.eval_batch_size, length) for split in splits]
         metrics[str(folder)] = _scores(task, splits, found)
         print(f"{folder}: {_shown(metrics[str(folder)])}")

@@ -11,11 +11,13 @@ from typing import Any
 
 import keras
 
+from albert_tf.checkpoints.formats import MODEL_FILE, load_keras
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import TASK_FILE, load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
-from albert_tf.training import model_folder, run_folder
+from albert_tf.training import run_folder
 from albert_tf.training.batches import predict, training_batches
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
@@ -190,12 +192,12 @@ class Finetuning(Training):
     def describe(self, figures: dict[str, float]) -> None:
         metrics = {key.removeprefix("dev_"): value for key, value in figures.items() if key.startswith("dev_")}
         task = self.task.describe() | {"max_seq_length": self.settings.max_seq_length, "metrics": metrics}
-        files.write_json(self.folder / model_folder.TASK_FILE, task)
+        files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
         """Writes the answers of the kept model to every evaluation and test split."""
         with self.devices.alone():
-            model = model_folder.load_model(self.folder / model_folder.MODEL_FILE)
+            model = load_keras(self.folder / MODEL_FILE)
             folder = files.make_output_dir(self.folder / "predictions")
             for split in (*self.inputs.evaluation, *self.inputs.test):
                 outputs = self._outputs(model, split)
@@ -214,7 +216,7 @@ def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> d
         The summary: for each metric of the best checkpoints its `values` in the order of `seeds`, `median`, `min`,
         `max` and, of two or more, `standard_deviation`.
     """
-    tasks = {seed: model_folder.load_task(folder) for seed, folder in folders.items()}
+    tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {
         name: _spread([task["metrics"][name] for task in tasks.values()])
         for name in next(iter(tasks.values()))["metrics"]

@@ -18,8 +18,9 @@ from typing import Any
 
 import keras
 
+from albert_tf.checkpoints.formats import MODEL_FILE, save_keras
 from albert_tf.config import AlbertConfig
-from albert_tf.training import model_folder, run_folder
+from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import Report, memory_figures
 from tfrecords.base import files
@@ -241,7 +242,7 @@ class Training:
         with self.devices.alone():  # To write a model Keras makes others.
             if score is None or score > self.best:
                 self.best = -math.inf if score is None else score
-                model_folder.save_for_inference(self.model, self.folder / model_folder.MODEL_FILE)
+                save_keras(self.model, self.folder / MODEL_FILE, optimizer=False)
                 self.describe(figures)
             run_folder.save_checkpoint(self.model, self.folder)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training import model_folder, run_folder
+from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.loop import Training
 from albert_tf.training.memory import fit_to_memory
@@ -151,7 +152,7 @@ def try_all_paths(settings: PretrainingSettings) -> None:
         pretrain(small, devices, stop_step=3)
         run = pretrain(small, devices)
         if devices.is_chief:
-            model_folder.load_model_folder(run)
+            load(run)
             print("dry run: trained, evaluated, stopped, resumed and loaded a tiny model; nothing is kept")
 
 

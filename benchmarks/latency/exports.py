@@ -5,7 +5,7 @@ from pathlib import Path
 import keras
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
-from albert_tf.training.model_folder import MODEL_FILE, save_model
+from albert_tf.checkpoints.formats import MODEL_FILE, save_keras
 from benchmarks.latency.page import FAST, INT8, PLAIN
 from serving.export import ExportSettings, export
 
@@ -23,7 +23,7 @@ def make_model(name: str, folder: Path) -> Path:
         keras.utils.set_random_seed(0)
         folder.mkdir(parents=True, exist_ok=True)
         config = AlbertConfig.named(name)
-        save_model(AlbertClassifier(AlbertEncoder(config), num_classes=2), folder / MODEL_FILE)
+        save_keras(AlbertClassifier(AlbertEncoder(config), num_classes=2), folder / MODEL_FILE)
         config.to_json(folder / "config.json")
         keras.utils.clear_session()
     return folder

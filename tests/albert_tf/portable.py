@@ -50,6 +50,8 @@ def spans_search() -> None:
 
 if __name__ == "__main__":
     assert "tensorflow" not in sys.modules, "albert_tf imports TensorFlow under another backend"
+    # Files of models compiled with them load where nothing but the package was imported.
+    assert {"albert_tf>Lamb", "albert_tf>AdamWeightDecay"} <= keras.saving.get_custom_objects().keys()
     np.savez(sys.argv[1], **compute())
     dropout_trains_in_a_loop()
     spans_search()

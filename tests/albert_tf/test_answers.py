@@ -80,7 +80,7 @@ def test_texts_train_a_model_as_lists_and_as_a_pipeline(tokenizer):
 
     preprocess, labels = Preprocessor(tokenizer, 12), np.array([1, 0, 0, 1])
     model = AlbertClassifier(CONFIG, 2)
-    model.compile()
+    model.compile(run_eagerly=True)
     model.fit(preprocess(TEXTS), labels, verbose=0)
     data = tf.data.Dataset.from_tensor_slices((TEXTS, labels)).batch(2)
     model.fit(data.map(lambda text, label: (preprocess(text), label)), verbose=0)

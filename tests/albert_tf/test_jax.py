@@ -25,7 +25,7 @@ def test_jax_agrees_with_tensorflow(tmp_path):
         np.testing.assert_allclose(jax[name], value, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("command", ["run_finetuning", "run_pretraining"])
+@pytest.mark.parametrize("command", ["run_finetuning", pytest.param("run_pretraining", marks=pytest.mark.slow)])
 def test_commands_under_jax_print_no_start_up_lines(run_module, tmp_path, command):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}

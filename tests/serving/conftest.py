@@ -17,9 +17,9 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
 )
+from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.training.model_folder import save_model
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base import files
@@ -75,7 +75,7 @@ def export_model(make_model, tokenizer, tmp_path_factory):
 
     def make(head, task: dict | None = None, **changes) -> Path:
         folder = tmp_path_factory.mktemp("model")
-        save_model(make_model(head) if isinstance(head, str) else head, folder / "model.keras")
+        save_keras(make_model(head) if isinstance(head, str) else head, folder / "model.keras")
         tokenizer.save(folder)
         if task is not None:
             files.write_json(folder / "task.json", task)

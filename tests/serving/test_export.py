@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from albert_tf.loading import load
 from albert_tf.models.base import EncoderModel
-from albert_tf.training.model_folder import load_model_folder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
@@ -48,7 +48,7 @@ def text(versions):
 @pytest.fixture(scope="module")
 def framed(tiny_run):
     """The texts as padded token ids and lengths, by the Python tokenizer."""
-    tokenizer = load_model_folder(tiny_run)[1]
+    tokenizer = load(tiny_run).tokenizer
     rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS]
     lengths = np.array([len(row) for row in rows], np.int32)
     padded = np.zeros((len(rows), lengths.max()), np.int32)
@@ -58,7 +58,7 @@ def framed(tiny_run):
 
 
 def test_ids_answers_equal_the_keras_model(tiny_run, ids, framed):
-    model, _ = load_model_folder(tiny_run)
+    model = load(tiny_run).model
     input_ids, lengths = framed
     mask = (np.arange(input_ids.shape[1]) < lengths[:, None]).astype("int32")
     outputs = model.encoder({"input_ids": input_ids, "input_mask": mask, "segment_ids": np.zeros_like(mask)})
@@ -102,7 +102,7 @@ def test_what_a_server_pads_with_changes_nothing(ids, framed):
 
 
 def test_masks_in_text_are_filled(tiny_run, ids, text):
-    tokenizer = load_model_folder(tiny_run)[1]
+    tokenizer = load(tiny_run).tokenizer
     answers = text["fill_mask"](text=tf.constant(["The [MASK] is a [MASK].", "none", "[MASK]"]))
     assert answers["pieces"].shape == answers["probabilities"].shape == (3, 2, 5)
     row = [2, *tokenizer.encode("The "), 4, *tokenizer.encode(" is a "), 4, *tokenizer.encode("."), 3]
@@ -119,7 +119,7 @@ def test_masks_in_text_are_filled(tiny_run, ids, text):
 
 
 def test_pairs_of_text_keep_their_segments_and_fit(tiny_run, ids, text):
-    tokenizer = load_model_folder(tiny_run)[1]
+    tokenizer = load(tiny_run).tokenizer
     first, second = tokenizer.encode("if it is true"), tokenizer.encode("the suite runs")
     row = [2, *first, 3, *second, 3]
     segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
@@ -240,6 +240,6 @@ class Headless(EncoderModel):
 
 
 def test_an_unknown_head_is_refused(tiny_run):
-    model, _ = load_model_folder(tiny_run)
+    model = load(tiny_run).model
     with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertPretrainer, .*AlbertEncoder"):
         make_exportable(Headless(model.encoder), ExportOptions(48))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.training.model_folder import save_model
+from albert_tf.checkpoints.formats import save_keras
 from serving.check import TOLERANCES, Tolerance, compare, expected_answers
 from serving.litert import LiteRtSettings, convert, run_file, write
 from serving.model_server.tflite_model import TfLiteModel
@@ -65,7 +65,7 @@ def test_the_file_does_not_grow_with_depth(make_model, compute, bytes_per_weight
 def folder(tmp_path):
     def folder(model, task: dict | None = None):
         (tmp_path / "model").mkdir()
-        save_model(model, tmp_path / "model/model.keras")
+        save_keras(model, tmp_path / "model/model.keras")
         if task:
             files.write_json(tmp_path / "model/task.json", task)
         return str(tmp_path / "model")

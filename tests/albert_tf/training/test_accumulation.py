@@ -6,9 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
-from albert_tf.training.model_folder import load_model
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from tfrecords.base.errors import UserError
 
@@ -36,7 +36,7 @@ def in_parts(settings, folder, parts=2):
 
 
 def last(folder):
-    return load_model(folder / "last.keras", compile=True)
+    return load_keras(folder / "last.keras", compile=True)
 
 
 def figures(folder):
@@ -48,7 +48,7 @@ def test_parts_of_a_batch_make_the_update_of_the_whole(settings, tmp_path):
     one = finetuning.finetune(settings)
     several = finetuning.finetune(in_parts(settings, tmp_path / "run"))
     assert int(last(several).optimizer.iterations) == int(last(one).optimizer.iterations) == 5
-    start = load_model(f"{settings.init_from}/model.keras").encoder.get_weights()
+    start = load_keras(f"{settings.init_from}/model.keras").encoder.get_weights()
     for a, b in zip(last(one).get_weights(), last(several).get_weights(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
     assert max(np.abs(a - b).max() for a, b in zip(last(one).encoder.get_weights(), start)) > 1e-3

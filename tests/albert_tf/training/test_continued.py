@@ -10,9 +10,10 @@ import pytest
 
 from albert_tf import AlbertPretrainer
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
+from albert_tf.loading import load
 from albert_tf.training import pretraining
-from albert_tf.training.model_folder import load_model, load_model_folder
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -33,7 +34,8 @@ def values(model):
 
 @pytest.mark.parametrize("form", ["own", "official", "huggingface", "keras_hub"])
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
-    pretrained, tokenizer = load_model_folder(tiny_run)
+    loaded = load(tiny_run)
+    pretrained, tokenizer = loaded.model, loaded.tokenizer
     if form == "keras_hub":
         pytest.importorskip("keras_hub", reason="keras-hub is not installed")
     save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
@@ -42,7 +44,7 @@ def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_r
         (tmp_path / "start" / "spiece.model").write_bytes(tokenizer.vocabulary)
         settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
     folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
-    expected, found = values(pretrained), values(load_model(folder / "last.keras"))
+    expected, found = values(pretrained), values(load_keras(folder / "last.keras"))
     heads = [name for name in expected if name.startswith(("masked_lm", "pair"))]
     assert expected.keys() == found.keys() and len(heads) == 7
     for name, value in found.items():
@@ -63,8 +65,8 @@ def test_killed_before_its_first_checkpoint_it_starts_from_the_weights_again(set
     for name in ("last.keras", "model.keras"):
         (folder / name).unlink()
     pretraining.pretrain(settings)
-    expected = values(load_model(tiny_run / "model.keras"))
-    np.testing.assert_array_equal(values(load_model(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
+    expected = values(load_keras(tiny_run / "model.keras"))
+    np.testing.assert_array_equal(values(load_keras(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
 
 
 def test_a_configuration_may_say_dropouts_and_nothing_else(settings, tiny_settings, tmp_path):
@@ -73,7 +75,7 @@ def test_a_configuration_may_say_dropouts_and_nothing_else(settings, tiny_settin
     path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
     settings = dataclasses.replace(settings, config=str(path), output_dir=str(tmp_path / "run"))
     folder = pretraining.pretrain(settings)
-    assert load_model(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
+    assert load_keras(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
     path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
         pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "other")))
@@ -81,7 +83,8 @@ def test_a_configuration_may_say_dropouts_and_nothing_else(settings, tiny_settin
 
 
 def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
-    model, tokenizer = load_model_folder(tiny_run)
+    loaded = load(tiny_run)
+    model, tokenizer = loaded.model, loaded.tokenizer
     save_official(model, tmp_path / "start")
     (tmp_path / "start" / "spiece.model").write_bytes(tokenizer.vocabulary)
     (tmp_path / "start" / "tokenizer_config.json").write_text('{"do_lower_case": false}')

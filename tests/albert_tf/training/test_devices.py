@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
-from albert_tf.training.model_folder import load_model
 
 ROOT = Path(__file__).parents[3]
 MIRRORED = """
@@ -70,7 +70,7 @@ def finish(*processes: subprocess.Popen) -> list[str]:
 
 def assert_same_run(folder, other, tolerance=1e-5):
     for name in ("last.keras", "model.keras"):
-        models = [load_model(path / name, compile=name == "last.keras") for path in (folder, other)]
+        models = [load_keras(path / name, compile=name == "last.keras") for path in (folder, other)]
         for one, two in zip(*(model.get_weights() for model in models), strict=True):
             np.testing.assert_allclose(one, two, atol=tolerance)
     rows = [list(csv.DictReader((path / "history.csv").read_text().splitlines())) for path in (folder, other)]

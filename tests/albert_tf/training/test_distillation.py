@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertMultipleChoice, AlbertSpanPredictor, AlbertTokenClassifier
+from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
-from albert_tf.training.model_folder import load_model, save_model
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -150,8 +150,8 @@ def test_the_student_is_saved_without_its_teacher(tmp_path):
     student.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     distil(student, teacher, 0.5, 2.0)
     student.fit(features(4), np.zeros(4), verbose=0)
-    save_model(student, tmp_path / "student.keras")
-    loaded = load_model(tmp_path / "student.keras", compile=True)
+    save_keras(student, tmp_path / "student.keras")
+    loaded = load_keras(tmp_path / "student.keras", compile=True)
     assert loaded.count_params() == student.count_params() == AlbertClassifier(AlbertEncoder(STUDENT), 3).count_params()
 
 
@@ -159,7 +159,7 @@ def test_a_teacher_must_answer_what_the_student_does(tmp_path):
     words = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", ""]).encode())
     other = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "b", ""]).encode())
     teacher, student = pair(lambda encoder: AlbertClassifier(encoder, 3))
-    save_model(teacher, tmp_path / "model.keras")
+    save_keras(teacher, tmp_path / "model.keras")
     with pytest.raises(UserError, match="has another tokenizer"):
         load_teacher(tmp_path, student, words, 16, None)
     words.save(tmp_path)

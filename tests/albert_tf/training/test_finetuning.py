@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints import save_huggingface, save_official
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import load, load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
 from albert_tf.training.batches import predict
-from albert_tf.training.model_folder import load_model, load_model_folder, load_task
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
 from tfrecords.base.errors import UserError
@@ -58,11 +59,12 @@ def history(folder):
 
 
 def weights(folder):
-    return load_model(folder / "last.keras", compile=True).get_weights()
+    return load_keras(folder / "last.keras", compile=True).get_weights()
 
 
 def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
-    model, tokenizer = load_model_folder(finetuned)
+    loaded = load(finetuned)
+    model, tokenizer = loaded.model, loaded.tokenizer
     assert type(model).__name__ == "AlbertClassifier" and tokenizer.vocab_size == 500
     task = load_task(finetuned)
     best = max(history(finetuned), key=lambda row: float(row["dev_accuracy"]))
@@ -80,7 +82,7 @@ def test_predictions_are_the_kept_models(finetuned, class_settings):
     right = np.mean([row["prediction"] == row["label"] for row in rows])
     assert len(rows) == 8 and right == load_task(finetuned)["metrics"]["accuracy"]
     run = prepare(class_settings)
-    outputs = predict(load_model(finetuned / "model.keras"), run.evaluation[0].rows, 3, 48)
+    outputs = predict(load_keras(finetuned / "model.keras"), run.evaluation[0].rows, 3, 48)
     logits = [[float(row["logit:no"]), float(row["logit:yes"])] for row in rows]
     np.testing.assert_allclose(logits, outputs, atol=1e-6)
     test = list(csv.DictReader((finetuned / "predictions" / "test.tsv").open(), delimiter="\t"))
@@ -119,7 +121,7 @@ def test_killed_and_resumed_equals_uninterrupted(class_settings, finetuned, tmp_
         patch.setattr(loop.Report, "step", die_in_the_fourth_step)
         with pytest.raises(Killed):
             finetuning.finetune(settings)
-    assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
+    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
     finetuning.finetune(settings)
     for resumed, straight in zip(weights(tmp_path / "run"), weights(finetuned), strict=True):
         np.testing.assert_array_equal(resumed, straight)
@@ -195,7 +197,7 @@ def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, cap
     best = tmp_path / f"seed-{summary['best_seed']}"
     assert load_task(best)["metrics"]["accuracy"] == max(values)
     assert (tmp_path / "model.keras").read_bytes() == (best / "model.keras").read_bytes()
-    load_model_folder(tmp_path)
+    load(tmp_path)
 
 
 @pytest.mark.parametrize("seeds", ["", "0,7"])
@@ -233,7 +235,7 @@ def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, 
     assert [row["dev_accuracy"] for row in history(tmp_path)] == ["1", "1"]
     assert load_task(tmp_path)["metrics"]["accuracy"] == 1.0
     # The second evaluation was no better: its model is in last.keras only.
-    kept, last = load_model(tmp_path / "model.keras"), load_model(tmp_path / "last.keras", compile=True)
+    kept, last = load_keras(tmp_path / "model.keras"), load_keras(tmp_path / "last.keras", compile=True)
     assert any((a != b).any() for a, b in zip(kept.get_weights(), last.get_weights(), strict=True))
 
 
@@ -269,7 +271,7 @@ def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, met
         num_train_steps=2, **changes,
     )  # fmt: skip
     folder = finetuning.finetune(settings)
-    loaded, _ = load_model_folder(folder)
+    loaded = load(folder).model
     task = load_task(folder)
     kind = {"race": "multiple_choice"}.get(name, name)
     assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
@@ -286,7 +288,8 @@ def test_early_exit_of_a_task_without_is_refused(class_settings, tmp_path):
 
 
 def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_path):
-    pretrained, tokenizer = load_model_folder(tiny_run)
+    loaded = load(tiny_run)
+    pretrained, tokenizer = loaded.model, loaded.tokenizer
     save_official(pretrained, tmp_path / "official")
     save_huggingface(pretrained, tmp_path / "huggingface")
     expected = {name: np.asarray(value) for name, value in named_variables(pretrained.encoder).items()}
@@ -296,7 +299,7 @@ def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_pat
         assert copy_weights(start.model, target) == []
         for name, value in named_variables(target).items():
             np.testing.assert_array_equal(value, expected[name], err_msg=f"{path} {name}")
-    classifier, _ = load_model_folder(finetuned)
+    classifier = load(finetuned).model
     source = load_start(str(finetuned), "").model
     np.testing.assert_array_equal(source.encoder.pooler.kernel, classifier.encoder.pooler.kernel)
     official = str(tmp_path / "official")
@@ -350,7 +353,7 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings,
     settings = dataclasses.replace(
         class_settings, init_from=str(tmp_path / "hf"), output_dir=str(tmp_path / "run"), num_train_steps=1
     )
-    tokenizer = load_model_folder(finetuning.finetune(settings))[1]
+    tokenizer = load(finetuning.finetune(settings)).tokenizer
     assert not tokenizer.lower_case
     assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
     assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case

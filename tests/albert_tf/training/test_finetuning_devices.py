@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
-from albert_tf.training.model_folder import load_model
 from tests.albert_tf.training.test_devices import free_ports
 from tfrecords.base.errors import UserError
 
@@ -67,7 +67,7 @@ def figures(folder):
 
 def assert_same_run(one, other):
     np.testing.assert_allclose(figures(one), figures(other), rtol=1e-4)
-    models = [load_model(folder / "last.keras", compile=True) for folder in (one, other)]
+    models = [load_keras(folder / "last.keras", compile=True) for folder in (one, other)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(first, second, atol=1e-5)
 

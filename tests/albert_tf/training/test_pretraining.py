@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.loading import load
 from albert_tf.training import loop, pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
-from albert_tf.training.model_folder import load_model, load_model_folder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def weights(folder, name="last.keras"):
-    return load_model(folder / name, compile=name == "last.keras").get_weights()
+    return load_keras(folder / name, compile=name == "last.keras").get_weights()
 
 
 def history(folder):
@@ -29,7 +30,8 @@ def history(folder):
 
 
 def test_the_folder_holds_what_later_stages_need(tiny_run):
-    model, tokenizer = load_model_folder(tiny_run)
+    loaded = load(tiny_run)
+    model, tokenizer = loaded.model, loaded.tokenizer
     assert tokenizer.vocab_size == model.encoder.config.vocab_size == 500
     rows = history(tiny_run)
     assert [row["step"] for row in rows] == ["2", "4"]
@@ -62,7 +64,7 @@ def test_killed_and_resumed_equals_uninterrupted(tiny_settings, straight, tmp_pa
         patch.setattr(loop.Report, "step", dies(loop.Report.step))
         with pytest.raises(Killed):
             pretraining.pretrain(settings)
-    assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
+    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
     pretraining.pretrain(settings)
     for one, other in zip(weights(tmp_path / "run"), weights(straight), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -74,7 +76,7 @@ def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
         tiny_settings, output_dir=str(tmp_path / "run"), num_train_steps=5, eval_data="", save_checkpoints_steps=3
     )
     folder = pretraining.pretrain(settings)
-    assert int(load_model(folder / "last.keras", compile=True).optimizer.iterations) == 5
+    assert int(load_keras(folder / "last.keras", compile=True).optimizer.iterations) == 5
     assert [row["step"] for row in history(folder)] == ["3", "5"]
 
 
@@ -157,9 +159,9 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     labels = batches[0]["next_sentence_labels"]
     assert any(first["sentence_order_accuracy"] == pytest.approx(share) for share in (labels.mean(), 1 - labels.mean()))
 
-    figures = evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), batch_size=7)
+    figures = evaluate(load_keras(tiny_run / "model.keras"), str(tiny_data), batch_size=7)
     assert figures["loss"] == pytest.approx(
-        evaluate(load_model(tiny_run / "model.keras"), str(tiny_data), 64)["loss"], rel=1e-3
+        evaluate(load_keras(tiny_run / "model.keras"), str(tiny_data), 64)["loss"], rel=1e-3
     )
     assert set(figures) >= {"masked_lm_accuracy", "sentence_order_accuracy", "masked_lm_loss"}
 
@@ -176,25 +178,25 @@ def test_another_model_under_the_same_name_is_refused(tiny_settings, tmp_path):
 
 def test_a_damaged_or_absent_model_is_named(tiny_run, tmp_path):
     with pytest.raises(UserError, match="no model at"):
-        load_model_folder(tmp_path)
+        load(tmp_path)
     shutil.copytree(tiny_run, tmp_path / "damaged")
     (tmp_path / "damaged" / "model.keras").write_bytes(b"not a zip")
     with pytest.raises(UserError, match="cannot read"):
-        load_model_folder(tmp_path / "damaged")
+        load(tmp_path / "damaged")
     keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]).save(tmp_path / "damaged" / "model.keras")
     with pytest.raises(UserError, match="holds a Sequential"):
-        load_model_folder(tmp_path / "damaged")
+        load(tmp_path / "damaged")
 
 
 def test_dropout_is_drawn_anew_each_step_and_resumed(tiny_run):
     """The seed of the dropout travels in the checkpoint; without it a resumed run could not be bit-equal."""
-    model = load_model(tiny_run / "last.keras", compile=True)
+    model = load_keras(tiny_run / "last.keras", compile=True)
     states = [variable for variable in model.variables if "seed" in variable.path]
     assert states and all(keras.ops.convert_to_numpy(state).any() for state in states)
 
 
 def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data, tmp_path):
-    model = load_model(tiny_run / "model.keras")
+    model = load_keras(tiny_run / "model.keras")
     shutil.copytree(tiny_data, tmp_path / "data")
     manifest = tmp_path / "data" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"vocab_size": 500', '"vocab_size": 400'))
@@ -206,7 +208,8 @@ def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data
 
 
 def test_records_of_another_tokenizer_of_equal_size_are_not_evaluated(tiny_run, tiny_data, tmp_path):
-    model, tokenizer = load_model_folder(tiny_run)
+    loaded = load(tiny_run)
+    model, tokenizer = loaded.model, loaded.tokenizer
     shutil.copytree(tiny_data, tmp_path / "data")
     manifest = tmp_path / "data" / "manifest.json"
     manifest.write_text(manifest.read_text().replace(tokenizer.sha256, "0" * 64))

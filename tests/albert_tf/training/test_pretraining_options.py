@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import loop, phases, pretraining
-from albert_tf.training.model_folder import load_model
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def last(folder):
-    return load_model(folder / "last.keras", compile=True)
+    return load_keras(folder / "last.keras", compile=True)
 
 
 def losses(folder):

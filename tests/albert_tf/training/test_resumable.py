@@ -11,8 +11,8 @@ import subprocess
 import numpy as np
 import pytest
 
+from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import finetuning, loop, pretraining, run_folder
-from albert_tf.training.model_folder import load_model
 from tests.albert_tf.training.test_finetuning import write_classes
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def steps_of(folder):
-    return int(load_model(folder / "last.keras", compile=True).optimizer.iterations)
+    return int(load_keras(folder / "last.keras", compile=True).optimizer.iterations)
 
 
 def assert_same_weights(one, other):
-    models = [load_model(folder / "last.keras", compile=True) for folder in (one, other)]
+    models = [load_keras(folder / "last.keras", compile=True) for folder in (one, other)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(first, second)
 
@@ -85,7 +85,7 @@ def test_two_damaged_ones_are_an_error(tmp_path):
 
 def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkeypatch):
     """Killed before each system call that changes the folder, a save leaves the state of before or of after."""
-    model = load_model(stopped[1] / "last.keras", compile=True)
+    model = load_keras(stopped[1] / "last.keras", compile=True)
     calls, die_at = [], None
 
     class PowerCut(BaseException):

@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 
+from albert_tf.loading import load, load_task
 from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
-from albert_tf.training.model_folder import load_model_folder, load_task
 from tfrecords.base.errors import UserError
 
 COLOURS = ("red", "blue", "green", "white")
@@ -80,7 +80,7 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
     ids.write_text('["train0", "train1"]')
     settings = settings_of(tmp_path, tiny_run, "squad1", span_head=head, exclude_ids=str(ids), num_train_steps=2)
     folder = finetune(settings)
-    assert load_task(folder)["null_threshold"] is None and load_model_folder(folder)[0].joint == (head == "joint")
+    assert load_task(folder)["null_threshold"] is None and load(folder).model.joint == (head == "joint")
     assert sorted(path.name for path in (folder / "predictions" / "dev").iterdir()) == [
         "nbest_predictions.json",
         "predictions.json",
