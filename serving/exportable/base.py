@@ -12,7 +12,7 @@ from serving.exportable.cpu_check import CpuCheck
 from serving.exportable.inputs import BY_LENGTHS, SEGMENTS, batch_of_lengths, batch_of_mask, by_mask
 from serving.exportable.signature import Signature, specs
 from serving.inference import ExitRule, InferenceOptions, make_encoder
-from tfrecords.framing import Framer, TokenBatch
+from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
 THRESHOLD = specs("threshold", dtype=tf.float32)
@@ -59,7 +59,7 @@ class Servable(tf.Module, abc.ABC):
         self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
         self.framer = None
         if options.tokenizer is not None:
-            self.framer = Framer(options.tokenizer, options.max_seq_length)
+            self.framer = TextFramer(options.tokenizer, options.max_seq_length)
         # None where nobody said whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
@@ -191,7 +191,7 @@ class Servable(tf.Module, abc.ABC):
         return self.framer.describe(self.pair_rows(first, second))
 
     def text_rows(self, text: tf.Tensor) -> TokenBatch:
-        return self.framer.single(*self.framer.tokenize(text))
+        return self.framer.single(*self.framer.tokenize(text)).padded()
 
     def example_rows(self, serialized: tf.Tensor) -> TokenBatch:
         """tf.Examples with the string features that the default signature takes."""
@@ -201,7 +201,7 @@ class Servable(tf.Module, abc.ABC):
         return self.pair_rows(*texts) if self.takes_pairs else self.text_rows(*texts)
 
     def pair_rows(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
-        return self.framer.pair(*self.framer.tokenize(first, second))
+        return self.framer.pair(*self.framer.tokenize(first, second)).padded()
 
 
 def _head_variables(model) -> list:

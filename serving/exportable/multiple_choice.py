@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from albert_tf.layers.heads import IMPOSSIBLE
 from serving.exportable.base import Servable, ServableOptions
 from serving.exportable.inputs import batch_of_lengths, batch_of_mask, by_mask
 from serving.exportable.signature import Signature, specs
@@ -57,7 +58,7 @@ class MultipleChoiceServable(Servable):
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
-        rows = self.framer.choices(contexts, answers)
+        rows = self.framer.choices(contexts, answers).padded()
         found = self._choose(rows, choices != "")
         return found | {"answer": tf.gather(choices, found["choice"], batch_dims=1)}
 
@@ -73,9 +74,6 @@ class MultipleChoiceServable(Servable):
             "logits": logits,
             "probabilities": tf.nn.softmax(logits) * tf.cast(present, tf.float32),
         }
-
-
-IMPOSSIBLE = -1e30
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:

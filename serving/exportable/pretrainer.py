@@ -52,7 +52,9 @@ class PretrainerServable(Servable):
 
         Rows with fewer masks than the fullest are filled up with empty pieces of probability 0.
         """
-        rows = self.framer.single(self._with_masks(text))
+        parts = tf.strings.split(text, _MASK)
+        tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
+        rows = self.framer.single(tokens).padded()
         masked = tf.equal(rows.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
         positions = tf.ragged.boolean_mask(columns, masked)
@@ -77,15 +79,6 @@ class PretrainerServable(Servable):
         gathered = tf.gather(self.encode(rows)["sequence_output"], positions, axis=1, batch_dims=1)
         best, ids = tf.math.top_k(tf.nn.softmax(self.masked_lm(gathered)), self.options.top_k)
         return {"ids": ids, "probabilities": best}
-
-    def _with_masks(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """Tokens of each text, with the mask's id where it says [MASK]."""
-        parts = tf.strings.split(text, _MASK)
-        tokens = parts.with_values(self.framer.in_graph(parts.values))
-        mask_column = tf.fill([tf.size(parts.values), 1], tf.constant(self.framer.tokenizer.mask_id, tf.int32))
-        joined = parts.with_values(tf.concat([tokens.values, mask_column], axis=1)).merge_dims(1, 2)
-        # One [MASK] after every part is one too many: the last is cut off.
-        return joined[:, :-1]
 
 
 class MaskedLM(tf.Module):

@@ -42,7 +42,8 @@ class TokenClassifierServable(Servable):
         return self._rows(split_words(text)[0])[0]
 
     def _rows(self, words: tf.RaggedTensor) -> tuple[TokenBatch, tf.RaggedTensor]:
-        return self.framer.words(words.with_values(self.framer.in_graph(words.values)))
+        rows, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
+        return rows.padded(), columns
 
     def _by_words(self, text: tf.Tensor, answer) -> dict[str, tf.Tensor]:
         words, starts, ends = split_words(text)
