@@ -8,11 +8,9 @@ import shutil
 import socket
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.loading import Loaded, load
-from albert_tf.tasks.rows import frame
 from serving.check import check
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
@@ -25,6 +23,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 _CALIBRATION_ROWS = 64
@@ -86,6 +85,16 @@ def export(settings: ExportSettings) -> Path:
     Raises:
         UserError: for a model without the head or tokenizer that the export needs, an impossible length, a version
             that exists, or a failed check.
+
+    >>> import tempfile
+    >>> from albert_tf import AlbertClassifier, AlbertConfig
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> AlbertClassifier(config, num_classes=2).save(f"{folder.name}/model.keras")
+    >>> export(ExportSettings(folder.name, f"{folder.name}/servable", warm_up_lengths="")).name
+    '1'
+    >>> folder.cleanup()
     """
     lengths = _read_lengths(settings.warm_up_lengths)
     loaded = load(settings.model, settings.tokenizer, settings.lower_case)
@@ -161,14 +170,11 @@ def _calibration(settings: ExportSettings, tokenizer: Tokenizer | None, length: 
         lines = Path(settings.calibration_text).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read --calibration_text={settings.calibration_text}: {error}") from error
-    rows = [frame(tokenizer, np.array(tokenizer.encode(line), np.int32), None, length)[0] for line in lines if line]
-    if not rows:
+    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
+    if not lines:
         raise UserError(f"--calibration_text={settings.calibration_text} holds no text")
-    lengths = np.array([len(row) for row in rows[:_CALIBRATION_ROWS]], np.int32)
-    ids = np.zeros((len(lengths), lengths.max()), np.int32)
-    for padded, row in zip(ids, rows):
-        padded[: len(row)] = row
-    return ids, lengths
+    batch = Framer(tokenizer, length).single(encode(tokenizer, lines)).padded()
+    return batch.input_ids.numpy(), batch.lengths.numpy()
 
 
 def _read_lengths(text: str) -> list[int]:
@@ -204,6 +210,7 @@ def _versions(base: Path) -> list[int]:
 
 
 def main(settings: ExportSettings) -> None:
+    """Runs the command."""
     target = export(settings)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
@@ -214,6 +221,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def run() -> None:
+    """Parses the flags and runs the command."""
     run_main(main, ExportSettings)
 
 

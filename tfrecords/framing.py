@@ -1,23 +1,25 @@
-"""Tokens to rows: [CLS] and [SEP] around one text, a pair, a choice, words or a window of a passage, cut and padded.
+"""Tokens to rows: [CLS] and [SEP] around one text, a pair, choices, words or windows of a passage, cut to a length.
 
-All of it is TensorFlow operations over ragged token ids, so that it goes into an exported graph as it is.
+Training calls these TensorFlow operations on the ids of the Python tokenizer, an exported graph holds them behind the
+tokenizer's own operations: both see the same rows.
 """
 
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfrecords.tokenizers.base import Tokenizer
 
-# Tokens of question and choice together (google-research/albert run_race.py, --max_qa_length).
+# Tokens of question and choice together (google-research/albert:run_race.py, --max_qa_length).
 MAX_CHOICE_LENGTH = 128
 
 
 class TokenBatch(NamedTuple):
-    """A padded batch; all int32.
+    """Rows padded to the longest; all int32.
 
     Attributes:
-        input_ids: [batch, length], 0 at padding.
+        input_ids: [batch, length], the vocabulary's padding behind a row's tokens.
         mask: [batch, length], 1 for tokens; a row's first position always is one.
         segment_ids: [batch, length], 0 at padding.
     """
@@ -26,80 +28,197 @@ class TokenBatch(NamedTuple):
     mask: tf.Tensor
     segment_ids: tf.Tensor
 
-    @classmethod
-    def of_ragged(cls, input_ids: tf.RaggedTensor, segment_ids: tf.RaggedTensor | None = None, pad_id: int = 0) -> Self:
-        # The longest of no rows would be the smallest integer.
-        size = tf.maximum(input_ids.bounding_shape(), [0, 1])
-        mask = tf.sequence_mask(input_ids.row_lengths(), size[1], tf.int32)
-        segments = tf.zeros_like(mask) if segment_ids is None else segment_ids.to_tensor(shape=size)
-        return cls(input_ids.to_tensor(pad_id, shape=size), mask, segments)
-
     @property
     def lengths(self) -> tf.Tensor:
-        """int32 [batch]."""
+        """The number of tokens of each row, int32 [batch]."""
         return tf.reduce_sum(self.mask, axis=1)
 
 
-class Framer(tf.Module):
-    """Makes rows of at most `max_seq_length` tokens of strings [batch]."""
+class FramedRows(NamedTuple):
+    """Rows, each as long as it is.
+
+    Attributes:
+        input_ids: ragged int32 [rows, tokens].
+        segment_ids: ragged int32 [rows, tokens]: 0 up to the first [SEP], 1 behind it.
+        pad_id: what `padded` puts behind a row's ids.
+    """
+
+    input_ids: tf.RaggedTensor
+    segment_ids: tf.RaggedTensor
+    pad_id: int
+
+    def padded(self) -> TokenBatch:
+        """Pads all rows to the length of the longest."""
+        # The longest of no rows would be the smallest integer.
+        size = tf.maximum(self.input_ids.bounding_shape(), [0, 1])
+        mask = tf.sequence_mask(self.input_ids.row_lengths(), size[1], tf.int32)
+        return TokenBatch(
+            self.input_ids.to_tensor(self.pad_id, shape=size), mask, self.segment_ids.to_tensor(shape=size)
+        )
+
+
+class Windows(NamedTuple):
+    """Passages of any length as rows [CLS] question [SEP] part of the passage [SEP] that overlap.
+
+    Attributes:
+        rows: one of each window.
+        question: int32 [windows], ascending: the number of the question and passage that a window is of.
+        first_column: int32 [windows], the column of the window's first passage token.
+        first_token: int32 [windows], the number of that token in its passage.
+        size: int32 [windows], the passage tokens in the window.
+        token: ragged int32 [windows, tokens], which of all passages' tokens, end to end, stands in each column; -1 for
+            the question, [CLS] and [SEP].
+        is_best: ragged bool [windows, tokens], for every passage token true in one window only, where it has the most
+            context (run_squad.py, `_check_is_max_context`, of google-research/bert).
+    """
+
+    rows: FramedRows
+    question: tf.Tensor
+    first_column: tf.Tensor
+    first_token: tf.Tensor
+    size: tf.Tensor
+    token: tf.RaggedTensor
+    is_best: tf.RaggedTensor
+
+    def padded(self) -> tuple[TokenBatch, tf.Tensor, tf.Tensor]:
+        """Pads `rows`, `token` (with -1) and `is_best` to the length of the longest row."""
+        rows = self.rows.padded()
+        size = tf.shape(rows.mask)
+        return rows, self.token.to_tensor(-1, shape=size), self.is_best.to_tensor(shape=size)
+
+
+class Framer:
+    """Makes rows of at most `max_seq_length` tokens of ragged token ids, int32 [batch, tokens].
+
+    Args:
+        tokenizer: of the ids.
+        max_seq_length: of the longest row, in tokens; 5 or more.
+    """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
-        super().__init__()
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+
+    def single(self, tokens: tf.RaggedTensor) -> FramedRows:
+        """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
+        ids = self._between(self.tokenizer.cls_id, self.tokenizer.sep_id, tokens[:, : self.max_seq_length - 2])
+        return FramedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_id)
+
+    def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
+        """Makes rows [CLS] first [SEP] second [SEP]; what does not fit is cut off the end of the longer one.
+
+        It is as many tokens as a loop would cut one by one (google-research/albert:classifier_utils.py,
+        `_truncate_seq_pair`): both keep at least half of the room, and a short one leaves the rest to the other.
+        """
+        room, sizes = self.max_seq_length - 3, (first.row_lengths(), second.row_lengths())
+        size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
+        return self._join(_first(first, tf.minimum(sizes[0], room - size)), _first(second, size))
+
+    def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> FramedRows:
+        """Makes rows [CLS] context [SEP] choice [SEP], of a choice its last 128 tokens, the context cut at its end.
+
+        These are the cuts of google-research/albert:race_utils.py:69-147.
+        """
+        room = self.max_seq_length - 3
+        choices = choices[:, -min(MAX_CHOICE_LENGTH, room) :]
+        size = tf.minimum(contexts.row_lengths(), room - choices.row_lengths())
+        return self._join(_first(contexts, size), choices)
+
+    def words(self, pieces: tf.RaggedTensor) -> tuple[FramedRows, tf.RaggedTensor]:
+        """Makes rows [CLS] pieces of all words [SEP], cut at the end; a word without a piece becomes an unknown one.
+
+        Args:
+            pieces: ids, ragged int32 [batch, words, pieces], each word tokenized by itself.
+
+        Returns:
+            The rows, and the column of each word's first piece, ragged int32 [batch, words]; `max_seq_length` - 1 or
+            more of a word that was cut off.
+        """
+        words = pieces.values
+        nothing = tf.cast(words.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.tokenizer.unk_id, tf.int32))
+        words = tf.concat([words, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
+        pieces = pieces.with_values(words)
+        # Behind [CLS] a word begins where all words before it end.
+        before = words.row_starts() - tf.gather(words.row_splits, tf.gather(pieces.row_starts(), pieces.value_rowids()))
+        return self.single(pieces.merge_dims(1, 2)), pieces.with_values(tf.cast(before, tf.int32) + 1)
+
+    def masked(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Joins the parts of each text by the mask's id: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
+        mask = _column(parts.values, self.tokenizer.mask_id)
+        # One mask behind every part is one too many.
+        return parts.with_values(tf.concat([parts.values, mask], axis=1)).merge_dims(1, 2)[:, :-1]
+
+    def windows(
+        self, question: tf.RaggedTensor, context: tf.RaggedTensor, doc_stride: int, max_query_length: int
+    ) -> Windows:
+        """Makes windows `doc_stride` tokens apart, or less where a long question leaves less room.
+
+        Args:
+            question: ids; of a longer one its first `max_query_length` tokens are kept, or fewer, so that at least half
+                of a row is left for the passage.
+            context: ids of the passage to each question.
+            doc_stride: in tokens.
+            max_query_length: in tokens.
+        """
+        question = question[:, : min(max_query_length, self.max_seq_length // 2 - 2)]
+        sizes = _sizes(context)
+        before = _sizes(question) + 2
+        room = self.max_seq_length - 1 - before
+        stride = tf.minimum(doc_stride, room)
+        counts = tf.maximum(-((room - sizes) // stride), 0) + 1
+        row = tf.repeat(tf.range(tf.size(counts)), counts)
+        window = tf.range(tf.size(row))
+        first_token = (window - tf.gather(tf.math.cumsum(counts, exclusive=True), row)) * tf.gather(stride, row)
+        size = tf.minimum(tf.gather(room, row), tf.gather(sizes, row) - first_token)
+        first = tf.gather(tf.cast(context.row_starts(), tf.int32), row) + first_token
+        tokens, questions = tf.ragged.range(first, first + size), tf.gather(question, row)
+        rows = self._join(questions, tokens.with_values(tf.gather(context.values, tokens.values)))
+        token = self._between(-1, -1, questions.with_values(-tf.ones_like(questions.values)), tokens)
+        owner = _most_context(tokens, first, size, tf.size(context.values))
+        is_best = (token.values >= 0) & (
+            tf.gather(owner, tf.maximum(token.values, 0)) == tf.cast(token.value_rowids(), tf.int64)
+        )
+        return Windows(rows, row, tf.gather(before, row), first_token, size, token, token.with_values(is_best))
+
+    def _join(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
+        ids = self._between(self.tokenizer.cls_id, self.tokenizer.sep_id, first, second)
+        is_second = _columns(ids) > tf.gather(_sizes(first) + 1, ids.value_rowids())
+        return FramedRows(ids, ids.with_values(tf.cast(is_second, tf.int32)), self.tokenizer.pad_id)
+
+    @staticmethod
+    def _between(start: int, end: int, *texts: tf.RaggedTensor) -> tf.RaggedTensor:
+        parts = [part for text in texts for part in (text, _column(text, end))]
+        return tf.concat([_column(texts[0], start), *parts], axis=1)
+
+
+class TextFramer(tf.Module, Framer):
+    """Makes rows of strings [batch] too, with a tokenizer that is in the graph.
+
+    Args:
+        tokenizer: which the graph will own.
+        max_seq_length: of the longest row, in tokens; 5 or more.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
+        tf.Module.__init__(self)
+        Framer.__init__(self, tokenizer, max_seq_length)
         self.in_graph = tokenizer.in_graph()
         self.pieces = tf.constant(tokenizer.pieces)
 
     def tokenize(self, *texts: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Ids of several string tensors [batch], all in one pass: a tokenizer is a large graph."""
+        """Gives the ids of several string tensors [batch], all in one pass: a tokenizer is a large graph."""
         tokens = self.in_graph(tf.concat(texts, axis=0))
         ends = tf.math.cumsum(tf.stack([tf.size(one) for one in texts]))
         starts = tf.concat([[0], ends[:-1]], axis=0)
         return [tokens[starts[i] : ends[i]] for i in range(len(texts))]
 
-    def single(self, tokens: tf.RaggedTensor) -> TokenBatch:
-        """[CLS] tokens [SEP]; what does not fit is cut off."""
-        return self._rows(self.enclose(tokens[:, : self.max_seq_length - 2]))
-
-    def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> TokenBatch:
-        """[CLS] first [SEP] second [SEP], cut at the end of the longer one."""
-        # Both segments keep at least half of the room; a short one leaves the rest to the other.
-        room = self.max_seq_length - 3
-        kept_second = tf.minimum(_lengths(second), tf.maximum(room // 2, room - _lengths(first)))
-        return self.join(cut(first, tf.minimum(_lengths(first), room - kept_second)), cut(second, kept_second))
-
-    def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> TokenBatch:
-        """[CLS] context [SEP] choice [SEP]: of a choice its last 128 tokens, the context cut at its end."""
-        choices = choices[:, -min(MAX_CHOICE_LENGTH, self.max_seq_length - 3) :]
-        room = self.max_seq_length - 3 - _lengths(choices)
-        return self.join(cut(contexts, tf.minimum(_lengths(contexts), room)), choices)
-
-    def words(self, pieces: tf.RaggedTensor) -> tuple[TokenBatch, tf.RaggedTensor]:
-        """[CLS] the pieces of all words [SEP], what does not fit cut off; a word without a piece becomes [UNK].
-
-        Args:
-            pieces: ids [batch, words, pieces], each word tokenized by itself.
+    def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
+        """Shows rows as the model sees them.
 
         Returns:
-            The rows, and the column of each word's first piece, int32 [batch, words]; `max_seq_length` - 1 or more of
-            a word that was cut off.
+            `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
         """
-        nothing = tf.cast(pieces.values.row_lengths() == 0, tf.int64)
-        unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.tokenizer.unk_id, tf.int32))
-        filled = tf.concat([pieces.values, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
-        pieces = pieces.with_values(filled)
-        # Behind [CLS] a word begins where all words before it end.
-        before = filled.row_starts() - tf.gather(filled.row_splits, tf.gather(pieces.row_splits, pieces.value_rowids()))
-        return self.single(pieces.merge_dims(1, 2)), pieces.with_values(tf.cast(before, tf.int32) + 1)
-
-    def join(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> TokenBatch:
-        """[CLS] first [SEP] second [SEP], uncut."""
-        left, right = self.enclose(first), self.end(second)
-        segments = tf.concat([tf.zeros_like(left), tf.ones_like(right)], axis=1)
-        return self._rows(tf.concat([left, right], axis=1), segments)
-
-    def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """Rows as the model sees them: `input_ids`, `segment_ids`, `pieces` [batch, length] and `lengths` [batch]."""
         pieces = tf.where(rows.mask > 0, tf.gather(self.pieces, rows.input_ids), "")
         return {
             "input_ids": rows.input_ids,
@@ -108,78 +227,44 @@ class Framer(tf.Module):
             "segment_ids": rows.segment_ids,
         }
 
-    def enclose(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        return tf.concat([self._column(tokens, self.tokenizer.cls_id), self.end(tokens)], axis=1)
 
-    def end(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        return tf.concat([tokens, self._column(tokens, self.tokenizer.sep_id)], axis=1)
-
-    def _column(self, like: tf.RaggedTensor, token: int) -> tf.Tensor:
-        return tf.fill([like.nrows(out_type=tf.int32), 1], tf.constant(token, tf.int32))
-
-    def _rows(self, tokens: tf.RaggedTensor, segments: tf.RaggedTensor | None = None) -> TokenBatch:
-        return TokenBatch.of_ragged(tokens, segments, self.tokenizer.pad_id)
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> tf.RaggedTensor:
+    """Tokenizes in Python, which is about a hundred times faster than WordPiece in the graph: int32 [texts, tokens]."""
+    ids, splits = tokenizer.encode_batch(texts)
+    return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
 
-def cut(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Each row's first `lengths[row]` tokens."""
-    return tf.RaggedTensor.from_tensor(tokens.to_tensor(), lengths=lengths)
+def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Finds for each token the window [count] in which the smaller of its left and right contexts is greatest.
+
+    A hundredth of the window's size counts too; among equals the first window wins.
+    """
+    windows = tf.size(size, out_type=tf.int64)
+    window = tokens.value_rowids()
+    place = tokens.values - tf.gather(first, window)
+    size = tf.gather(size, window)
+    # In hundredths, so that equal is equal; below that, how early the window is.
+    score = tf.cast(tf.minimum(place, size - 1 - place) * 100 + size, tf.int64) * windows + windows - 1 - window
+    best = tf.math.unsorted_segment_max(score, tokens.values, count)
+    # Passages without a single token gather nothing but must have something to gather from.
+    return tf.concat([windows - 1 - best % windows, [0]], axis=0)
 
 
-def _lengths(tokens: tf.RaggedTensor) -> tf.Tensor:
+def _first(tokens: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
+    """Cuts each row to its first `sizes[row]` tokens, int64 [batch]."""
+    places = tf.ragged.range(tokens.row_starts(), tokens.row_starts() + sizes)
+    return places.with_values(tf.gather(tokens.values, places.values))
+
+
+def _column(like: tf.RaggedTensor, token: int) -> tf.Tensor:
+    return tf.fill([like.nrows(out_type=tf.int32), 1], tf.constant(token, tf.int32))
+
+
+def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """Gives each value's place in its row, int32 [values]."""
+    places = tf.range(tf.size(ragged.values, out_type=tf.int64))
+    return tf.cast(places - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)
+
+
+def _sizes(tokens: tf.RaggedTensor) -> tf.Tensor:
     return tf.cast(tokens.row_lengths(), tf.int32)
-
-
-class Windows(NamedTuple):
-    """Attributes:
-    rows: [CLS] question [SEP] part of the context [SEP], [windows, length].
-    row: int32 [windows], the question that each window is of; questions lie end to end.
-    token: int32 [windows, length], which of all contexts' tokens, end to end, stands at each position; 0 elsewhere.
-    is_context: bool [windows, length].
-    is_best: bool [windows, length], of every context token true in one window only, where it has the most context
-        (run_squad.py, `_check_is_max_context`, of google-research/bert).
-    """
-
-    rows: TokenBatch
-    row: tf.Tensor
-    token: tf.Tensor
-    is_context: tf.Tensor
-    is_best: tf.Tensor
-
-
-def make_windows(framer: Framer, question: tf.RaggedTensor, context: tf.RaggedTensor, doc_stride: int) -> Windows:
-    """Windows `doc_stride` tokens apart, or less where a long question leaves less room.
-
-    Args:
-        question, context: token ids [batch, None].
-    """
-    sizes = tf.cast(context.row_lengths(), tf.int32)
-    room = framer.max_seq_length - 3 - tf.cast(question.row_lengths(), tf.int32)
-    stride = tf.minimum(doc_stride, room)
-    counts = tf.maximum(-((room - sizes) // stride), 0) + 1
-    row = tf.repeat(tf.range(tf.size(counts)), counts)
-    number = tf.range(tf.size(row)) - tf.repeat(tf.math.cumsum(counts, exclusive=True), counts)
-    start = number * tf.gather(stride, row)
-    length = tf.minimum(tf.gather(room, row), tf.gather(sizes, row) - start)
-    first = tf.gather(tf.cast(context.row_starts(), tf.int32), row) + start
-    tokens = tf.ragged.range(first, first + length)
-    questions = tf.gather(question, row)
-    rows = framer.join(questions, tokens.with_values(tf.gather(context.values, tokens.values)))
-    before = tf.cast(questions.row_lengths(), tf.int32)[:, tf.newaxis] + 2
-    place = tf.range(tf.shape(rows.input_ids)[1]) - before
-    is_context = (place >= 0) & (place < length[:, tf.newaxis])
-    token = tf.where(is_context, first[:, tf.newaxis] + place, 0)
-    return Windows(rows, row, token, is_context, is_context & _has_most_context(token, place, length, context))
-
-
-def _has_most_context(token, place, length, context) -> tf.Tensor:
-    left_right = tf.minimum(place, length[:, tf.newaxis] - 1 - place)
-    # In whole numbers: context counts 100, a token of the window 1; among equals the first window wins.
-    score = tf.cast(left_right * 100 + length[:, tf.newaxis], tf.int64) * tf.size(length, out_type=tf.int64)
-    score -= tf.range(tf.size(length, out_type=tf.int64))[:, tf.newaxis]
-    inside = (place >= 0) & (place < length[:, tf.newaxis])
-    best = tf.math.unsorted_segment_max(
-        tf.boolean_mask(score, inside), tf.boolean_mask(token, inside), tf.size(context.values)
-    )
-    # A context without tokens has no best window.
-    return score == tf.gather(tf.concat([best, [0]], axis=0), token)

@@ -21,7 +21,7 @@ from serving.exportable.ways import (
 )
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
 from serving.inference.layers import dense
-from tfrecords.framing import Framer, TokenBatch
+from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
 THRESHOLD = specs("threshold", dtype=tf.float32)
@@ -88,7 +88,7 @@ class Exportable(tf.Module, abc.ABC):
         self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
         self.framer = None
         if options.tokenizer is not None:
-            self.framer = Framer(options.tokenizer, options.max_seq_length)
+            self.framer = TextFramer(options.tokenizer, options.max_seq_length)
         # None where nobody said whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
@@ -189,11 +189,11 @@ class Exportable(tf.Module, abc.ABC):
 
     def single(self, text: tf.Tensor) -> TokenBatch:
         """Reads strings [batch]."""
-        return self.framer.single(*self.framer.tokenize(text))
+        return self.framer.single(*self.framer.tokenize(text)).padded()
 
     def pair(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
         """Reads pairs of strings, each [batch]."""
-        return self.framer.pair(*self.framer.tokenize(first, second))
+        return self.framer.pair(*self.framer.tokenize(first, second)).padded()
 
 
 class DenseHeadExportable(Exportable):

@@ -84,8 +84,8 @@ class TokenClassifierExportable(DenseHeadExportable):
     def words(self, text: tf.Tensor) -> "Words":
         """Reads strings [batch], each word tokenized by itself."""
         words, starts, ends = split_words(text)
-        batch, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
-        return Words(batch, columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
+        rows, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
+        return Words(rows.padded(), columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
     def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         known = (words.columns > 0) & (words.columns < self.options.max_seq_length - 1)

@@ -38,8 +38,10 @@ class EmbedderExportable(Exportable):
         return super().answers(ways) | {"tokens": ways.single.to(self.tokens)}
 
     def tokens(self, batch: TokenBatch):
-        """Gives `sequence_output` float32 [batch, length, hidden_size], 0 at padding; of texts also `pieces` string
-        [batch, length] and `lengths` int32 [batch]."""
+        """Gives `sequence_output` float32 [batch, length, hidden_size], 0 at padding.
+
+        Of texts it gives `pieces` string [batch, length] and `lengths` int32 [batch], too.
+        """
         sequence = self.encode(batch)["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]
         described = {} if self.framer is None else self.framer.describe(batch)
         pieces = {name: value for name, value in described.items() if name in ("lengths", "pieces")}
@@ -99,11 +101,8 @@ class PretrainerExportable(EmbedderExportable):
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
         """Reads strings [batch] with the mask's id where they say [MASK]."""
         parts = tf.strings.split(text, _MASK)
-        tokens = parts.with_values(self.framer.in_graph(parts.values))
-        mask_column = tf.fill([tf.size(parts.values), 1], tf.constant(self.framer.tokenizer.mask_id, tf.int32))
-        joined = parts.with_values(tf.concat([tokens.values, mask_column], axis=1)).merge_dims(1, 2)
-        # One [MASK] after every part is one too many: the last is cut off.
-        return self.framer.single(joined[:, :-1])
+        tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
+        return self.framer.single(tokens).padded()
 
     def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
         """The Keras head on the word embeddings that the encoder holds already: [batch, n, hidden_size] to logits."""

@@ -67,7 +67,7 @@ class MultipleChoiceExportable(DenseHeadExportable):
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
-        return Choices(self.framer.choices(contexts, answers), choices != "", choices)
+        return Choices(self.framer.choices(contexts, answers).padded(), choices != "", choices)
 
     def answer(self, choices: Choices):
         logits = tf.reshape(self.head(self.pool(choices.batch)), [-1, self.options.num_choices])

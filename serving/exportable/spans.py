@@ -7,7 +7,7 @@ from albert_tf.models.span_predictor import AlbertSpanPredictor
 from serving.exportable.base import Exportable, ExportOptions
 from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
-from tfrecords.framing import TokenBatch, Windows, make_windows
+from tfrecords.framing import TokenBatch
 
 
 class SpanExportable(Exportable):
@@ -52,20 +52,17 @@ class SpanExportable(Exportable):
             `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
-        windows = self._windows(question, ids)
-        found = self._search(windows.rows, windows.is_context, windows.is_best)
-        best = _with_texts(context, starts.values, ends.values, self._best_of_rows(windows, found, tf.size(context)))
+        of_windows = self.options.doc_stride, self.options.max_query_length
+        windows = self.framer.windows(self.framer.in_graph(question), ids, *of_windows)
+        rows, token, is_best = windows.padded()
+        found = self._search(rows, token >= 0, is_best)
+        of_tokens = self._best_of_rows(tf.maximum(token, 0), windows.question, found, tf.size(context))
+        best = _with_texts(context, starts.values, ends.values, of_tokens)
         present = best["scores"] > IMPOSSIBLE / 2
-        null_score = _least_by_row(found["null_score"], windows.row, tf.size(context))
+        null_score = _least_by_row(found["null_score"], windows.question, tf.size(context))
         probabilities = tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32)
         chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
         return best | chosen | {"probabilities": probabilities}
-
-    def _windows(self, question: tf.Tensor, context: tf.RaggedTensor) -> Windows:
-        questions = self.framer.in_graph(question)
-        # At least half of a row is left for the context.
-        longest = min(self.options.max_query_length, self.options.max_seq_length // 2 - 2)
-        return make_windows(self.framer, questions[:, :longest], context, self.options.doc_stride)
 
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The best spans of each row, where both ends are allowed; log-probabilities are over those and [CLS]."""
@@ -86,14 +83,14 @@ class SpanExportable(Exportable):
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
-    def _best_of_rows(self, windows: Windows, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _best_of_rows(self, token: tf.Tensor, row: tf.Tensor, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
         """`first`, `last` int32 (which of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
         spans = {
-            "first": tf.gather(windows.token, found["starts"], batch_dims=1),
-            "last": tf.gather(windows.token, found["ends"], batch_dims=1),
+            "first": tf.gather(token, found["starts"], batch_dims=1),
+            "last": tf.gather(token, found["ends"], batch_dims=1),
             "scores": found["scores"],
         }
-        by_row = {name: _by_row(value, windows.row, count) for name, value in spans.items()}
+        by_row = {name: _by_row(value, row, count) for name, value in spans.items()}
         filled = tf.concat(
             [by_row["scores"].to_tensor(IMPOSSIBLE), tf.fill([count, self.options.top_k], IMPOSSIBLE)], axis=1
         )
@@ -130,9 +127,8 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
     """The answers' texts and places, best first; those that are white space alone are none.
 
-    Args:
-        first, last: int32 [tokens], where each token of all contexts starts and ends.
-        best: as `_best_of_rows` gives it.
+    `first` and `last`, int32 [tokens], are where each token of all contexts starts and ends; `best` is as
+    `_best_of_rows` gives it.
     """
     # Batches without a single context token gather nothing but must have something to gather from.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))

@@ -1,0 +1,137 @@
+"""Rows by rules written anew, a token at a time; the framer makes them of all rows at once."""
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecords.framing import Framer
+
+
+class Ids:
+    pad_id, unk_id, cls_id, sep_id, mask_id = 0, 1, 2, 3, 4
+
+
+def ragged(rows, first=10):
+    """Rows of different ids, as many as `rows` says."""
+    return tf.RaggedTensor.from_row_lengths(tf.range(first, first + sum(rows)), np.array(rows, np.int64))
+
+
+def framed(rows):
+    return list(zip(rows.input_ids.to_list(), rows.segment_ids.to_list(), strict=True))
+
+
+def joined(first, second):
+    return [2, *first, 3, *second, 3], [0] * (len(first) + 2) + [1] * (len(second) + 1)
+
+
+def cut_in_turn(first, second, room):
+    """classifier_utils.py's loop."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        (first if len(first) > len(second) else second).pop()
+    return first, second
+
+
+def window_starts(count, room, stride):
+    starts = [0]
+    while starts[-1] + room < count:
+        starts.append(starts[-1] + min(room, stride))
+    return starts
+
+
+pairs_of_sizes = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=5)
+
+
+@given(pairs_of_sizes, st.integers(5, 40))
+@settings(max_examples=60, deadline=None)
+def test_single_texts_and_pairs_are_cut_as_the_official_code_does(sizes, length):
+    first, second = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
+    framer, texts = Framer(Ids, length), list(zip(first.to_list(), second.to_list()))
+    assert framed(framer.pair(first, second)) == [joined(*cut_in_turn(*pair, length - 3)) for pair in texts]
+    single = [[2, *text[: length - 2], 3] for text, _ in texts]
+    assert framed(framer.single(first)) == [(ids, [0] * len(ids)) for ids in single]
+    batch = framer.pair(first, second).padded()
+    assert batch.input_ids.shape == batch.mask.shape == batch.segment_ids.shape
+    assert batch.lengths.numpy().tolist() == [min(a + b + 3, length) for a, b in sizes]
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 150)), max_size=4), st.integers(8, 200))
+@settings(max_examples=40, deadline=None)
+def test_choices_keep_their_end_and_cut_the_context(sizes, length):
+    contexts, choices = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
+    expected = []
+    for context, choice in zip(contexts.to_list(), choices.to_list()):
+        choice = choice[max(0, len(choice) - min(128, length - 3)) :]
+        expected.append(joined(context[: length - 3 - len(choice)], choice))
+    assert framed(Framer(Ids, length).choices(contexts, choices)) == expected
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=4), st.integers(5, 20))
+@settings(max_examples=60, deadline=None)
+def test_words_begin_where_those_before_them_end(counts, length):
+    pieces = tf.RaggedTensor.from_row_lengths(
+        ragged([size for row in counts for size in row]), np.array([len(row) for row in counts], np.int64)
+    )
+    rows, columns = Framer(Ids, length).words(pieces)
+    for row, words in enumerate(pieces.to_list()):
+        ids, first = [2], []
+        for word in words:
+            first.append(len(ids))
+            ids += word or [1]
+        assert rows.input_ids[row].numpy().tolist() == [*ids[: length - 1], 3]
+        assert columns[row].numpy().tolist() == first
+
+
+def test_masks_stand_between_the_parts_of_a_text():
+    parts = tf.ragged.constant([[[7, 8], [], [9]], [[5]]], dtype=tf.int32)
+    assert Framer(Ids, 9).masked(parts).to_list() == [[7, 8, 4, 4, 9], [5]]
+
+
+@given(pairs_of_sizes, st.integers(8, 24), st.integers(1, 12))
+@settings(max_examples=80, deadline=None)
+def test_windows_cover_everything_and_the_best_sees_most(sizes, length, stride):
+    context, question = ragged([a for a, _ in sizes], 0), ragged([b for _, b in sizes], 500)
+    windows = Framer(Ids, length).windows(question, context, stride, max_query_length=7)
+    rows, place, passages = framed(windows.rows), iter(range(len(windows.question))), context.row_starts().numpy()
+    for number, (passage, asked) in enumerate(zip(context.to_list(), question.to_list())):
+        asked = asked[: min(7, length // 2 - 2)]
+        room, before = length - 3 - len(asked), len(asked) + 2
+        starts = window_starts(len(passage), room, stride)
+        parts = [passage[start : start + room] for start in starts]
+        around = [
+            {start + at: (100 * min(at, len(part) - 1 - at) + len(part), -n) for at in range(len(part))}
+            for n, (start, part) in enumerate(zip(starts, parts))
+        ]
+        for start, part, own in zip(starts, parts, around):
+            row = next(place)
+            assert rows[row] == joined(asked, part)
+            layout = (windows.question, windows.first_column, windows.first_token, windows.size)
+            assert [int(values[row]) for values in layout] == [number, before, start, len(part)]
+            tokens = [passages[number] + start + at for at in range(len(part))]
+            assert windows.token[row].numpy().tolist() == [-1] * before + tokens + [-1]
+            best = [all(own[at] >= other[at] for other in around if at in other) for at in sorted(own)]
+            assert windows.is_best[row].numpy().tolist() == [False] * before + best + [False]
+    assert next(place, None) is None
+    batch, token, is_best = windows.padded()
+    assert batch.mask.shape == token.shape == is_best.shape
+
+
+def test_no_rows_are_no_rows():
+    framer, none = Framer(Ids, 12), ragged([])
+    for rows in (framer.single(none), framer.pair(none, none), framer.windows(none, none, 3, 4).rows):
+        assert rows.padded().input_ids.shape == (0, 1)
+
+
+def test_a_graph_makes_the_rows_that_eager_calls_make():
+    framer, first, second = Framer(Ids, 9), ragged([7, 0, 1]), ragged([3, 9, 0], 500)
+    spec = tf.RaggedTensorSpec([None, None], tf.int32)
+    for rows in (
+        framer.pair,
+        framer.choices,
+        lambda first, second: framer.single(first),
+        lambda first, second: framer.windows(first, second, doc_stride=3, max_query_length=5),
+    ):
+        graph = tf.function(lambda *texts, rows=rows: tf.nest.flatten(rows(*texts).padded()), [spec, spec])
+        for expected, values in zip(tf.nest.flatten(rows(first, second).padded()), graph(first, second), strict=True):
+            np.testing.assert_array_equal(expected, values)
