@@ -1,6 +1,9 @@
 """Everything between tensors and trained weights."""
 
 import os
+from typing import Any
+
+__version__ = "0.1.0"
 
 # Models alone have no need of TensorFlow under another Keras backend.
 if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
@@ -15,7 +18,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     # Not imported with the models: files of other code bases, and texts, need TensorFlow.
     if name == "load":
         from albert_tf.loading import load

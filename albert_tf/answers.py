@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import IMPOSSIBLE
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.preprocessing import Preprocessor, strings
-from albert_tf.tasks.rows import Rows, encode
+from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from tfrecords.base.errors import UserError
+from tfrecords.framing import Framer, encode
+from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.loading import Loaded
@@ -35,7 +39,7 @@ _TOP = 5
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
-    """See `Loaded.predict`."""
+    """Answers texts with a loaded model; `Loaded.predict` says how."""
     kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
     if kind is None:
         name = type(loaded.model).__name__
@@ -43,9 +47,9 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
     return _ANSWERS[kind](loaded, loaded.preprocessor(), texts, seconds, batch_size)
 
 
-def _outputs(model: keras.Model, rows: Rows, preprocess: Preprocessor, batch_size: int) -> list:
+def _outputs(model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, batch_size: int) -> list:
     # Imported here: it needs TensorFlow, which the models do not.
-    from albert_tf.training.prediction import predict as outputs
+    from albert_tf.training.batches import predict as outputs
 
     return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
 
@@ -54,8 +58,8 @@ def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     """The model's outputs [texts, ...] for texts or pairs, whichever it was trained on."""
     inputs = loaded.task.get("inputs")
     if inputs is not None and (len(inputs) == 2) != (seconds is not None):
-        wanted = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
-        raise UserError(f"the model was trained on {wanted}, with {', '.join(inputs)}")
+        expected = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
+        raise UserError(f"the model was trained on {expected}, with {', '.join(inputs)}")
     outputs = _outputs(loaded.model, preprocess.rows(texts, seconds), preprocess, batch_size)
     return np.asarray(outputs)
 
@@ -105,15 +109,15 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
         raise UserError("a text has no words to tag; leave it out")
     rows = tagged_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
     outputs, names = _outputs(loaded.model, rows, preprocess, batch_size), _names(loaded.model)
-    found = []
+    answers = []
     for example, heads, logits in zip(examples, rows.heads, outputs):
         tags = [names[number] for number in logits[heads].argmax(axis=-1)]
-        found.append(list(zip(example.words, tags + [None] * (len(example.words) - len(tags)))))
-    return found
+        answers.append(list(zip(example.words, tags + [None] * (len(example.words) - len(tags)))))
+    return answers
 
 
 def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
-    from albert_tf.tasks.squad.answers import NO_SPAN, find_answers
+    from albert_tf.tasks.squad.answers import find_answers
     from albert_tf.tasks.squad.data import SquadExample
     from albert_tf.tasks.squad.windows import make_rows
 
@@ -127,41 +131,42 @@ def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
     outputs, threshold = _outputs(loaded.model, rows, preprocess, batch_size), loaded.task.get("null_threshold")
     return [
         {
-            "answer": found.text(threshold),
-            "score": found.candidates[0].score if found.candidates else NO_SPAN,
-            "null_odds": found.null_odds,
+            "answer": answer.text(threshold),
+            "score": answer.candidates[0].score if answer.candidates else IMPOSSIBLE,
+            "null_odds": answer.null_odds,
         }
-        for found in find_answers(examples, rows, outputs)
+        for answer in find_answers(examples, rows, outputs)
     ]
 
 
 def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tuple]]]:
     _refuse_seconds(seconds)
-    tokenizer, limit = preprocess.tokenizer, preprocess.max_seq_length
-    rows = [_masked_row(tokenizer, text, limit) for text in strings(texts, "texts")]
-    tokens = {"input_ids": rows, "input_mask": [np.ones_like(row) for row in rows]}
-    features = Rows(tokens | {"segment_ids": [np.zeros_like(row) for row in rows]}, {}, tokenizer.pad_id)
-    outputs = _outputs(loaded.model, features, preprocess, batch_size)
-    found = []
-    for row, output in zip(rows, outputs):
+    tokenizer = preprocess.tokenizer
+    rows = _masked_rows(tokenizer, strings(texts, "texts"), preprocess.max_seq_length)
+    answers = []
+    for row, output in zip(rows.tokens["input_ids"], _outputs(loaded.model, rows, preprocess, batch_size)):
         shares = _softmax(output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)])
         best = np.argsort(-shares, axis=-1)[:, :_TOP]
-        found.append(
+        answers.append(
             [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids.tolist()] for ids, share in zip(best, shares)]
         )
-    return found
+    return answers
 
 
-def _masked_row(tokenizer, text: str, max_seq_length: int) -> np.ndarray:
-    """[CLS] text [SEP], with the mask's id where the text says [MASK]."""
-    ids = [tokenizer.cls_id]
-    for part in encode(tokenizer, text.split(_MASK)):
-        ids += [*part.tolist(), tokenizer.mask_id]
-    # One mask after every part is one too many.
-    row = ids[:-1][: max_seq_length - 1]
-    if tokenizer.mask_id not in row:
-        raise UserError(f"{text[:60]!r} has no {_MASK} in its first {max_seq_length} tokens; put one where a word goes")
-    return np.array([*row, tokenizer.sep_id], np.int32)
+@on_host
+def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int) -> FeatureRows:
+    """Makes rows [CLS] text [SEP], with the mask's id where a text says [MASK]."""
+    framer, parts = Framer(tokenizer, max_seq_length), [text.split(_MASK) for text in texts]
+    tokens = encode(tokenizer, [part for text in parts for part in text])
+    counts = np.array([len(text) for text in parts], np.int64)
+    rows = framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(tokens, counts, validate=False)))
+    features = FeatureRows(features_of(rows), {}, rows.pad_id)
+    for text, row in zip(texts, features.tokens["input_ids"]):
+        if tokenizer.mask_id not in row:
+            raise UserError(
+                f"{text[:60]!r} has no {_MASK} in its first {max_seq_length} tokens; put one where a word goes"
+            )
+    return features
 
 
 _ANSWERS: dict[type, Callable] = {

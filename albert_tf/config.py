@@ -5,14 +5,13 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import read_json, write_json
-from tfrecords.base.hub import download_hint
+from tfrecords.base.files import download_hint, read_json, write_json
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")
@@ -21,7 +20,7 @@ FACTORIZATION = ("all", "word")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig:
-    """Sizes and switches of one encoder; the names are those of the published `albert_config.json`.
+    """Describes one encoder; the fields' names are those of the published `albert_config.json`.
 
     Sizes count elements; dropout fields are probabilities. `hidden_act` "gelu" is ALBERT's tanh approximation
     (google-research/albert modeling.py:299), "gelu_erf" the exact one that HuggingFace calls "gelu".
@@ -37,6 +36,10 @@ class AlbertConfig:
 
     Raises:
         UserError: a value is impossible; the message names it.
+
+    >>> config = AlbertConfig.named("albert_base_v2").replace(num_hidden_layers=6, sharing="ffn")
+    >>> config.num_steps, config.head_size, config.is_projected
+    (6, 64, True)
     """
 
     vocab_size: int = 30000
@@ -58,7 +61,7 @@ class AlbertConfig:
     factorization: str = "all"
     always_project: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field, getattr(self, field.name))
         _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
@@ -76,21 +79,29 @@ class AlbertConfig:
 
     @property
     def head_size(self) -> int:
+        """Gives the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @property
     def num_steps(self) -> int:
-        """Blocks executed one after another: layers times inner groups."""
+        """Counts the blocks executed one after another: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def is_projected(self) -> bool:
-        """Whether embeddings pass through a matrix to reach `hidden_size`."""
+        """Tells whether embeddings pass through a matrix to reach `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The published configuration called `name`, such as "albert_base_v2" or "bert_base_uncased"."""
+        """Gives the published configuration called `name`.
+
+        >>> AlbertConfig.named("bert_base_uncased").sharing
+        'none'
+
+        Raises:
+            UserError: none is; the message names the nearest.
+        """
         name = OTHER_NAMES.get(name, name)
         if hint := download_hint(name):
             raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
@@ -101,6 +112,9 @@ class AlbertConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's.
+
+        >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
+        'gelu_erf'
 
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
@@ -149,20 +163,30 @@ class AlbertConfig:
             raise UserError(f"'{path}': {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
+        """Gives the fields, which `from_dict` reads."""
         return dataclasses.asdict(self)
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """The JSON text that `from_json` reads; also written to `path` where one is given."""
+        """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
         if path is not None:
             write_json(Path(path), self.to_dict())
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed, checked like a new one."""
+        """Makes a copy with some fields changed, checked like a new one."""
         unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
         for key in sorted(unknown):
             raise UserError(f"unknown configuration key '{key}'{_nearest(key, self.to_dict())}")
         return dataclasses.replace(self, **changes)
+
+
+def read_config(name_or_file: str) -> AlbertConfig:
+    """Reads a .json file, or finds the published configuration of that name.
+
+    >>> read_config("albert_base_v2").hidden_size
+    768
+    """
+    return AlbertConfig.from_json(name_or_file) if name_or_file.endswith(".json") else AlbertConfig.named(name_or_file)
 
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -198,6 +222,6 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
 
 
-def _nearest(name: str, names) -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,36 +1,48 @@
 """Converts weights between code bases: `python -m albert_tf.convert_checkpoint --help`."""
 
+import dataclasses
 import os
 from pathlib import Path
 
 import keras
-from absl import flags, logging
+from absl import logging
 
-from albert_tf.checkpoints.formats import FORMATS, load, save
-from albert_tf.checkpoints.tokenizer_files import save_tokenizer
+from albert_tf.checkpoints.formats import FORMATS, load, save, save_tokenizer
 from albert_tf.loading import load_task
 from albert_tf.models.classifiers import ClassesModel
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import tokenizer_in
+from tfrecords.tokenizers.loading import tokenizer_in
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConvertSettings(CheckedSettings):
+    """Holds the command's flags."""
+
+    input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
+    output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
+    to: str = setting(help="Format of the output.", choices=FORMATS)
+    form: str | None = setting(
+        None, help="Format of the input; found from the files where not given.", choices=FORMATS, flag="from"
+    )
 
 
 def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None) -> keras.Model:
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
     Args:
-        source: as `formats.load`.
-        target: as `formats.save`.
-        to, form: of `target` and `source`, in FORMATS; `form` is found from the files where None.
+        source: what `formats.load` takes.
+        target: what `formats.save` takes.
+        to: the format of `target`, one of FORMATS.
+        form: the format of `source`, one of FORMATS; detected from the files where None.
 
     Returns:
         The model.
 
     Raises:
-        UserError: as `formats.load` and `formats.save`.
+        UserError: what `formats.load` and `formats.save` raise.
     """
     model = load(source, form)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
@@ -54,22 +66,18 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
         return None
 
 
-def main() -> None:
-    source, target = FLAGS["from"].value, FLAGS["to"].value
-    model = convert(FLAGS.input, FLAGS.output, target, source)
-    print(f"{type(model).__name__}, {model.count_params():,} parameters: {FLAGS.input} -> {FLAGS.output} ({target})")
-    if target == "keras":
-        say_next(f"python -m serving.export --model={FLAGS.output} --output_dir=servable")
+def main(settings: ConvertSettings) -> None:
+    """Converts as the flags say, and tells what was written."""
+    model = convert(settings.input, settings.output, settings.to, settings.form)
+    size = f"{type(model).__name__}, {model.count_params():,} parameters"
+    print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
+    if settings.to == "keras":
+        say_next(f"python -m serving.export --model={settings.output} --output_dir=servable")
 
 
 def run() -> None:
-    flags.DEFINE_enum("from", None, FORMATS, "Format of the input; found from the files where not given.")
-    flags.DEFINE_enum("to", None, FORMATS, "Format of the output.", required=True)
-    flags.DEFINE_string(
-        "input", None, "Folder, checkpoint prefix or file; a preset's name for keras_hub.", required=True
-    )
-    flags.DEFINE_string("output", None, "Folder to write, or a .keras file for --to=keras.", required=True)
-    run_main(main)
+    """Runs the command."""
+    run_main(main, ConvertSettings)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from albert_tf.preprocessing import Preprocessor
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
 
 TASK_FILE = "task.json"
 # Written by sentence-transformers: the list of its modules, and the folder of each.
@@ -27,7 +27,7 @@ _MODULES = "modules.json"
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A model and what was found beside it.
+    """Holds a model and what lies beside it.
 
     Attributes:
         model: a model of this library, not compiled.
@@ -41,7 +41,10 @@ class Loaded:
     task: dict[str, Any]
 
     def preprocessor(self, max_seq_length: int = 0) -> Preprocessor:
-        """Texts to the model's features; `max_seq_length` is the task's, or else all that the encoder takes.
+        """Makes what turns texts into the model's features.
+
+        Args:
+            max_seq_length: of the longest row, in tokens; 0: the task's, or else all that the encoder takes.
 
         Raises:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
@@ -54,12 +57,13 @@ class Loaded:
         return Preprocessor(self.tokenizer, max_seq_length or min(self.task.get("max_seq_length") or limit, limit))
 
     def predict(self, texts: Sequence, seconds: Sequence[str] | None = None, batch_size: int = 32) -> list | np.ndarray:
-        """Answers to texts, as the kind of the model gives them; see `albert_tf.answers`.
+        """Answers texts, as the kind of the model does; see `albert_tf.answers`.
 
         Args:
             texts: a text each; of a tagger the words of each, or a text whose words spaces separate; of a span
                 predictor the questions.
             seconds: where the task is on pairs the other text of each; of a span predictor the contexts.
+            batch_size: rows that the model sees at a time.
 
         Raises:
             UserError: without a tokenizer, or for texts that are not what the model was trained on.
@@ -79,24 +83,34 @@ def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None =
 
     Raises:
         UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
+
+    >>> import tempfile
+    >>> from albert_tf import AlbertClassifier, AlbertConfig
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "fine", "film"]
+    >>> written = (folder / "vocab.txt").write_text(chr(10).join(pieces))
+    >>> AlbertClassifier(AlbertConfig.named("albert_tiny"), 2, labels=["dull", "fine"]).save(folder / "model.keras")
+    >>> answers = load(folder).predict(["a fine film", "a film"])
+    >>> sorted(answers[0]), sorted(answers[0]["probabilities"])
+    (['label', 'probabilities'], ['dull', 'fine'])
     """
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
     modules = _modules(folder)
     inside = folder / modules[0]["path"] if modules else folder
     model = formats.load(inside if modules and Path(path).is_dir() else path)
-    found = read_tokenizer(tokenizer, lower_case) if tokenizer else tokenizer_in(inside, lower_case)
-    if found is not None:
-        _check_fit(model, found, folder, tokenizer or str(folder))
+    own = read_tokenizer(tokenizer, lower_case) if tokenizer else tokenizer_in(inside, lower_case)
+    if own is not None:
+        _check_fit(model, own, folder, tokenizer or str(folder))
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
     task = load_task(folder) or _named_classes(inside)
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
-    return Loaded(model, found, task)
+    return Loaded(model, own, task)
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
-    """The task.json of a model folder, or beside a `.keras` file; None where there is none."""
+    """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     return files.read_json(file) if file.is_file() else None

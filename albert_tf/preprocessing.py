@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
+import tensorflow as tf
 
-from albert_tf.tasks.rows import Rows, encode, frame, padded_length
+from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
 from tfrecords.base.errors import UserError
+from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
 
 # [CLS] text [SEP] text [SEP].
@@ -27,6 +28,13 @@ class Preprocessor:
 
     Raises:
         UserError: rows too short for two texts.
+
+    Example:
+        >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+        >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film".replace(" ", "\\n")
+        >>> preprocess = Preprocessor(WordPieceTokenizer(pieces.encode()), max_seq_length=8)
+        >>> preprocess(["A good film", "film"])["input_ids"].tolist()
+        [[2, 5, 6, 7, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0]]
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):
@@ -46,56 +54,32 @@ class Preprocessor:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
         """
         if _is_symbolic(texts):
-            return self.in_graph(texts, seconds)
+            return self._in_graph(texts, seconds)
         rows = self.rows(texts, seconds)
         indices = list(range(len(rows)))
         return rows.batch(indices, padded_length(int(rows.lengths.max(initial=1)), self.max_seq_length))[0]
 
-    def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> Rows:
-        """The same, each row as long as it is."""
-        firsts = encode(self.tokenizer, strings(texts, "texts"))
-        others = [None] * len(firsts)
-        if seconds is not None:
-            others = encode(self.tokenizer, strings(seconds, "seconds"))
-        if len(firsts) != len(others):
-            raise UserError(f"{len(firsts)} texts but {len(others)} second ones; give each a partner")
-        framed = [frame(self.tokenizer, *pair, self.max_seq_length) for pair in zip(firsts, others)]
-        tokens = {"input_ids": [ids for ids, _ in framed], "input_mask": [np.ones_like(ids) for ids, _ in framed]}
-        return Rows(tokens | {"segment_ids": [segments for _, segments in framed]}, {}, self.tokenizer.pad_id)
+    def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> FeatureRows:
+        """Gives the same features, each row as long as it is.
 
-    def in_graph(self, texts, seconds=None) -> dict[str, Any]:
-        """Features of string tensors [batch], made by TensorFlow operations alone."""
-        import tensorflow as tf
+        Raises:
+            UserError: a lone string, anything but strings, or unequal numbers of texts.
+        """
+        columns = [strings(texts, "texts")] + ([] if seconds is None else [strings(seconds, "seconds")])
+        if len(columns[0]) != len(columns[-1]):
+            raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")
+        return text_rows(self.tokenizer, columns, self.max_seq_length)
 
-        first, second = self._graph_tokenizer(texts), None
-        if seconds is None:
-            first = first[:, : self.max_seq_length - 2]
-        else:
-            second = self._graph_tokenizer(seconds)
-            # Both keep at least half of the room; a short one leaves the rest to the other, as in `frame`.
-            room, lengths = self.max_seq_length - 3, [tf.cast(one.row_lengths(), tf.int32) for one in (first, second)]
-            kept = tf.minimum(lengths[1], tf.maximum(room // 2, room - lengths[0]))
-            first = _cut(first, tf.minimum(lengths[0], room - kept))
-            second = _cut(second, kept)
-        start, end = (tf.fill([first.nrows(), 1], np.int32(i)) for i in (self.tokenizer.cls_id, self.tokenizer.sep_id))
-        ids = tf.concat([start, first, end], axis=1)
-        segments = tf.zeros_like(ids)
-        if second is not None:
-            second = tf.concat([second, end], axis=1)
-            ids, segments = tf.concat([ids, second], axis=1), tf.concat([segments, tf.ones_like(second)], axis=1)
-        return {
-            "input_ids": ids.to_tensor(self.tokenizer.pad_id),
-            "input_mask": tf.ones_like(ids).to_tensor(),
-            "segment_ids": segments.to_tensor(),
-        }
+    def _in_graph(self, texts: tf.Tensor, seconds: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        texts = (texts,) if seconds is None else (texts, seconds)
+        batch = self._framer.frame(*self._framer.tokenize(*texts)).padded()
+        return {"input_ids": batch.input_ids, "input_mask": batch.mask, "segment_ids": batch.segment_ids}
 
     @cached_property
-    def _graph_tokenizer(self):
-        import tensorflow as tf
-
+    def _framer(self) -> TextFramer:
         # Its tables must outlive the graph of one `map`.
         with tf.init_scope():
-            return self.tokenizer.in_graph()
+            return TextFramer(self.tokenizer, self.max_seq_length)
 
 
 def _is_symbolic(texts: Any) -> bool:
@@ -103,7 +87,7 @@ def _is_symbolic(texts: Any) -> bool:
 
 
 def strings(texts: Any, name: str) -> list[str]:
-    """A list of str of anything that holds strings; raises UserError for what does not, and calls it `name`."""
+    """Makes a list of str of anything that holds strings. Raises UserError for what does not, and calls it `name`."""
     if isinstance(texts, (str, bytes)):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
     if hasattr(texts, "numpy"):
@@ -113,10 +97,3 @@ def strings(texts: Any, name: str) -> list[str]:
     if wrong is not None:
         raise UserError(f"{name} must be strings, not {wrong!r}, a {type(wrong).__name__}")
     return strings
-
-
-def _cut(tokens, lengths):
-    """Each row's first `lengths[row]` tokens."""
-    import tensorflow as tf
-
-    return tf.RaggedTensor.from_tensor(tokens.to_tensor(), lengths=lengths)

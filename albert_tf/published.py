@@ -69,83 +69,18 @@ MUST_EQUAL = {
 }
 
 # Tokenizer ids, labels, text generation and bookkeeping: nothing here changes a number that the encoder computes.
-IGNORED_KEYS = frozenset(
-    [
-        "architectures",
-        "attn_implementation",
-        "auto_map",
-        "bad_words_ids",
-        "begin_suppress_tokens",
-        "bos_token_id",
-        "classifier_dropout",
-        "classifier_dropout_prob",
-        "cls_token_id",
-        "decoder_start_token_id",
-        "directionality",
-        "diversity_penalty",
-        "do_sample",
-        "dtype",
-        "early_stopping",
-        "encoder_no_repeat_ngram_size",
-        "eos_token_id",
-        "eos_token_ids",
-        "experts_implementation",
-        "exponential_decay_length_penalty",
-        "finetuning_task",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "gradient_checkpointing",
-        "id2label",
-        "is_composition",
-        "label2id",
-        "language",
-        "length_penalty",
-        "mask_token_id",
-        "max_length",
-        "min_length",
-        "name",
-        "name_or_path",
-        "no_repeat_ngram_size",
-        "num_beam_groups",
-        "num_beams",
-        "num_labels",
-        "num_return_sequences",
-        "output_attentions",
-        "output_hidden_states",
-        "output_past",
-        "output_scores",
-        "pad_token_id",
-        "pooler_fc_size",
-        "pooler_num_attention_heads",
-        "pooler_num_fc_layers",
-        "pooler_size_per_head",
-        "pooler_type",
-        "prefix",
-        "problem_type",
-        "remove_invalid_values",
-        "repetition_penalty",
-        "return_dict",
-        "return_dict_in_generate",
-        "sbert_ce_default_activation_function",
-        "sentence_transformers",
-        "sep_token_id",
-        "suppress_tokens",
-        "task_specific_params",
-        "temperature",
-        "tf_legacy_loss",
-        "tie_encoder_decoder",
-        "tokenizer_class",
-        "top_k",
-        "top_p",
-        "torch_dtype",
-        "torchscript",
-        "transformers.js_config",
-        "transformers_version",
-        "typical_p",
-        "unk_token_id",
-        "use_bfloat16",
-        "use_cache",
-        "use_return_dict",
-        "xla_device",
-    ]
-)
+_IGNORED = """
+architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id classifier_dropout
+classifier_dropout_prob cls_token_id decoder_start_token_id directionality diversity_penalty do_sample dtype
+early_stopping encoder_no_repeat_ngram_size eos_token_id eos_token_ids experts_implementation
+exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
+id2label is_composition label2id language length_penalty mask_token_id max_length min_length name name_or_path
+no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
+output_past output_scores pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
+pooler_size_per_head pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
+return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id suppress_tokens
+task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
+torchscript transformers.js_config transformers_version typical_p unk_token_id use_bfloat16 use_cache use_return_dict
+xla_device
+"""
+IGNORED_KEYS = frozenset(_IGNORED.split())

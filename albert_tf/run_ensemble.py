@@ -6,18 +6,15 @@ from pathlib import Path
 
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags
 
 
-def main() -> None:
-    settings = read_flags(EnsembleSettings)
+def main(settings: EnsembleSettings) -> None:
     ensemble(settings)
     print(f"wrote {Path(settings.output_dir) / 'ensemble.json'}")
 
 
 def run() -> None:
-    define_flags(EnsembleSettings)
-    run_main(main)
+    run_main(main, EnsembleSettings)
 
 
 if __name__ == "__main__":

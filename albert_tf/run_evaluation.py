@@ -11,21 +11,22 @@ from albert_tf.training.model_folder import load_model_folder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationSettings:
+class EvaluationSettings(CheckedSettings):
+    """The model and the records of an evaluation."""
+
     model: str = setting(help="folder that run_pretraining wrote, or a .keras file")
     train_data: str = setting(help="file pattern of training records, for the most frequent answers")
     eval_data: str = setting(help="file pattern of held-out records")
-    batch_size: int = setting(64, help="examples a batch")
-    max_eval_steps: int = setting(0, help="batches to evaluate, from the first records on; 0 for all")
+    batch_size: int = setting(64, help="examples a batch", at_least=1)
+    max_eval_steps: int = setting(0, help="batches to evaluate, from the first records on; 0 for all", at_least=0)
     output: str = setting("", help="JSON file for the figures")
 
 
-def main() -> None:
-    settings = read_flags(EvaluationSettings)
+def main(settings: EvaluationSettings) -> None:
     model, tokenizer = load_model_folder(settings.model)
     if not isinstance(model, AlbertPretrainer):
         raise UserError(
@@ -51,8 +52,7 @@ def main() -> None:
 
 
 def run() -> None:
-    define_flags(EvaluationSettings)
-    run_main(main)
+    run_main(main, EvaluationSettings)
 
 
 if __name__ == "__main__":

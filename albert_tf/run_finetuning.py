@@ -6,11 +6,9 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.model_folder import MODEL_FILE, load_task
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import define_flags, read_flags
 
 
-def main() -> None:
-    settings = read_flags(FinetuningSettings)
+def main(settings: FinetuningSettings) -> None:
     folder = finetune(settings)
     if not settings.dryrun:
         metrics = (load_task(folder) or {}).get("metrics", {})
@@ -20,8 +18,7 @@ def main() -> None:
 
 
 def run() -> None:
-    define_flags(FinetuningSettings)
-    run_main(main)
+    run_main(main, FinetuningSettings)
 
 
 if __name__ == "__main__":

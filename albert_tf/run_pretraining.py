@@ -9,11 +9,9 @@ from albert_tf.training.devices import make_devices
 from albert_tf.training.model_folder import MODEL_FILE
 from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import define_flags, read_flags
 
 
-def main() -> None:
-    settings = read_flags(PretrainingSettings)
+def main(settings: PretrainingSettings) -> None:
     if settings.dryrun:
         try_all_paths(settings)
     else:
@@ -37,8 +35,7 @@ def _say_end(folder: Path) -> None:
 
 
 def run() -> None:
-    define_flags(PretrainingSettings)
-    run_main(main)
+    run_main(main, PretrainingSettings)
 
 
 if __name__ == "__main__":

@@ -7,28 +7,38 @@ import json
 import sys
 
 from albert_tf.tasks.squad.data import SquadExample, read_squad
-from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions
+from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 
 @dataclasses.dataclass(frozen=True)
-class ScoreSettings:
+class ScoreSettings(CheckedSettings):
+    """The files of a scoring, and the version of SQuAD."""
+
     data: str = setting(help="the questions and their answers: a SQuAD JSON file, perhaps .gz")
     predictions: str = setting(help="JSON object of question ids with answer texts, as predictions.json")
     null_odds: str = setting("", help="2.0: JSON object of question ids with numbers, higher for no answer")
     na_prob_thresh: float = setting(1.0, help="2.0: null odds above which an answer counts as none")
     version: str = setting("", help="1.1 or 2.0; empty: 2.0 where a question has no answer, otherwise 1.1")
 
+    def __post_init__(self):
+        """Raises UserError for a version that there is not."""
+        super().__post_init__()
+        if self.version not in ("", "1.1", "2.0"):
+            raise UserError(f"--version={self.version} is unknown; choose 1.1 or 2.0")
+
 
 def score(settings: ScoreSettings) -> dict[str, float]:
-    """The official figures, in their order. Raises UserError for files or flags that do not fit."""
+    """Returns the official figures, in their order.
+
+    Raises:
+        UserError: for files or flags that do not fit.
+    """
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
     version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
-    if version not in ("1.1", "2.0"):
-        raise UserError(f"--version={settings.version} is unknown; choose 1.1 or 2.0")
     missing = _missing(examples, predictions)
     if version == "1.1":
         if settings.null_odds:
@@ -51,13 +61,12 @@ def _warn(missing: int, what: str) -> None:
         print(f"{missing} questions have no prediction: they {what}", file=sys.stderr)
 
 
-def main() -> None:
-    print(json.dumps(score(read_flags(ScoreSettings)), indent=2))
+def main(settings: ScoreSettings) -> None:
+    print(json.dumps(score(settings), indent=2))
 
 
 def run() -> None:
-    define_flags(ScoreSettings)
-    run_main(main)
+    run_main(main, ScoreSettings)
 
 
 if __name__ == "__main__":

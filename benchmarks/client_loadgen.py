@@ -14,8 +14,8 @@ from statistics import median
 
 import numpy as np
 
-from serving.benchmark import arrivals, statistics
-from serving.benchmark.load import Driver, Share
+from serving.benchmark import statistics
+from serving.benchmark.load import Driver, Share, poisson_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
 from serving.wire import protos
@@ -60,7 +60,7 @@ def _medians(turns: list[Figures]) -> Figures:
 
 def _ours(connection: Connection, scenario: str, seed: int) -> Figures:
     driver = Driver(connection)
-    load = {"due": arrivals.poisson(RATE, SECONDS, seed)} if scenario == "server" else {"clients": 1}
+    load = {"due": poisson_arrivals(RATE, SECONDS, seed)} if scenario == "server" else {"clients": 1}
     driver.run(Share([b""], [None], 10.0, time.perf_counter(), 0.5, clients=1))
     samples = driver.run(Share([b""], [None], 10.0, time.perf_counter(), SECONDS, **load))
     driver.close()

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from serving.benchmark import arrivals, environment
-from serving.benchmark.load import Share
+from serving.benchmark.load import Share, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
+from serving.benchmark.report import environment
 from serving.benchmark.stand_in import StandIn
 from serving.benchmark.workers import Workers
 from serving.client import Client, Connection
@@ -29,7 +29,7 @@ SECONDS = 3.0
 
 
 def main() -> None:
-    machine = environment.describe()
+    machine = environment()
     print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
     with stand_in_process() as target:
         client_over_stub(target)
@@ -84,7 +84,7 @@ def generator_rates(target: str) -> None:
     for processes in (1, 2):
         with Workers(Connection(target, attempts=1), processes) as workers:
             for rate in RATES:
-                share = Share([b""], [None], 10.0, 0.0, SECONDS, due=arrivals.constant(rate, SECONDS))
+                share = Share([b""], [None], 10.0, 0.0, SECONDS, due=constant_arrivals(rate, SECONDS))
                 samples = workers.run(share)
                 latencies = (samples.done - samples.due) * 1000
                 lag = generator_lag(samples)

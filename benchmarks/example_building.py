@@ -21,7 +21,7 @@ from absl import flags
 from tfrecords import corpus
 from tfrecords.base.script import run_main
 from tfrecords.sections import Chunk, plan_pieces, read_chunks
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 _INPUT = flags.DEFINE_string("input", None, "Corpus of at least 60 MB of text.")
 _TOKENIZER = flags.DEFINE_string("tokenizer", None, "Tokenizer that the examples are built with.")

@@ -21,7 +21,7 @@ from pathlib import Path
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.rows import Rows, padded_length
+from albert_tf.tasks.rows import FeatureRows, padded_length
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
@@ -79,7 +79,7 @@ def compare_time(arguments) -> None:
     print(f"fixed / buckets: columns {ratio:.2f}, time {means['fixed'] / means['buckets']:.2f}")
 
 
-def epoch_columns(rows: Rows, bucketed: bool) -> int:
+def epoch_columns(rows: FeatureRows, bucketed: bool) -> int:
     """Columns, padding included, that an epoch computes."""
     batches = epoch_order(rows.lengths, BATCH, 0, 0, bucketed)
     longest = rows.lengths[batches].max(axis=1)
@@ -92,7 +92,7 @@ def compiled_model(config: AlbertConfig, task: Task, dtype_policy: str) -> Alber
     return model
 
 
-def fit(model, rows: Rows, steps: int, first_batch: int, bucketed: bool) -> float:
+def fit(model, rows: FeatureRows, steps: int, first_batch: int, bucketed: bool) -> float:
     """Seconds of some steps, as run_finetuning makes them."""
     batches = training_batches(rows, BATCH, LENGTH, 0, first_batch, bucketed)
     started = time.perf_counter()

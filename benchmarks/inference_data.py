@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 LONGEST = 384
 

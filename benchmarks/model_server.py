@@ -22,7 +22,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from scripts.server import free_port
 from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
-from serving.model_server.saved_model import SavedModel
+from serving.model_server.servable import SavedModel
 from serving.model_server.source import list_versions
 from serving.wire.tensors import fill_tensor, named_tensors
 from tfrecords.base.errors import UserError

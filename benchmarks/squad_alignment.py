@@ -11,7 +11,7 @@ from absl import flags
 from albert_tf.tasks.squad.data import SquadExample, read_squad
 from albert_tf.tasks.squad.windows import SpanRows, make_rows, text_of, token_span
 from tfrecords.base.script import run_main
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 _INPUT = flags.DEFINE_string("input", None, "A SQuAD JSON file with answers, perhaps .gz.")
 _TOKENIZER = flags.DEFINE_string("tokenizer", None, "A .model, vocab .txt or folder.")

@@ -50,7 +50,9 @@ def our_step(config, arguments, records):
     model.compile(optimizer=create_optimizer(arguments.optimizer, 1e-4, 10_000, 100))
     model.optimizer.build(model.trainable_variables)
     steps = TensorFlowSteps(model, Devices(), jit_compile=False)
-    batches = iter(read_examples(str(records), arguments.batch, training=True))
+    batches = steps.batches(
+        lambda *shares: read_examples(str(records), arguments.batch, training=True), training=True
+    )()
 
     def step() -> float:
         start = time.perf_counter()

@@ -43,8 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def run_stages(arguments: argparse.Namespace, road: Road) -> None:
-    """Everything up to the SavedModels."""
+def run_stages(arguments: argparse.Namespace, road: Road) -> str:
+    """Walks the road up to the SavedModels; returns the file pattern of the corpus."""
     work, python = arguments.output_dir, [sys.executable, "-m"]
     corpus = _corpus(arguments, road)
     road.stage(
@@ -108,6 +108,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> None:
                 f"--inputs={inputs}",
             ],
         )
+    return corpus
 
 
 def _corpus(arguments: argparse.Namespace, road: Road) -> str:
@@ -134,12 +135,19 @@ def _passes(corpus: str) -> int:
     return max(1, min(20, 10_000_000 // max(size, 1)))
 
 
-def serve_and_measure(arguments: argparse.Namespace, road: Road) -> None:
+def _what_is_sent(model: str, corpus: str, work: Path) -> list[str]:
+    """The benchmark's random token ids go up to 1000: a smaller vocabulary, of a small corpus, gets that corpus."""
+    pieces = (work / "tokenizer" / "spm.vocab").read_text("utf-8").count("\n")
+    small = model == "ids" and pieces < 1000
+    return [f"--text_file={corpus}", f"--tokenizer={work}/tokenizer/spm.model"] if small else []
+
+
+def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) -> None:
     work = arguments.output_dir
     models = {name: (work / "models" / name).resolve() for name in MODELS}
     benchmarks = {
         name: [f"--model={name}", f"--lengths={LENGTHS}", f"--seconds={arguments.seconds}"]
-        + [f"--output_dir={work}/benchmark/{name}"]
+        + [f"--output_dir={work}/benchmark/{name}", *_what_is_sent(name, corpus, work)]
         for name in MODELS
     }
     server = server_command(models, work, arguments.port or 8500)
@@ -169,8 +177,8 @@ def main() -> None:
     make_output_dir(arguments.output_dir)
     road = Road(arguments.output_dir)
     road.mix(Path("requirements.txt").read_text(), Path("scripts/quickstart_config.json").read_text())
-    run_stages(arguments, road)
-    serve_and_measure(arguments, road)
+    corpus = run_stages(arguments, road)
+    serve_and_measure(arguments, road, corpus)
     print_summary(arguments.output_dir, road)
 
 

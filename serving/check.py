@@ -267,7 +267,7 @@ def _texts(exportable: Exportable) -> list[str]:
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
     tokens = encode(exportable.options.tokenizer, texts)
-    batch = (exportable.framer.pair(tokens, tokens) if pairs else exportable.framer.single(tokens)).padded()
+    batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
     arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
     return {name: value.numpy() for name, value in arrays.items()}
 
@@ -301,10 +301,10 @@ def _words(model: AlbertPretrainer, exportable: Exportable, inputs: Arrays, answ
     In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
     """
     if exportable.framer is not None:
-        tokenizer = exportable.options.tokenizer
-        left, right = (tokenizer.encode(part) for part in inputs["text"][0].decode().split("[MASK]"))
-        ids = np.array([[tokenizer.cls_id, *left, tokenizer.mask_id, *right, tokenizer.sep_id]], np.int32)
-        positions = np.array([[1 + len(left)]], np.int32)
+        parts = encode(exportable.options.tokenizer, inputs["text"][0].decode().split("[MASK]"))
+        tokens = exportable.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
+        ids = exportable.framer.single(tokens).padded().input_ids.numpy()
+        positions = np.argwhere(ids == exportable.options.tokenizer.mask_id)[:, 1:].astype(np.int32)
         inputs = {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
     positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
     outputs = model(_features({name: inputs[name] for name in ("input_ids", "lengths")}) | positions, training=False)

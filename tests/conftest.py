@@ -1,11 +1,15 @@
 """Fixtures for every room: reference data that a clone does not carry, and a tiny road on text that CPython does."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 # Set before any test imports Keras or TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would every command that a test sends it.
@@ -24,23 +28,46 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the checkout (or $ALBERT_TF_SHARED); tests that need it skip without it."""
-    path = Path(os.environ.get("ALBERT_TF_SHARED", Path(__file__).parents[2] / "shared"))
+    path = Path(os.environ.get("ALBERT_TF_SHARED", ROOT.parent / "shared"))
     if not (path / "gold").is_dir():
         pytest.skip(f"no reference data at {path}; set ALBERT_TF_SHARED to run this test")
     return path
 
 
 @pytest.fixture(scope="session")
-def run_module():
-    """Runs `python -m MODULE ARGUMENTS` from the checkout; returns the finished process with its output as text."""
-    import subprocess
-    import sys
+def command_runner():
+    """The process that `run_module` forks its commands from."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(ROOT / "tests" / "command_runner.py")]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout.readline() == "ready\n"
+        yield runner
+        runner.stdin.close()
 
-    def run(module: str, *arguments: str, **options) -> subprocess.CompletedProcess:
-        root = Path(__file__).parents[1]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        options = {"cwd": root, "env": environment, "capture_output": True, "text": True, "timeout": 240} | options
-        return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], **options)
+
+@pytest.fixture(scope="session")
+def run_module(request, tmp_path_factory):
+    """Runs `python -m MODULE ARGUMENTS`; returns the finished process with its output as text.
+
+    Options: `cwd` (the checkout), `env` (that of the tests), `timeout` in seconds. With `env`, or `fresh=True`, in an
+    interpreter of its own: what TensorFlow and Keras read when they are imported counts then, and what they print.
+    """
+
+    def run(module, *arguments, cwd=ROOT, env=None, timeout=240, fresh=False) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        environment = env or os.environ | {"PYTHONPATH": str(ROOT)}
+        if fresh or env:
+            options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True, "timeout": timeout}
+            return subprocess.run(command, **options)
+        runner, folder = request.getfixturevalue("command_runner"), tmp_path_factory.mktemp("command")
+        outputs = {name: str(folder / name) for name in ("stdout", "stderr")}
+        asked = {"module": module, "arguments": command[3:], "cwd": str(cwd), "environment": dict(environment)}
+        print(json.dumps(asked | {"timeout": timeout} | outputs), file=runner.stdin, flush=True)
+        status = json.loads(runner.stdout.readline())
+        stdout, stderr = (Path(path).read_text() for path in outputs.values())
+        if status is None:
+            raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
+        return subprocess.CompletedProcess(command, status, stdout, stderr)
 
     return run
 

@@ -2,16 +2,19 @@
 
 import email
 import os
+import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
+# The one place that says it.
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "albert_tf" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 
 def build(source, folder):
@@ -52,6 +55,11 @@ def requirements(metadata):
     return [Requirement(line) for line in metadata.get_all("Requires-Dist")]
 
 
+def pins_of(name):
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
 def test_wheel_has_three_packages_with_all_their_files(wheel):
     names = contents(wheel)
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"albert_tf", "serving", "tfrecords"}
@@ -66,8 +74,19 @@ def test_metadata(wheel):
     assert (metadata["Name"], metadata["License-Expression"]) == ("albert-tf", "Apache-2.0")
     assert metadata.get_payload().startswith("# albert-tf")
     assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
-    extras = {"test", "ray", "jax", "peers"}
-    assert set(metadata.get_all("Provides-Extra")) == extras
+    assert set(metadata.get_all("Provides-Extra")) == {"test", "ray", "jax", "peers", "docs"}
+    assert metadata["Version"] == VERSION
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-lowest.txt"])
+def test_ranges_hold_what_was_tried_at_their_ends(wheel, name):
+    ranges = {one.name: one.specifier for one in requirements(metadata_of(wheel)) if not one.marker}
+    pins = pins_of(name)
+    assert pins.keys() == ranges.keys()
+    assert [package for package, version in pins.items() if version not in ranges[package]] == []
+    if name == "requirements-lowest.txt":
+        lowest = {package: next(s for s in specifiers if s.operator == ">=") for package, specifiers in ranges.items()}
+        assert all(Version(lowest[package].version) == Version(version) for package, version in pins.items())
 
 
 def test_client_wheel_asks_for_nothing_large(wheel, client_wheel):
@@ -76,10 +95,9 @@ def test_client_wheel_asks_for_nothing_large(wheel, client_wheel):
     assert any(name.endswith("/LICENSE") for name in contents(client_wheel))
     wanted = requirements(metadata)
     assert {requirement.name for requirement in wanted} == {"grpcio", "protobuf", "numpy", "absl-py"}
-    pins = {r.name: r for r in map(Requirement, (ROOT / "requirements.txt").read_text().splitlines()[1:])}
+    pins = pins_of("requirements.txt")
     for requirement in wanted:
-        (pin,) = pins[requirement.name].specifier
-        assert requirement.specifier.contains(pin.version), "the client is tested with what the library pins"
+        assert pins[requirement.name] in requirement.specifier, "the client is tested with what the library pins"
 
 
 def test_client_wheel_works_alone(client_wheel, tmp_path):
@@ -111,9 +129,5 @@ except ServingError as error:
     assert asked.stdout.strip() == "UNAVAILABLE", asked.stderr
 
 
-def test_versions_of_the_two_are_one():
-    versions = [
-        tomllib.loads((ROOT / path).read_text())["project"]["version"]
-        for path in ("pyproject.toml", "client/pyproject.toml")
-    ]
-    assert versions[0] == versions[1]
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()

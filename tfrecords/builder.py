@@ -13,7 +13,7 @@ from tqdm import tqdm
 from tfrecords import corpus, inputs, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import progress_bar
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import SPLITS, read_folder

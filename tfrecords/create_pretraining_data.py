@@ -12,8 +12,8 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
 from tfrecords.corpus import find_files
 from tfrecords.runners import RUNNERS
-from tfrecords.tokenizers.base import load_tokenizer
-from tfrecords.tokenizers.unknown_share import check_unknown_share, unknown_share
+from tfrecords.statistics import check_unknown_share, unknown_share
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,11 +93,23 @@ class Framer:
     Args:
         tokenizer: of the ids.
         max_seq_length: of the longest row, in tokens; 5 or more.
+
+    Example:
+        >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+        >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film".replace(" ", "\\n")
+        >>> tokenizer = WordPieceTokenizer(pieces.encode())
+        >>> rows = Framer(tokenizer, 8).pair(encode(tokenizer, ["a good film"]), encode(tokenizer, ["film"]))
+        >>> rows.input_ids.to_list(), rows.segment_ids.to_list()
+        ([[2, 5, 6, 7, 3, 7, 3]], [[0, 0, 0, 0, 0, 1, 1]])
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+
+    def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
+        """Makes rows of single texts or of pairs, whichever is given."""
+        return self.single(first) if second is None else self.pair(first, second)
 
     def single(self, tokens: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
@@ -155,7 +167,7 @@ class Framer:
         """Makes windows `doc_stride` tokens apart, or less where a long question leaves less room.
 
         Args:
-            question: ids; of a longer one its first `max_query_length` tokens are kept, or fewer, so that at least half
+            question: ids; of a longer one its first `max_query_length` tokens stay, or fewer, so that at least half
                 of a row is left for the passage.
             context: ids of the passage to each question.
             doc_stride: in tokens.

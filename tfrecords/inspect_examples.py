@@ -13,12 +13,12 @@ from tqdm import tqdm
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.progress import progress_bar
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import MANIFEST, SPLITS, find_records
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
-from tfrecords.tokenizers.base import TOKENIZER_FILE, load_tokenizer
+from tfrecords.tokenizers.base import TOKENIZER_FILE
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 @dataclass(frozen=True)

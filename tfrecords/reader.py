@@ -23,7 +23,7 @@ from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_features, pack_records
 from tfrecords.randomness import derive
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 

@@ -1,9 +1,13 @@
-"""What a set of examples is like, counted over batches."""
+"""What examples are like, counted over batches; and how much of a corpus a vocabulary has no pieces for."""
 
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tfrecords import corpus, sections
+from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
 LONGEST_RUN = 8
@@ -85,3 +89,54 @@ def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) ->
         position, label = features["masked_lm_positions"][row, slot], features["masked_lm_ids"][row, slot]
         pieces[position] = f"{{{tokenizer.id_to_piece(int(label))} -> {pieces[position]}}}"
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
+
+
+# So many places of the corpus, evenly apart, each about so many bytes of text.
+_PLACES, _BYTES = 16, 1 << 16
+
+
+def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
+    """The share of unknown tokens in a sample of the corpus, 0 to 1; bad lines are left out.
+
+    Raises:
+        UserError: a file of the sample cannot be read, or is no text.
+    """
+    tokens = unknown = 0
+    for section in _places(paths):
+        for chunk in _first(sections.read_chunks(section, _BYTES)):
+            texts = [text.decode() for text in corpus.read_texts(chunk, text_field) if isinstance(text, bytes)]
+            ids, _ = tokenizer.encode_batch(texts)
+            tokens += len(ids)
+            unknown += int(np.count_nonzero(ids == tokenizer.unk_id))
+    return unknown / max(tokens, 1)
+
+
+def check_unknown_share(share: float, limit: float, tokenizer: Tokenizer) -> None:
+    """Raises UserError where more of the tokens than `limit` are unknown."""
+    if share > limit:
+        raise UserError(
+            f"{share:.0%} of the corpus's tokens are unknown to the tokenizer ({tokenizer.pieces[tokenizer.unk_id]}): "
+            "it was made for another language or casing; train one on this text (python -m tfrecords.train_tokenizer), "
+            "or --max_unknown_share=1 to build all the same"
+        )
+
+
+def _places(paths: Sequence[str | os.PathLike]) -> list[sections.Section]:
+    places = {}
+    for number in range(_PLACES):
+        file, within = divmod(number * len(paths), _PLACES)
+        path = str(paths[file])
+        if path.endswith(".gz"):
+            places[path, 0] = sections.Section(path)
+            continue
+        size = sections.size_of(path)
+        start = size * within // _PLACES if size > _PLACES * _BYTES else within * _BYTES // len(paths)
+        if start < size:
+            places[path, start] = sections.Section(path, start, min(start + _BYTES, size))
+    return list(places.values())
+
+
+def _first(chunks: Iterator[sections.Chunk]) -> Iterator[sections.Chunk]:
+    for chunk in chunks:
+        yield chunk
+        return

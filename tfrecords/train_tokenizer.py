@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tfrecords import corpus
 from tfrecords.base import files
-from tfrecords.base.progress import progress_bar
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 

@@ -1,29 +1,32 @@
 """Prints what configurations cost: `python -m albert_tf.analysis [--configs=NAMES OR FILES] [--max_seq_length=512]`."""
 
-from pathlib import Path
-
-from absl import flags
+import dataclasses
 
 from albert_tf.analysis.cost import PAPER, cost_table
-from albert_tf.config import AlbertConfig
+from albert_tf.config import read_config
 from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CostSettings(CheckedSettings):
+    """Holds the command's flags."""
+
+    configs: str = setting(",".join(PAPER), help="Names of published configurations, or .json files, by commas.")
+    max_seq_length: int = setting(512, help="Tokens a row, for the GFLOP column.", at_least=1)
 
 
-def main() -> None:
-    configs = {}
-    for name in FLAGS.configs:
-        named = AlbertConfig.from_json(name) if Path(name).suffix == ".json" else AlbertConfig.named(name)
-        # The paper counts every model with ALBERT's vocabulary.
-        configs[name] = named.replace(vocab_size=30000) if name in PAPER else named
-    print(cost_table(configs, FLAGS.max_seq_length))
+def main(settings: CostSettings) -> None:
+    """Prints the table."""
+    configs = {name: read_config(name) for name in settings.configs.split(",")}
+    # The paper counts every model with ALBERT's vocabulary.
+    configs |= {name: config.replace(vocab_size=30000) for name, config in configs.items() if name in PAPER}
+    print(cost_table(configs, settings.max_seq_length))
 
 
 def run() -> None:
-    flags.DEFINE_list("configs", list(PAPER), "Names of published configurations, or .json files.")
-    flags.DEFINE_integer("max_seq_length", 512, "Tokens a row, for the GFLOP column.", lower_bound=1)
-    run_main(main)
+    """Runs the command."""
+    run_main(main, CostSettings)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ PAPER = {
 
 
 class Parameters(NamedTuple):
-    """Trained numbers: embeddings with their projection, blocks, pooler, and the masked-word and pair heads."""
+    """Counts trained numbers: embeddings with their projection, blocks, pooler, masked-word and pair heads."""
 
     embeddings: int
     blocks: int
@@ -34,7 +34,7 @@ class Parameters(NamedTuple):
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of one row's forward pass; a multiply and an add are two.
+    """Counts the floating-point operations of one row's forward pass; a multiply and an add are two.
 
     Matrix products only, as is usual; biases, norms, activations and softmax add about one per cent.
     """
@@ -51,6 +51,11 @@ class Flops(NamedTuple):
 
 
 def parameters(config: AlbertConfig) -> Parameters:
+    """Counts the parameters of a pre-trainer of a configuration, without building it.
+
+    >>> parameters(AlbertConfig.named("albert_base_v2")).encoder
+    11092992
+    """
     hidden, inside, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
     word_only = config.factorization == "word"
     width = hidden if word_only else embedding
@@ -66,7 +71,11 @@ def parameters(config: AlbertConfig) -> Parameters:
 
 
 def flops(config: AlbertConfig, length: int) -> Flops:
-    """Of one row of `length` tokens."""
+    """Counts the floating-point operations of a row of `length` tokens.
+
+    >>> flops(AlbertConfig.named("albert_base_v2"), 512).total // 10**9
+    96
+    """
     hidden, steps = config.hidden_size, config.num_steps
     return Flops(
         projection=config.is_projected * 2 * length * config.embedding_size * hidden,
@@ -78,7 +87,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
-    """A table for people: one line a configuration, the paper's count where it has one (vocabulary of 30,000)."""
+    """Makes a table for people: a line for each configuration, with the paper's count (vocabulary of 30,000)."""
     lines = [
         f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"

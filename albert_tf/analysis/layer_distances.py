@@ -6,37 +6,47 @@ python -m albert_tf.analysis.layer_distances --models=a.keras,b --tokenizer=spm.
 import csv
 import dataclasses
 import itertools
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import load
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.corpus import read_documents
-from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import read_tokenizer
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerDistancesSettings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerDistancesSettings(CheckedSettings):
+    """Holds the command's flags."""
+
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting(help="SentencePiece model, vocab.txt, or a folder that holds either")
     input: str = setting(help="globs of text files, by commas")
     output_dir: str = setting(help="where distances.csv and distances.png go")
-    documents: int = setting(32, help="documents to read")
-    max_seq_length: int = setting(128, help="tokens a document is cut to")
+    documents: int = setting(32, help="documents to read", at_least=1)
+    max_seq_length: int = setting(128, help="tokens a document is cut to", at_least=5)
     lower_case: bool | None = setting(
         None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
     )
 
 
 class Distance(NamedTuple):
-    """Of one step's input and output, averaged over tokens: L2 norm of the difference, cosine, angle in degrees."""
+    """Says how far a step's output is from its input, as means over tokens.
+
+    Attributes:
+        step: which one, from 1.
+        l2: norm of the difference.
+        cosine: of the angle between the two.
+        degrees: the angle.
+    """
 
     step: int
     l2: float
@@ -45,9 +55,11 @@ class Distance(NamedTuple):
 
 
 def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
-    """Distances of each block's input and output at tokens that are no padding.
+    """Measures how far each block moves its input, at tokens that are no padding.
 
-    features: as AlbertEncoder.call, with input_mask.
+    Args:
+        encoder: the encoder.
+        features: those of `AlbertEncoder.call`, with input_mask.
     """
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)
@@ -61,28 +73,8 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
     return distances
 
 
-def rows_of_text(patterns: str, tokenizer: Tokenizer, count: int, length: int) -> dict[str, np.ndarray]:
-    """The first `count` documents, cut to [CLS] ... [SEP] of at most `length` tokens, padded to one shape.
-
-    Raises:
-        UserError: no text.
-    """
-    rows = []
-    for sentences in read_documents(patterns):
-        ids = tokenizer.encode(" ".join(sentences))[: length - 2]
-        rows.append([tokenizer.cls_id, *ids, tokenizer.sep_id])
-        if len(rows) == count:
-            break
-    if not rows:
-        raise UserError(f"no text in '{patterns}'")
-    width = max(len(row) for row in rows)
-    ids = np.array([row + [tokenizer.pad_id] * (width - len(row)) for row in rows], "int32")
-    mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], "int32")
-    return {"input_ids": ids, "input_mask": mask}
-
-
-def write_csv(path, curves: dict[str, Sequence[Distance]]) -> None:
-    """One line a model and step: model, step, l2, cosine, degrees."""
+def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
+    """Writes one line a model and step: model, step, l2, cosine, degrees."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *Distance._fields])
@@ -91,8 +83,8 @@ def write_csv(path, curves: dict[str, Sequence[Distance]]) -> None:
                 writer.writerow([name, distance.step, *(f"{value:.6f}" for value in distance[1:])])
 
 
-def write_plot(path, curves: dict[str, Sequence[Distance]]) -> None:
-    """L2 distance and angle over the steps, side by side, as a PNG."""
+def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
+    """Draws L2 distance and angle over the steps, side by side, as a PNG."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -110,21 +102,18 @@ def write_plot(path, curves: dict[str, Sequence[Distance]]) -> None:
             figure.savefig(temporary, dpi=120)
 
 
-def main() -> None:
-    from albert_tf import loading
-    from albert_tf.checkpoints.variables import encoder_of
-
-    settings = read_flags(LayerDistancesSettings)
-    if settings.documents < 1 or settings.max_seq_length < 3:
-        raise UserError("--documents must be at least 1 and --max_seq_length at least 3")
+def main(settings: LayerDistancesSettings) -> None:
+    """Measures every model on the same texts; writes and prints the distances."""
     output_dir = make_output_dir(settings.output_dir)
-    tokenizer = read_tokenizer(settings.tokenizer, settings.lower_case)
-    features = rows_of_text(settings.input, tokenizer, settings.documents, settings.max_seq_length)
+    documents = itertools.islice(read_documents(settings.input), settings.documents)
+    texts = [" ".join(sentences) for sentences in documents]
+    if not texts:
+        raise UserError(f"no text in '{settings.input}'")
     curves = {}
     for path in settings.models.split(","):
-        encoder = encoder_of(loading.load(path, settings.tokenizer, settings.lower_case).model)
-        _check_length(path, encoder, features)
-        curves[path] = layer_distances(encoder, features)
+        loaded = load(path, settings.tokenizer, settings.lower_case)
+        features = loaded.preprocessor(settings.max_seq_length)(texts)
+        curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)
     write_plot(output_dir / "distances.png", curves)
     for path, distances in curves.items():
@@ -133,15 +122,9 @@ def main() -> None:
     print(f"wrote {output_dir / 'distances.csv'} and {output_dir / 'distances.png'}")
 
 
-def _check_length(path, encoder, features):
-    length, limit = features["input_ids"].shape[1], encoder.config.max_position_embeddings
-    if length > limit:
-        raise UserError(f"--max_seq_length {length} is over max_position_embeddings {limit} of '{path}'")
-
-
 def run() -> None:
-    define_flags(LayerDistancesSettings)
-    run_main(main)
+    """Runs the command."""
+    run_main(main, LayerDistancesSettings)
 
 
 if __name__ == "__main__":

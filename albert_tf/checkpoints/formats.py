@@ -1,29 +1,32 @@
-"""Every checkpoint format by name, and how to tell which one a path holds."""
+"""Every checkpoint format by name: how to tell which one a path holds, to load it, and to write it with a tokenizer."""
 
 import os
 from pathlib import Path
 
 import keras
+from absl import logging
 
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface, weights_file
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
-from albert_tf.checkpoints.reason import reason
-from tfrecords.base.errors import UserError
-from tfrecords.base.files import replacing
-from tfrecords.base.hub import download_hint
+from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.files import download_hint, make_output_dir, replacing, write_json
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.loading import tokenizer_in
 
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
+# What training calls a model's file in its folder.
+MODEL_FILE = "model.keras"
 
 
 def detect(path: str | os.PathLike) -> str:
-    """The format of the checkpoint at `path`.
+    """Tells the format of the checkpoint at `path`, one of FORMATS.
 
     Raises:
         UserError: there is none.
     """
     path = Path(path)
-    if path.suffix == ".keras" or (path / "model.keras").is_file():
+    if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
     if path.suffix in (".safetensors", ".bin") or weights_file(path).is_file():
         return "huggingface"
@@ -34,21 +37,23 @@ def detect(path: str | os.PathLike) -> str:
     _check_is_here(path)
     raise UserError(
         f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
-        " model.keras, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
+        f" {MODEL_FILE}, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
     )
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
-    """The model that `path` holds, in the format given or found.
+    """Loads the model that `path` holds, in the format given or detected.
 
     Raises:
-        UserError: as the loader of the format.
+        UserError: what the loader of the format raises.
     """
     form = form or detect(path)
     if form == "huggingface":
         _check_is_here(path)
-    loaders = {"official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub}
-    return loaders[form](path) if form != "keras" else load_keras(path)
+    loaders = {
+        "official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub, "keras": load_keras
+    }  # fmt: skip
+    return loaders[form](path)
 
 
 def _check_is_here(path: str | os.PathLike) -> None:
@@ -71,8 +76,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"a Keras model's file must end in .keras, not '{path}'")
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            model.save(temporary)
+        save_keras(model, path)
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
@@ -80,19 +84,67 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     """Loads a model of this package from a .keras file, or from a folder's model.keras.
 
-    compile: whether with the optimizer and its state, to train on.
+    Args:
+        path: the file, or a folder that training wrote.
+        compile: whether with the optimizer and its state, to train on.
 
     Raises:
         UserError: it cannot be read, or is no model of this package.
     """
-    file = Path(path) / "model.keras" if Path(path).is_dir() else Path(path)
+    file = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise UserError(f"no Keras model '{file}'; give a .keras file or a folder that training wrote")
     try:
         model = keras.saving.load_model(file, compile=compile)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
-        raise UserError(f"cannot read '{file}' as a Keras model: {reason(error)}") from error
+        raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     return model
+
+
+def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = True) -> None:
+    """Writes a .keras file, whole or not at all.
+
+    Args:
+        model: the model.
+        path: the file.
+        optimizer: whether with the optimizer of a compiled model, which makes the file three times as large.
+    """
+    if not optimizer:
+        bare = model.__class__.from_config(model.get_config())
+        bare.set_weights(model.get_weights())
+        model = bare
+    with replacing(path) as temporary:
+        model.save(temporary)
+
+
+_PUBLISHED = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
+_ASSETS = {"sentencepiece": "assets/tokenizer/vocabulary.spm", "wordpiece": "assets/tokenizer/vocabulary.txt"}
+_CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer"}
+
+
+def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
+    """Writes a model's tokenizer beside the model of `form` at `path`, as the code base of that form expects it.
+
+    A folder that has another tokenizer keeps it, with a warning.
+    """
+    folder = make_output_dir(Path(path).parent if form == "keras" else path)
+    present = tokenizer_in(folder)
+    if present is not None:
+        if present.sha256 != tokenizer.sha256:
+            logging.warning("'%s' has another tokenizer, which stays: the model's own was not written", folder)
+        return
+    if form == "keras":
+        tokenizer.save(folder)
+        return
+    file = folder / (_ASSETS if form == "keras_hub" else _PUBLISHED)[tokenizer.kind]
+    make_output_dir(file.parent)
+    with replacing(file) as temporary:
+        temporary.write_bytes(tokenizer.vocabulary)
+    if form != "keras_hub":
+        lower, keep = tokenizer.lower_case, tokenizer.keep_accents
+        accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
+        values = {"tokenizer_class": _CLASSES[tokenizer.kind], "do_lower_case": lower} | accents
+        write_json(folder / "tokenizer_config.json", values)

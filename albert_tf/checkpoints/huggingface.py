@@ -5,14 +5,23 @@ PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed.
 
 import os
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from albert_tf.checkpoints.build import build
-from albert_tf.checkpoints.reason import reason
-from albert_tf.checkpoints.variables import Source, encoder_of, extract, fill, mentions
+from albert_tf.checkpoints.variables import (
+    TABLES,
+    Source,
+    build_model,
+    encoder_of,
+    extract,
+    fill,
+    layer_sources,
+    mentions,
+)
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
@@ -25,10 +34,9 @@ from albert_tf.models.classifiers import (
 )
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
-_WEIGHTS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _ARCHITECTURES = {
     AlbertClassifier: "ForSequenceClassification",
     AlbertRegressor: "ForSequenceClassification",
@@ -39,7 +47,7 @@ _ARCHITECTURES = {
 }
 
 
-def load_huggingface(path: str | os.PathLike, model=None):
+def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
     """Loads an ALBERT or BERT saved by transformers.
 
     Args:
@@ -68,14 +76,14 @@ def load_huggingface(path: str | os.PathLike, model=None):
     _drop_copies(tensors, sources, is_bert)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
-        model = build(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
+        model = build_model(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
         if isinstance(model, ClassesModel):
             model.name_classes(model.num_classes, _labels(values, model.num_classes))
     fill(model, sources, tensors, str(file))
     return model
 
 
-def save_huggingface(model, directory: str | os.PathLike) -> Path:
+def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` as transformers reads them.
 
     An unshared model without projection becomes a BERT, any other an ALBERT. transformers' ALBERT projects its
@@ -105,7 +113,7 @@ def save_huggingface(model, directory: str | os.PathLike) -> Path:
     return directory
 
 
-def _config_json(model, config, is_bert):
+def _config_json(model: keras.Model, config: AlbertConfig, is_bert: bool) -> dict[str, Any]:
     family = "Bert" if is_bert else "Albert"
     if isinstance(model, AlbertPretrainer):
         architecture = family + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
@@ -130,7 +138,7 @@ def _config_json(model, config, is_bert):
     return values
 
 
-def _labels(values, num_classes):
+def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
     """The names that a configuration gives its classes; None where transformers made them up, or some are missing."""
     names = values.get("id2label") or {}
     labels = [names.get(str(number)) for number in range(num_classes)]
@@ -138,12 +146,15 @@ def _labels(values, num_classes):
     return None if made_up or None in labels else labels
 
 
-def _sources(config, is_bert, prefix, exits=0):
+def _sources(config: AlbertConfig, is_bert: bool, prefix: str, exits: int = 0) -> dict[str, Source]:
     """Our names to transformers'. Dense kernels are transposed there. exits: how many heads there are over depth."""
-    layers = {f"embeddings/{name}": f"{prefix}embeddings.{name}" for name in _TABLES}
-    layers["embeddings/layer_norm"] = f"{prefix}embeddings.LayerNorm"
-    layers["embeddings/projection"] = f"{prefix}encoder.embedding_hidden_mapping_in"
-    layers["pooler"] = f"{prefix}pooler.dense" if is_bert else f"{prefix}pooler"
+    sources = {f"embeddings/{name}": Source(f"{prefix}embeddings.{name}.weight") for name in TABLES}
+    sources["masked_lm/output_bias"] = Source("cls.predictions.bias" if is_bert else "predictions.bias")
+    layers = {
+        "embeddings/layer_norm": f"{prefix}embeddings.LayerNorm",
+        "embeddings/projection": f"{prefix}encoder.embedding_hidden_mapping_in",
+        "pooler": f"{prefix}pooler.dense" if is_bert else f"{prefix}pooler",
+    }
     for step in plan(config):
         own = {f"attention_{step.attention}/{name}": value for name, value in _ATTENTION[is_bert].items()}
         own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[is_bert].items()}
@@ -154,18 +165,9 @@ def _sources(config, is_bert, prefix, exits=0):
     if exits:
         layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
         layers["classifier"] = f"classifiers.{exits - 1}"
-    sources = {}
-    for ours, theirs in layers.items():
-        if ours.endswith(("embeddings", "output_bias")):
-            sources[ours] = Source(f"{theirs}.bias" if ours.endswith("bias") else f"{theirs}.weight")
-            continue
-        norm = ours.endswith("layer_norm")
-        for part in ("gamma", "beta") if norm else ("kernel", "bias"):
-            sources[f"{ours}/{part}"] = Source(f"{theirs}.{_WEIGHTS[part]}", transposed=part == "kernel")
-    return sources
+    return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
 
 
-_TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # By whether the checkpoint is a BERT.
 _ATTENTION = {
     True: {name: f"attention.self.{name}" for name in ("query", "key", "value")}
@@ -183,24 +185,22 @@ _HEADS = {
     | {
         "masked_lm/dense": "cls.predictions.transform.dense",
         "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
-        "masked_lm/output_bias": "cls.predictions",
         "pair": "cls.seq_relationship",
     },
     False: _TASKS
     | {
         "masked_lm/dense": "predictions.dense",
         "masked_lm/layer_norm": "predictions.LayerNorm",
-        "masked_lm/output_bias": "predictions",
         "pair": "sop_classifier.classifier",
     },
 }
 
 
-def _prefix(tensors, prefix):
+def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
     return prefix if any(name.startswith(prefix) for name in tensors) else ""
 
 
-def _drop_copies(tensors, sources, is_bert):
+def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], is_bert: bool) -> None:
     """Removes position counters, and the decoder's copies of tied weights once they are seen to be copies."""
     decoder = "cls.predictions.decoder" if is_bert else "predictions.decoder"
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
@@ -218,7 +218,7 @@ def weights_file(folder: Path) -> Path:
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
-def _read(file):
+def _read(file: Path) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
     if file.suffix == ".bin":
@@ -230,7 +230,7 @@ def _read(file):
         raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
 
 
-def _read_pytorch(file):
+def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError as error:
@@ -244,10 +244,10 @@ def _read_pytorch(file):
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
     except Exception as error:
         # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors.
-        raise UserError(f"cannot read '{file}' as PyTorch weights: {reason(error)}") from error
+        raise UserError(f"cannot read '{file}' as PyTorch weights: {first_line(error)}") from error
 
 
-def _modern(name):
+def _modern(name: str) -> str:
     # bert-base-uncased and others of its time keep TensorFlow's names; transformers renames them on load, too.
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):

@@ -1,20 +1,19 @@
 """Weights of keras-hub's AlbertBackbone and BertBackbone, live or as preset folders."""
 
 import os
+from typing import Any
 
 import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.build import build
-from albert_tf.checkpoints.reason import reason
-from albert_tf.checkpoints.variables import Source, encoder_of, fill, named_variables
+from albert_tf.checkpoints.variables import Source, build_model, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
 
 
-def load_keras_hub(preset, model=None):
+def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
     """Loads the encoder of a keras-hub ALBERT or BERT.
 
     Args:
@@ -33,7 +32,7 @@ def load_keras_hub(preset, model=None):
     config = _config(backbone)
     sources = {name: Source(name) for name in tensors}
     if model is None:
-        model = build(config, sources, tensors, "sop")
+        model = build_model(config, sources, tensors, "sop")
     # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
     shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
     for name, tensor in tensors.items():
@@ -43,7 +42,7 @@ def load_keras_hub(preset, model=None):
     return model
 
 
-def save_keras_hub(model, directory: str | os.PathLike) -> None:
+def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
 
     Heads are not written; a warning lists them.
@@ -67,21 +66,21 @@ def save_keras_hub(model, directory: str | os.PathLike) -> None:
     backbone.save_to_preset(str(directory))
 
 
-def _backbone(preset):
+def _backbone(preset: Any) -> Any:
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
         try:
             preset = keras_hub.models.Backbone.from_preset(str(preset))
         except Exception as error:
-            raise UserError(f"keras-hub cannot load the preset '{preset}': {reason(error)}") from error
+            raise UserError(f"keras-hub cannot load the preset '{preset}': {first_line(error)}") from error
     backbone = getattr(preset, "backbone", preset)
     if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
         raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")
     return backbone
 
 
-def _config(backbone):
+def _config(backbone: Any) -> AlbertConfig:
     is_bert = not hasattr(backbone, "embedding_dim")
     table = backbone.token_embedding.embeddings
     return AlbertConfig(
@@ -102,7 +101,7 @@ def _config(backbone):
     )
 
 
-def _new_backbone(config):
+def _new_backbone(config: AlbertConfig) -> Any:
     import keras_hub
 
     if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
@@ -126,7 +125,7 @@ def _new_backbone(config):
     return keras_hub.models.AlbertBackbone(**sizes, **own)
 
 
-def _variables(backbone):
+def _variables(backbone: Any) -> dict[str, keras.Variable]:
     """keras-hub's variables by our names."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,

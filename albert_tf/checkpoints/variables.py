@@ -7,11 +7,16 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
+from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.span_predictor import AlbertSpanPredictor
 from tfrecords.base.errors import UserError
 
+TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
 OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/")
 OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
@@ -20,18 +25,36 @@ FRESH = OPTIONAL[3:]
 
 
 class Source(NamedTuple):
-    """Where a value lies in a foreign checkpoint, and whether as the transpose of ours."""
+    """Says where a value lies in a foreign checkpoint, and whether as the transpose of ours."""
 
     name: str
     transposed: bool = False
 
 
-def encoder_of(model) -> AlbertEncoder:
+def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
+    """Names the variables of layers by the layers' names, ours to a checkpoint's.
+
+    Args:
+        layers: our names to the checkpoint's; what ends in "norm" has gamma and beta, all others kernel and bias.
+        form: how the checkpoint joins a layer's name and its part's.
+        **parts: what it calls kernel, bias, gamma and beta where it does not call them so. A kernel of another name is
+            one of PyTorch, or of BERT's heads, and lies transposed.
+    """
+    sources = {}
+    for ours, theirs in layers.items():
+        for part in ("gamma", "beta") if ours.endswith("norm") else ("kernel", "bias"):
+            name = form.format(layer=theirs, part=parts.get(part, part))
+            sources[f"{ours}/{part}"] = Source(name, transposed=part == "kernel" and part in parts)
+    return sources
+
+
+def encoder_of(model: keras.Model) -> AlbertEncoder:
+    """Gives the encoder of a model, or the model itself where it is one."""
     return model if isinstance(model, AlbertEncoder) else model.encoder
 
 
-def named_variables(model) -> dict[str, keras.Variable]:
-    """The variables of an encoder, and of the heads on it, by their names here.
+def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Gives the variables of an encoder, and of the heads on it, by their names here.
 
     Raises:
         UserError: not all are plain weights, since the model was quantized or has LoRA adapters.
@@ -42,8 +65,7 @@ def named_variables(model) -> dict[str, keras.Variable]:
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
-    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in tables}
+    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in TABLES}
     layers = {"embeddings/layer_norm": embeddings.layer_norm}
     if encoder.pooler is not None:
         layers["pooler"] = encoder.pooler
@@ -60,10 +82,11 @@ def named_variables(model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
+def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
     """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
 
     Args:
+        model: an AlbertEncoder, or any model here.
         sources: our names to the checkpoint's.
         tensors: all that the checkpoint holds, beyond what no model keeps (optimizer slots, step counters).
         where: named in errors.
@@ -95,17 +118,17 @@ def fill(model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray]
         variables[name].assign(value)
 
 
-def _read(tensor, source):
+def _read(tensor: np.ndarray, source: Source) -> np.ndarray:
     return tensor.T if source.transposed else tensor
 
 
-def _difference(source, tensors, variable):
+def _difference(source: Source, tensors: Mapping[str, np.ndarray], variable: keras.Variable) -> str:
     expected = tuple(variable.shape)[::-1] if source.transposed else tuple(variable.shape)
     return f"{source.name} {tensors[source.name].shape}, expected {expected}"
 
 
-def extract(model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
-    """The values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
+def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
+    """Gives the values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
 
     Heads of earlier steps are left out, with a warning, where the format knows only the last step's.
 
@@ -113,17 +136,55 @@ def extract(model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
         UserError: the checkpoint's format has no place for some of them.
     """
     variables = named_variables(model)
-    homeless = [name for name in variables if name not in sources]
-    exits = [name for name in homeless if name.startswith("exit_")]
+    without_source = [name for name in variables if name not in sources]
+    exits = [name for name in without_source if name.startswith("exit_")]
     if exits:
         logging.warning("left out, the target format has one head: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
-        homeless = [name for name in homeless if name not in exits]
-    if homeless:
-        raise UserError(f"the target format has no place for {', '.join(homeless)}")
+        without_source = [name for name in without_source if name not in exits]
+    if without_source:
+        raise UserError(f"the target format has no place for {', '.join(without_source)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}
     return {sources[name].name: np.ascontiguousarray(_read(value, sources[name])) for name, value in numpy.items()}
 
 
 def mentions(names: Iterable[str], part: str) -> bool:
+    """Tells whether `part` is in any of the names."""
     return any(part in name for name in names)
+
+
+def build_model(
+    config: AlbertConfig,
+    sources: Mapping[str, Source],
+    tensors: Mapping,
+    pair_task: str,
+    architecture: str = "",
+) -> keras.Model:
+    """Builds the model that a checkpoint holds: an encoder, with the head whose tensors are there.
+
+    Args:
+        config: of the encoder.
+        sources: our names to the checkpoint's.
+        tensors: arrays by the checkpoint's names.
+        pair_task: of a pre-trainer whose checkpoint has a pair head.
+        architecture: HuggingFace's class name, which tells apart what a `classifier` is for.
+    """
+
+    def has(name: str) -> bool:
+        return name in sources and sources[name].name in tensors
+
+    encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
+    if has("masked_lm/output_bias"):
+        return AlbertPretrainer(encoder, pair_task=pair_task if has("pair/kernel") else None)
+    if has("span/kernel") or has("start/kernel"):
+        return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
+    if not has("classifier/kernel"):
+        return encoder
+    # Of a damaged kernel too: `fill` then says what is wrong with it.
+    classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
+    exits = {"early_exit": True} if has("exit_0/kernel") else {}
+    if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):
+        return AlbertTokenClassifier(encoder, classes, **exits)
+    if architecture.endswith("ForMultipleChoice"):
+        return AlbertMultipleChoice(encoder)
+    return AlbertRegressor(encoder, **exits) if classes == 1 else AlbertClassifier(encoder, classes, **exits)

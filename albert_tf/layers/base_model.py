@@ -1,11 +1,13 @@
 """What Keras offers for every model and leaves to those made of several layers: export, quantization, LoRA."""
 
+import os
 import re
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
 
@@ -26,18 +28,25 @@ class BaseModel(keras.Model):
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
-    def output(self):
+    def output(self) -> Any:
         """Gives what `call` returns outside training, symbolic: a tensor, or a dict of tensors."""
         shapes = self.compute_output_shape()
         if isinstance(shapes, dict):
             return {name: keras.KerasTensor(shape) for name, shape in shapes.items()}
         return keras.KerasTensor(shapes)
 
-    def compute_output_shape(self, input_shape=None) -> tuple | dict[str, tuple]:
+    def compute_output_shape(self, input_shape: Any = None) -> tuple | dict[str, tuple]:
         """Gives the shapes of the main outputs; None stands for a size that differs from call to call."""
         raise NotImplementedError
 
-    def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose: Any = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Exports as keras.Model does, also before any call: unless given, the signature is `input`, of any length."""
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
@@ -46,7 +55,7 @@ class BaseModel(keras.Model):
         signature = [features] if input_signature is None else input_signature
         return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
 
-    def _symbolic_build(self, iterator=None, data_batch=None):
+    def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Under a MirroredStrategy Keras averages a batch over the replicas to learn its shapes: ids become floats.
         if data_batch is not None:
             features, *labels = keras.utils.unpack_x_y_sample_weight(data_batch)
@@ -54,7 +63,7 @@ class BaseModel(keras.Model):
             data_batch = ({name: _whole(name, feature) for name, feature in named.items()}, *labels)
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def quantize(self, mode=None, config=None, filters=None, **kwargs):
+    def quantize(self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any) -> None:
         """Rounds the Dense layers' kernels as keras.Model does; embeddings and layer norms stay as they are.
 
         Args:
@@ -72,17 +81,17 @@ class BaseModel(keras.Model):
             raise UserError("the model has LoRA adapters; call merge_lora() of its encoder before quantize")
 
         # Keras would warn of every other layer that it cannot be quantized.
-        def is_chosen(layer) -> bool:
+        def is_chosen(layer: keras.layers.Layer) -> bool:
             return isinstance(layer, keras.layers.Dense) and _passes(layer, filters)
 
         return super().quantize(mode, config=config, filters=is_chosen, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         layers = [_quantization(layer) for layer in _dense_layers(self)]
         return super().get_config() | ({"quantization": layers} if any(layers) else {})
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
         layers = config.pop("quantization", [])
         model = cls(**config)
@@ -98,7 +107,7 @@ def is_quantized(model: keras.Model) -> bool:
     return any(layer.quantization_mode for layer in _dense_layers(model))
 
 
-def _whole(name: str, feature):
+def _whole(name: str, feature: Tensor) -> Tensor:
     """An averaged feature as what it was the average of; of those that models here read, weights alone are floats."""
     averaged = "float" in str(feature.dtype) and not name.endswith("_weights")
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature

@@ -1,9 +1,12 @@
 """One depth step: self-attention, then the feed-forward network. Blocks may have either half in common."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import LayerNorm, activation, dense
 from albert_tf.layers.dropout import dropout, site_seed
 
@@ -13,7 +16,7 @@ MASKED_SCORE = -10000.0
 PROJECTIONS = ("query", "key", "value", "output")
 
 
-def attention_bias(input_mask, sequence_ids, dtype):
+def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
     """Makes what is added to every attention score: 0 where a token attends to another, MASKED_SCORE elsewhere.
 
     Args:
@@ -41,7 +44,7 @@ class SelfAttention(keras.layers.Layer):
     query, key, value and output are Dense layers with kernels [hidden_size, hidden_size].
     """
 
-    def __init__(self, config: AlbertConfig, **kwargs):
+    def __init__(self, config: AlbertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config, self.head_size = config, config.head_size
         self.query, self.key, self.value, self.output_dense = (
@@ -49,7 +52,7 @@ class SelfAttention(keras.layers.Layer):
         )
         self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
             layer.build((None, self.config.hidden_size))
 
@@ -58,7 +61,7 @@ class SelfAttention(keras.layers.Layer):
         """Gives the dense layers by the names in PROJECTIONS."""
         return dict(zip(PROJECTIONS, (self.query, self.key, self.value, self.output_dense)))
 
-    def call(self, hidden, bias, length, seed=None):
+    def call(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None) -> tuple[Tensor, Tensor]:
         """Lets every token attend to its row.
 
         Args:
@@ -89,7 +92,7 @@ class SelfAttention(keras.layers.Layer):
         context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
         return self.layer_norm(hidden, context), probabilities
 
-    def _heads(self, flat, length):
+    def _heads(self, flat: Tensor, length: Tensor) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
         return ops.transpose(split, (0, 2, 1, 3))
 
@@ -97,7 +100,7 @@ class SelfAttention(keras.layers.Layer):
 class FeedForward(keras.layers.Layer):
     """Computes layer_norm(hidden + output(activation(intermediate(hidden)))): post-norm, as modeling.py:980-1015."""
 
-    def __init__(self, config: AlbertConfig, **kwargs):
+    def __init__(self, config: AlbertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         self.intermediate = dense(
@@ -110,12 +113,12 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = dense(config, config.hidden_size, dtype=self.dtype_policy, name="output")
         self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.intermediate.build((None, self.config.hidden_size))
         self.output_dense.build((None, self.config.intermediate_size))
         self.layer_norm.build((None, self.config.hidden_size))
 
-    def call(self, hidden, seed=None):
+    def call(self, hidden: Tensor, seed: Tensor = None) -> Tensor:
         """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
         transformed = self.output_dense(self.intermediate(hidden))
         return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
@@ -124,20 +127,20 @@ class FeedForward(keras.layers.Layer):
 class TransformerBlock(keras.layers.Layer):
     """Runs self-attention, then the feed-forward network; a half that another block has built keeps its weights."""
 
-    def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs):
+    def __init__(self, attention: SelfAttention, feed_forward: FeedForward, **kwargs: Any):
         super().__init__(**kwargs)
         self.attention = attention
         self.feed_forward = feed_forward
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         for half in (self.attention, self.feed_forward):
             if not half.built:
                 half.build(input_shape)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def call(self, hidden, bias, length, seed=None):
+    def call(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None) -> tuple[Tensor, Tensor]:
         """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
         hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed)
         return self.feed_forward(hidden, seed=seed), probabilities

@@ -1,23 +1,26 @@
 """The parts that all sub-layers are made of: dense layers, activations, layer normalisation."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
 
 
 # In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
 @fuse
-def gelu_tanh(inputs):
+def gelu_tanh(inputs: Tensor) -> Tensor:
     """Computes the tanh approximation of GELU (modeling.py:299 of google-research/albert)."""
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=True), inputs.dtype)
 
 
 @fuse
-def gelu_erf(inputs):
+def gelu_erf(inputs: Tensor) -> Tensor:
     """Computes the exact GELU, x times the normal distribution's cumulative function of x."""
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
 
@@ -25,29 +28,29 @@ def gelu_erf(inputs):
 _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
 
-def activation(name: str):
+def activation(name: str) -> Callable:
     """Gives the function behind a configuration's `hidden_act`."""
     return _ACTIVATIONS.get(name) or keras.activations.get(name)
 
 
-def initializer(config: AlbertConfig):
+def initializer(config: AlbertConfig) -> keras.initializers.Initializer:
     """Gives the truncated normal of modeling.py:create_initializer of google-research/albert."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
-def dense(config: AlbertConfig, units: int, **kwargs) -> keras.layers.Dense:
+def dense(config: AlbertConfig, units: int, **kwargs: Any) -> keras.layers.Dense:
     """Makes a Dense layer with ALBERT's initial kernel: kernel [inputs, units], bias [units]."""
     return keras.layers.Dense(units, kernel_initializer=initializer(config), **kwargs)
 
 
-def kernel_of(layer: keras.layers.Dense, dtype):
+def kernel_of(layer: keras.layers.Dense, dtype: str) -> Tensor:
     """Gives a kernel as numbers of `dtype`, also of a layer that `quantize("int8")` has rounded."""
     kernel = ops.cast(layer.kernel, dtype)
     return kernel / ops.cast(layer.kernel_scale, dtype) if layer.quantization_mode else kernel
 
 
 @functools.cache
-def _normalizer(epsilon: float):
+def _normalizer(epsilon: float) -> Callable:
     """Gives the function of (gamma, beta, inputs, residual if any) to the normalised sum."""
 
     @fuse
@@ -71,22 +74,22 @@ class LayerNorm(keras.layers.Layer):
     1 / sqrt(epsilon) and must fit a float16.
     """
 
-    def __init__(self, epsilon: float = 1e-12, **kwargs):
+    def __init__(self, epsilon: float = 1e-12, **kwargs: Any):
         super().__init__(**kwargs)
         self.epsilon = epsilon
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
         self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
 
-    def call(self, inputs, residual=None):
+    def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
         """Normalises `inputs`, or their sum with `residual`."""
         epsilon = self.epsilon if inputs.dtype == "float32" else max(self.epsilon, 1e-7)
         values = (inputs,) if residual is None else (inputs, residual)
         return _normalizer(epsilon)(ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta), *values)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "epsilon": self.epsilon}

@@ -1,11 +1,13 @@
 """Which weights run at which depth step, and how the steps are applied."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 
 # Ways of applying blocks over depth; all give the same numbers.
 WALKS = ("unrolled", "loop", "recompute")
@@ -59,7 +61,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
     return result
 
 
-def repeat(step, times: int, hidden):
+def repeat(step: Callable, times: int, hidden: Tensor) -> Tensor:
     """Applies step(i, hidden) for i = 0 .. times - 1 as one loop in the graph, differentiable on every backend."""
     if times == 1:
         return step(0, hidden)

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import LayerNorm, dense, initializer
 from albert_tf.layers.dropout import dropout
 from tfrecords.base.errors import UserError
@@ -57,7 +58,7 @@ def _plain(error: UserError) -> UserError:
 class Embeddings(keras.layers.Layer):
     """Looks up words, positions and segments; sums, normalises and projects them (modeling.py:480-628, 1083-1088)."""
 
-    def __init__(self, config: AlbertConfig, **kwargs):
+    def __init__(self, config: AlbertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         word_only = config.factorization == "word"
@@ -69,7 +70,7 @@ class Embeddings(keras.layers.Layer):
                 config, config.hidden_size, use_bias=not word_only, dtype=self.dtype_policy, name="projection"
             )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         config = self.config
         for name, rows, width in (
             ("word_embeddings", config.vocab_size, config.embedding_size),
@@ -83,10 +84,12 @@ class Embeddings(keras.layers.Layer):
         if self.projection is not None:
             self.projection.build((None, config.embedding_size))
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> tuple[tuple, tuple]:
         return (None, None, self.width), (None, None, self.config.hidden_size)
 
-    def call(self, input_ids, segment_ids=None, position_ids=None, seed=None):
+    def call(
+        self, input_ids: Tensor, segment_ids: Tensor = None, position_ids: Tensor = None, seed: Tensor = None
+    ) -> tuple[Tensor, Tensor]:
         """Embeds a batch.
 
         Args:
@@ -121,7 +124,7 @@ class Embeddings(keras.layers.Layer):
             return normalised, dropped
         return normalised, self.projection(dropped)
 
-    def _check_length(self, length):
+    def _check_length(self, length: Any) -> None:
         limit = self.config.max_position_embeddings
         if isinstance(length, int) and length > limit:
             raise _plain(UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}; cut it"))

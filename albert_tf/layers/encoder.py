@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense
@@ -65,7 +66,7 @@ class AlbertEncoder(BaseModel):
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.build((None, None))
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         # Variables exist from the start: weights can be loaded, and counted, before any call.
         self.embeddings.build((None, None))
         for block in self.blocks:
@@ -73,12 +74,18 @@ class AlbertEncoder(BaseModel):
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
         width = self.config.hidden_size
         pooled = {"pooled_output": (None, width)} if self.pooler is not None else {}
         return {"sequence_output": (None, None, width)} | pooled
 
-    def call(self, features, training=False, output_hidden_states=None, output_attentions=False):
+    def call(
+        self,
+        features: Any,
+        training: bool = False,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool = False,
+    ) -> dict[str, Any]:
         """Encodes a batch.
 
         Args:
@@ -168,7 +175,7 @@ class AlbertEncoder(BaseModel):
         """Adds the adapters to their kernels and takes them away; every weight is trained again. Compile anew."""
         merge_adapters(self)
 
-    def _make_blocks(self):
+    def _make_blocks(self) -> list[TransformerBlock]:
         steps, dtype = self._distinct, self.dtype_policy
         attentions = {s.attention: SelfAttention(self.config, dtype=dtype, name="attention") for s in steps}
         feed_forwards = {s.feed_forward: FeedForward(self.config, dtype=dtype, name="feed_forward") for s in steps}
@@ -177,7 +184,7 @@ class AlbertEncoder(BaseModel):
             for i, s in enumerate(steps)
         ]
 
-    def _list(self, hidden, bias, length, seed):
+    def _list(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         states, attentions = [hidden], []
         for index, step in enumerate(self.steps):
 
@@ -189,7 +196,7 @@ class AlbertEncoder(BaseModel):
             attentions.append(probabilities)
         return states, attentions
 
-    def _loop(self, hidden, bias, length, seed):
+    def _loop(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor) -> Tensor:
         done = 0
         for segment in segments(self.config):
 
@@ -204,21 +211,21 @@ class AlbertEncoder(BaseModel):
         return hidden
 
     # Keras leaves seed generators out of its files; a resumed run must draw the masks that it would have drawn.
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         if self.seed_generator is not None:
             store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if self.seed_generator is not None and "seed_generator_state" in set(store.keys()):
             self.seed_generator.state.assign(store["seed_generator_state"])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
         return {**base, **own, "pooler": self.pooler is not None}
 
 
-def _positions(position_ids, sequence_ids):
+def _positions(position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
     """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
     if position_ids is not None or sequence_ids is None:
         return position_ids
@@ -226,7 +233,7 @@ def _positions(position_ids, sequence_ids):
     return ops.sum(ops.tril(same, k=-1), axis=-1)
 
 
-def _first_tokens(sequence_output, sequence_starts):
+def _first_tokens(sequence_output: Tensor, sequence_starts: Tensor) -> Tensor:
     if sequence_starts is None:
         return sequence_output[:, 0]
     return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)

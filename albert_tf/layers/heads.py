@@ -1,12 +1,13 @@
 """What stands on an encoder: masked words, classes, spans, one vector for a text. The functions serve exports, too."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import LayerNorm, activation, dense, kernel_of
 from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import Embeddings
@@ -15,14 +16,14 @@ from albert_tf.layers.embeddings import Embeddings
 IMPOSSIBLE = -1e30
 
 
-def gather_positions(sequence_output, positions):
+def gather_positions(sequence_output: Tensor, positions: Tensor) -> Tensor:
     """Picks vectors by their positions: [batch, sequence, hidden] and int [batch, n] give [batch, n, hidden]."""
     batch, length, width = ops.shape(sequence_output)
     rows = ops.cast(positions, "int32") + length * ops.arange(batch, dtype="int32")[:, None]
     return ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
 
 
-def mean_pool(sequence_output, mask):
+def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
     """Averages a row's vectors over the tokens that are no padding.
 
     Args:
@@ -36,12 +37,12 @@ def mean_pool(sequence_output, mask):
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
-def unit_length(vectors):
+def unit_length(vectors: Tensor) -> Tensor:
     """Scales [batch, hidden_size] so that every vector has length 1; a vector of zeros stays what it is."""
     return vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def vocabulary_logits(words, table, output_bias, projection=None):
+def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
     """Scores every piece of the vocabulary by the word embeddings, which are the output weights, too.
 
     Args:
@@ -65,7 +66,7 @@ class MaskedLMHead(keras.layers.Layer):
     The embeddings belong to the encoder: they are held, not owned, so that no weight is counted or saved twice.
     """
 
-    def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs):
+    def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         self._embeddings = lambda: embeddings
@@ -76,15 +77,15 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.dense.build((None, self.config.hidden_size))
         self.layer_norm.build((None, self.width))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return (*input_shape[:-1], self.config.vocab_size)
 
-    def call(self, vectors):
+    def call(self, vectors: Tensor) -> Tensor:
         """Takes [..., hidden_size] and gives float32 logits [..., vocab_size]."""
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
@@ -98,7 +99,7 @@ class MaskedLMHead(keras.layers.Layer):
 class JointSpanHead(keras.layers.Layer):
     """Scores starts, ends given a start, and whether there is an answer (squad_utils.py:1428-1575, after XLNet)."""
 
-    def __init__(self, config: AlbertConfig, dropout: float, **kwargs):
+    def __init__(self, config: AlbertConfig, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         own = {"dtype": self.dtype_policy}
@@ -110,14 +111,14 @@ class JointSpanHead(keras.layers.Layer):
         self.dropout = ResumableDropout(dropout, name="dropout", **own)
         self.answer = dense(config, 1, use_bias=False, name="answer", **own)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         width = self.config.hidden_size
         for layer in (self.start, self.end_norm, self.end, self.answer):
             layer.build((None, width))
         for layer in (self.end_hidden, self.answer_hidden):
             layer.build((None, 2 * width))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
@@ -125,11 +126,11 @@ class JointSpanHead(keras.layers.Layer):
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
         return {name: getattr(self, name) for name in names}
 
-    def start_logits(self, hidden):
+    def start_logits(self, hidden: Tensor) -> Tensor:
         """Takes [batch, sequence, hidden_size] and gives [batch, sequence]."""
         return self.start(hidden)[..., 0]
 
-    def end_logits(self, hidden, starts):
+    def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
         """Scores each end given each of int32 starts [batch, n]: float32 [batch, n, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
         given = gather_positions(hidden, starts)[:, :, None]
@@ -137,7 +138,7 @@ class JointSpanHead(keras.layers.Layer):
         ends = self.end(self.end_norm(self.end_hidden(ops.concatenate(pairs, axis=-1))))
         return ops.cast(ends[..., 0], "float32")
 
-    def answerable_logits(self, hidden, start_probabilities, training=False):
+    def answerable_logits(self, hidden: Tensor, start_probabilities: Tensor, training: bool = False) -> Tensor:
         """Gives float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence]."""
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
         answer = self.answer_hidden(ops.concatenate([expected, hidden[:, 0]], axis=-1))
@@ -154,12 +155,14 @@ class SpanScores(NamedTuple):
         answerable_logits: float32 [batch], above 0 where an answer is unlikely; None of a plain head.
     """
 
-    start_log_probs: keras.KerasTensor
+    start_log_probs: Tensor
     end_log_probs: Callable
-    answerable_logits: keras.KerasTensor | None
+    answerable_logits: Tensor | None
 
 
-def span_scores(head: JointSpanHead | keras.layers.Dense, hidden, allowed, training: bool = False) -> SpanScores:
+def span_scores(
+    head: JointSpanHead | keras.layers.Dense, hidden: Tensor, allowed: Tensor, training: bool = False
+) -> SpanScores:
     """Scores the positions of a batch with either head: a joint one, or a dense layer of two outputs.
 
     Args:
@@ -178,7 +181,14 @@ def span_scores(head: JointSpanHead | keras.layers.Dense, hidden, allowed, train
     return SpanScores(_log_probs(logits[..., 0], allowed), lambda given: ends, None)
 
 
-def search_spans(scores: SpanScores, start_top: int, count: int, max_answer_length: int, may_start=None, may_end=None):
+def search_spans(
+    scores: SpanScores,
+    start_top: int,
+    count: int,
+    max_answer_length: int,
+    may_start: Tensor = None,
+    may_end: Tensor = None,
+) -> dict[str, Tensor]:
     """Finds the spans of the highest start + end score among the likeliest starts.
 
     Args:
@@ -201,7 +211,9 @@ def search_spans(scores: SpanScores, start_top: int, count: int, max_answer_leng
     return top_spans(start_top, start_index, end_scores, count, max_answer_length)
 
 
-def top_spans(start_top, start_index, end_scores, count: int, max_answer_length: int):
+def top_spans(
+    start_top: Tensor, start_index: Tensor, end_scores: Tensor, count: int, max_answer_length: int
+) -> dict[str, Tensor]:
     """Finds the spans of the highest start + end score that are no longer than allowed.
 
     Args:
@@ -227,10 +239,10 @@ def top_spans(start_top, start_index, end_scores, count: int, max_answer_length:
     return {"start_index": start, "end_index": flat % length, "score": best}
 
 
-def _log_probs(logits, allowed):
+def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
     return ops.log_softmax(ops.where(allowed, ops.cast(logits, "float32"), IMPOSSIBLE), axis=-1)
 
 
-def _at_most(count: int, size):
+def _at_most(count: int, size: Any) -> Any:
     """The smaller one, also where `size` is known only when the graph runs."""
     return min(count, size) if isinstance(size, int) else ops.minimum(count, size)

@@ -1,10 +1,11 @@
 """What every model here is: an encoder, and something on it."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.optimizers import AdamWeightDecay
@@ -42,7 +43,7 @@ class EncoderModel(BaseModel):
         """Gives loss and metrics of a `compile` that names no loss; {} where the model brings its own, or has none."""
         return {}
 
-    def compile(self, optimizer="auto", loss="auto", **kwargs) -> None:
+    def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
         """Compiles as keras.Model does, with defaults for what is left out.
 
         Args:
@@ -61,7 +62,7 @@ class EncoderModel(BaseModel):
         self._compile_metrics = None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras leaves a model with a `compile` of its own uncompiled.
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
@@ -75,7 +76,7 @@ class EncoderModel(BaseModel):
         return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Self:
         return super().from_config({**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
 
 
@@ -84,7 +85,7 @@ def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Vari
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
 
 
-def share_of_replica(loss):
+def share_of_replica(loss: Tensor) -> Tensor:
     """Gives a replica's share of a mean loss, so that the shares of all add up to the mean.
 
     Keras's own losses do the same within a `tf.distribute` strategy; elsewhere a loss is left as it is.

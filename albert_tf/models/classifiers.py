@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import by_name
@@ -48,11 +49,11 @@ class DenseHeadModel(EncoderModel):
         self.inner_heads = [dense(config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)]
         self.build((None,) * self.input_rank)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         for layer in (self.dropout, self.head, *self.inner_heads):
             layer.build((*self.compute_output_shape()[:-1], self.encoder.config.hidden_size))
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
         return (None, self.head.units)
 
     def head_variables(self) -> dict[str, keras.Variable]:
@@ -61,14 +62,14 @@ class DenseHeadModel(EncoderModel):
             variables |= variables_of(f"exit_{i}", head)
         return variables
 
-    def vectors(self, features, training):
+    def vectors(self, features: Any, training: bool) -> Tensor:
         """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
         return self.encoder(features, training=training)["pooled_output"]
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> Tensor:
         return self.logits(self.head, self.vectors(features, training), training)
 
-    def logits(self, head, vectors, training):
+    def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
         """Gives a head's float32 logits of what `vectors` returns."""
         return ops.cast(head(self.dropout(vectors, training=training)), "float32")
 
@@ -101,28 +102,30 @@ class EarlyExitModel(DenseHeadModel):
         """Gives a dense layer for each step, the last one being `head`; [] without `early_exit`."""
         return [*self.inner_heads, self.head] if self.early_exit else []
 
-    def step_vectors(self, hidden):
+    def step_vectors(self, hidden: Tensor) -> Tensor:
         """Gives what a head sees of a step's output [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
         return self.encoder.pooler(hidden[:, 0])
 
-    def exit_logits(self, features, training=False):
+    def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
         """Gives every step's float32 logits, each as `call` returns them."""
         states = self.encoder(features, training=training, output_hidden_states=True)["hidden_states"][1:]
         return [self.logits(head, self.step_vectors(state), training) for head, state in zip(self.exit_heads, states)]
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> Tensor | list[Tensor]:
         if self.early_exit and training:
             return self.exit_logits(features, training=True)
         return super().call(features, training=training)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
         loss = super().compute_loss
         if not isinstance(y_pred, list):
             return loss(x, y, y_pred, sample_weight, training=training)
         losses = [step * loss(x, y, logits, sample_weight, training=training) for step, logits in enumerate(y_pred, 1)]
         return sum(losses) / sum(range(1, len(losses) + 1))
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         last = y_pred[-1] if isinstance(y_pred, list) else y_pred
         return super().compute_metrics(x, y, last, sample_weight=sample_weight)
 
@@ -210,13 +213,13 @@ class AlbertTokenClassifier(ClassesModel):
         # Over the words: a mean over all columns would make a batch count less the more padding it has.
         return _classes_loss(reduction="mean_with_sample_weight") | {"weighted_metrics": _accuracy()}
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
         return (None, None, self.head.units)
 
-    def vectors(self, features, training):
+    def vectors(self, features: Any, training: bool) -> Tensor:
         return self.encoder(features, training=training)["sequence_output"]
 
-    def step_vectors(self, hidden):
+    def step_vectors(self, hidden: Tensor) -> Tensor:
         return hidden
 
 
@@ -271,10 +274,10 @@ class AlbertMultipleChoice(DenseHeadModel):
     def default_loss(self) -> dict[str, Any]:
         return _classes_loss() | {"metrics": _accuracy()}
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
         return (None, None)
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> Tensor:
         features = by_name(features)
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids"}
@@ -282,7 +285,7 @@ class AlbertMultipleChoice(DenseHeadModel):
         return ops.reshape(super().call(rows, training=training), (-1, choices))
 
 
-def _classes_loss(**options) -> dict[str, Any]:
+def _classes_loss(**options: Any) -> dict[str, Any]:
     """Cross-entropy of logits and whole-numbered classes, for `compile`; options are the loss's."""
     return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)}
 

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
@@ -20,11 +21,11 @@ PAIR_TASKS = ("sop", "nsp", None)
 class _FiniteMean(keras.metrics.Mean):
     """The mean over what is finite: a batch that training skips spoils no figure. NaN where nothing was."""
 
-    def update_state(self, values, sample_weight):
+    def update_state(self, values: Tensor, sample_weight: Tensor) -> None:
         finite = ops.isfinite(values * sample_weight)
         super().update_state(ops.where(finite, values, 0.0), ops.where(finite, sample_weight, 0.0))
 
-    def result(self):
+    def result(self) -> Tensor:
         return self.total / self.count
 
 
@@ -73,22 +74,22 @@ class AlbertPretrainer(EncoderModel):
         self._means = [_FiniteMean(name=name) for name in names]
         self.build((None, None))
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.masked_lm_head.build((None, None, self.encoder.config.hidden_size))
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
         shapes = {"masked_lm_logits": (None, None, self.encoder.config.vocab_size)}
         return shapes if self.pair_head is None else shapes | {"pair_logits": (None, 2)}
 
-    def head_variables(self):
+    def head_variables(self) -> dict[str, keras.Variable]:
         head = self.masked_lm_head
         variables = {"masked_lm/output_bias": head.output_bias}
         variables |= variables_of("masked_lm/dense", head.dense) | variables_of("masked_lm/layer_norm", head.layer_norm)
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
         """Scores the vocabulary at masked positions, and the pair's labels.
 
         Args:
@@ -109,7 +110,9 @@ class AlbertPretrainer(EncoderModel):
             logits["pair_logits"] = ops.cast(self.pair_head(outputs["pooled_output"]), "float32")
         return logits
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
         """Gives sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
 
         Of `x` it reads masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or,
@@ -125,12 +128,12 @@ class AlbertPretrainer(EncoderModel):
         labels, logits, weights = _pairs(x, y_pred)
         return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(pairs, 1)
 
-    def loss_divisors(self, x):
+    def loss_divisors(self, x: Any) -> tuple[Tensor, Tensor]:
         """Counts the words and the pairs that the losses of a batch are means over: float32 scalars."""
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
         return words, ops.sum(_pair_weights(x)) if self.pair_head is not None else ops.zeros_like(words)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         """Updates means over all predicted words and all pairs since the last reset, whatever the batches' sizes."""
         nll, weights = _word_losses(x, y_pred)
         self._means[0].update_state(nll, weights)
@@ -141,55 +144,55 @@ class AlbertPretrainer(EncoderModel):
             self._means[3].update_state(_correct(labels, logits), weights)
         return self.get_metrics_result()
 
-    def get_metrics_result(self):
+    def get_metrics_result(self) -> dict[str, Any]:
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
         return results | {"loss": sum(results[mean.name] for mean in self._means[::2])}
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         if _is_of_several_workers(self._means[0].count):
             return  # They save between rows only; and what one worker reads, all must.
         sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         if "running_means" in set(store.keys()):
             variables = [variable for mean in self._means for variable in mean.variables]
             for variable, value in zip(variables, np.array(store["running_means"])):
                 variable.assign(value)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "pair_task": self.pair_task}
 
 
-def _is_of_several_workers(variable) -> bool:
+def _is_of_several_workers(variable: keras.Variable) -> bool:
     resolver = getattr(getattr(variable.value, "distribute_strategy", None), "cluster_resolver", None)
     return resolver is not None and bool(resolver.cluster_spec())
 
 
-def _cross_entropy(labels, logits):
+def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """int [...] and float32 [..., classes] to nats [...]."""
     return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
-def _word_losses(features, predictions):
+def _word_losses(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     nll = _cross_entropy(features["masked_lm_ids"], predictions["masked_lm_logits"])
     return nll, ops.cast(features["masked_lm_weights"], "float32")
 
 
-def _pairs(features, predictions):
+def _pairs(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Labels [n], logits [n, 2] and weights [n] of all sequence pairs in a batch."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), _pair_weights(features)
 
 
-def _pair_weights(features):
+def _pair_weights(features: Any) -> Tensor:
     """float32 [n]: 1 for every sequence pair of a batch, 0 where a packed row has fewer."""
     weights = features.get("pair_weights", ops.ones_like(features["next_sentence_labels"]))
     return ops.cast(ops.reshape(weights, (-1,)), "float32")
 
 
-def _correct(labels, logits):
+def _correct(labels: Tensor, logits: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.cast(labels, "int32"), ops.cast(ops.argmax(logits, axis=-1), "int32")), "float32")

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import mean_pool, unit_length
@@ -46,14 +47,14 @@ class AlbertSentenceEmbedder(EncoderModel):
         self.pooling, self.normalize = pooling, normalize
         self.build((None, None))
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         # Nothing of its own.
         self.built = True
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
         return (None, self.encoder.config.hidden_size)
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> Tensor:
         features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
         if self.pooling == "cls":
@@ -62,5 +63,5 @@ class AlbertSentenceEmbedder(EncoderModel):
             vectors = mean_pool(hidden, features.get("input_mask", ops.ones_like(features["input_ids"])))
         return unit_length(vectors) if self.normalize else vectors
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}

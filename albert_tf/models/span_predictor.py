@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
@@ -58,22 +59,22 @@ class AlbertSpanPredictor(EncoderModel):
         self._means = [keras.metrics.Mean(name=name) for name in names]
         self.build((None, None))
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.head.build((None, None, self.encoder.config.hidden_size))
 
-    def compute_output_shape(self, input_shape=None):
+    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
         tokens = {"start_log_probs": (None, None)} | ({} if self.joint else {"end_log_probs": (None, None)})
         return tokens | ({"answerable_logits": (None,)} if self.joint else {})
 
-    def export(self, *args, **kwargs):
+    def export(self, *args: Any, **kwargs: Any) -> None:
         """Raises UserError: a Keras export takes no nested outputs, as the spans are."""
         raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
 
-    def head_variables(self):
+    def head_variables(self) -> dict[str, keras.Variable]:
         parts = self.head.parts() if self.joint else {"span": self.head}
         return {name: value for part, layer in parts.items() for name, value in variables_of(part, layer).items()}
 
-    def call(self, features, training=False):
+    def call(self, features: Any, training: bool = False) -> dict[str, Any]:
         """Scores every position, and the best spans.
 
         Args:
@@ -109,7 +110,9 @@ class AlbertSpanPredictor(EncoderModel):
         count = self.start_top * self.end_top
         return outputs | {"spans": search_spans(scores, self.start_top, count, self.max_answer_length, may_start)}
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
         """Gives (start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
@@ -118,7 +121,7 @@ class AlbertSpanPredictor(EncoderModel):
             loss = loss + 0.5 * ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True))
         return share_of_replica(loss)
 
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         for mean, end in zip(self._means, ("start", "end")):
             guess = ops.argmax(y_pred[f"{end}_log_probs"], axis=-1)
             mean.update_state(_equal(guess, x[f"{end}_positions"]))
@@ -126,12 +129,12 @@ class AlbertSpanPredictor(EncoderModel):
             self._means[2].update_state(_equal(y_pred["answerable_logits"] > 0, x["is_impossible"]))
         return self.get_metrics_result()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         names = ("joint", "start_top", "end_top", "max_answer_length", "dropout")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def _allowed(features):
+def _allowed(features: Any) -> Tensor:
     """bool [batch, sequence]: where an answer may start or end, or, at position 0, say that there is none."""
     ids = features["input_ids"]
     tokens = ops.cast(features.get("input_mask", ops.ones_like(ids)), "bool")
@@ -142,10 +145,10 @@ def _allowed(features):
     return ops.logical_and(ops.logical_or(passage, ops.arange(ops.shape(ids)[1]) == 0), tokens)
 
 
-def _nll(features, predictions, end):
+def _nll(features: Any, predictions: dict[str, Tensor], end: str) -> Tensor:
     labels = ops.reshape(ops.cast(features[f"{end}_positions"], "int32"), (-1, 1))
     return -ops.mean(ops.take_along_axis(predictions[f"{end}_log_probs"], labels, axis=1))
 
 
-def _equal(guesses, labels):
+def _equal(guesses: Tensor, labels: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.cast(guesses, "int32"), ops.cast(ops.reshape(labels, (-1,)), "int32")), "float32")

@@ -1,5 +1,7 @@
 """The optimizers and the learning-rate curve that ALBERT was trained with."""
 
+from typing import Any
+
 from albert_tf.optimizers.adam_weight_decay import GRADIENT_NORMS, AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
@@ -18,9 +20,9 @@ __all__ = [
 
 
 def create_optimizer(
-    name: str, learning_rate: float, num_train_steps: int, num_warmup_steps: int, poly_power: float = 1.0, **kwargs
+    name: str, learning_rate: float, num_train_steps: int, num_warmup_steps: int, poly_power: float = 1.0, **kwargs: Any
 ) -> AdamWeightDecay:
-    """The optimizer of google-research/albert's `optimization.create_optimizer`: warm-up, decay, clipping at norm 1.
+    """Makes the optimizer of google-research/albert's `create_optimizer`: warm-up, decay, clipping at norm 1.
 
     Args:
         name: "lamb" or "adamw".
@@ -32,6 +34,10 @@ def create_optimizer(
 
     Raises:
         ValueError: for an unknown name or an impossible curve.
+
+    >>> optimizer = create_optimizer("lamb", learning_rate=1.76e-3, num_train_steps=125_000, num_warmup_steps=3_125)
+    >>> optimizer.global_clipnorm
+    1.0
     """
     if name not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer '{name}'; choose one of {', '.join(OPTIMIZERS)}")

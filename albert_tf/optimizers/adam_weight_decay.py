@@ -2,22 +2,25 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
 
 GRADIENT_NORMS = ("summed", "official")
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
+    """Tells whether any of the regular expressions matches somewhere in a variable's path."""
     return any(re.search(pattern, path) for pattern in patterns)
 
 
-def sum_over_replicas(tensors):
-    """Tensors, or a structure of them, summed over the replicas of a TensorFlow strategy; elsewhere as they are."""
+def sum_over_replicas(tensors: Any) -> Any:
+    """Sums tensors, or a structure of them, over the replicas of a TensorFlow strategy; elsewhere they stay."""
     if keras.backend.backend() != "tensorflow":
         return tensors
     import tensorflow as tf
@@ -28,7 +31,7 @@ def sum_over_replicas(tensors):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
-def _dense(gradient):
+def _dense(gradient: Tensor) -> Tensor:
     """Under TensorFlow the gradient of a lookup is rows with their numbers, those of one row of the table apart."""
     if not hasattr(gradient, "indices"):
         return gradient
@@ -38,7 +41,7 @@ def _dense(gradient):
 
 
 @functools.cache
-def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float):
+def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
     """The function (gradient, variable, momentum, velocity, counts) to the new moments and the unscaled update."""
 
     @fuse
@@ -54,7 +57,7 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AdamWeightDecay(keras.optimizers.Optimizer):
-    """`w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, with m and v not bias-corrected.
+    """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` differs: it corrects the bias of m
     and v and decays the variable before the Adam step.
@@ -65,23 +68,33 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     Over TensorFlow's replicas gradients are summed before they are clipped; Keras's own optimizers clip first.
 
     Args:
-        learning_rate: float or schedule.
+        learning_rate: a number, or a schedule of the updates made so far.
         weight_decay_rate: factor of the decay term.
-        beta_1, beta_2: decay of the first and second moment.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
         exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
         gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
             google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
             several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
-        **kwargs: of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+        name: name of the optimizer.
+        **kwargs: arguments of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
 
     Raises:
         ValueError: for a `gradient_norm` that is unknown, or cannot be had here.
+
+    >>> weight = keras.Variable([1.0, -2.0], name="kernel")
+    >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer.apply([ops.convert_to_tensor([1.0, 1.0])], [weight])
+    >>> [round(float(value), 2) for value in ops.convert_to_numpy(weight)]
+    [0.68, -2.32]
+    >>> optimizer.updates, optimizer.figures()["gradient_norm"] > 1.41
+    (1, True)
     """
 
     def __init__(
         self,
-        learning_rate=1e-3,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
@@ -89,7 +102,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
         gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
@@ -111,7 +124,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
                     "gradient_norm='official' cannot be combined with gradient_accumulation_steps or loss_scale_factor"
                 )
 
-    def build(self, variables) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
@@ -123,28 +136,28 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """A scalar that `figures` shows and no file keeps: files from before there were any still load."""
+        """Adds a scalar that `figures` shows and no file keeps: files from before there were any still load."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable
 
     @property
     def updates(self) -> int:
-        """Updates made so far, as a number of Python."""
+        """Counts the updates made so far."""
         return int(ops.convert_to_numpy(self.iterations))
 
     def figures(self) -> dict[str, float]:
-        """What the last update went by: learning_rate and gradient_norm, the latter before clipping."""
+        """Gives what the last update went by: learning_rate and gradient_norm, the latter before clipping."""
         schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
         norm = ops.convert_to_numpy(self.last_norm)
         return {"learning_rate": float(ops.convert_to_numpy(rate)), "gradient_norm": float(norm)}
 
-    def save_own_variables(self, store) -> None:
+    def save_own_variables(self, store: Any) -> None:
         for number, variable in enumerate(self._saved_variables()):
             store[str(number)] = ops.convert_to_numpy(variable)
 
-    def load_own_variables(self, store) -> None:
+    def load_own_variables(self, store: Any) -> None:
         saved = self._saved_variables()
         if len(store.keys()) != len(saved):
             super().load_own_variables(store)  # Warns and loads nothing.
@@ -156,23 +169,23 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         shown = {id(variable) for variable in self._shown} if self.built else ()
         return [variable for variable in self.variables if id(variable) not in shown]
 
-    def _get_current_learning_rate(self):
+    def _get_current_learning_rate(self) -> Any:
         # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
-    def apply(self, grads, trainable_variables=None) -> None:
-        """As Keras's, of gradients summed over replicas; a lookup's rows become the gradient of its whole table."""
+    def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
+        """Applies gradients, summed over replicas first; a lookup's rows become the gradient of its whole table."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
         super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
 
-    def _all_reduce_sum_gradients(self, pairs):
+    def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
         return pairs  # `apply` did, since they are clipped before Keras asks.
 
-    def _clip_gradients(self, gradients):
+    def _clip_gradients(self, gradients: list[Tensor]) -> Any:
         """Clips, and notes the norm: where it is not finite, `update_step` leaves everything as it is."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
@@ -184,7 +197,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         scale = self.global_clipnorm * ops.minimum(1.0 / norm, 1.0 / self.global_clipnorm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
-    def update_step(self, gradient, variable, learning_rate) -> None:
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         counts = ops.isfinite(self.last_norm)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
@@ -197,8 +210,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
-    def adapt(self, update, variable, index: int):
-        """The layer-wise scaling of the update, which plain Adam does not have."""
+    def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
+        """Scales the update layer by layer, which plain Adam does not."""
         return update
 
     def get_config(self) -> dict:

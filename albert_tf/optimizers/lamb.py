@@ -2,16 +2,18 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Lamb(AdamWeightDecay):
-    """The AdamWeightDecay update, scaled per variable by the trust ratio |w| / |update|.
+    """Scales the AdamWeightDecay update, variable by variable, by the trust ratio |w| / |update|.
 
     The decay term is inside the ratio, the ratio is not clamped, and the variables excluded from weight decay are not
     adapted either unless told otherwise. A shared block is one variable: one summed gradient, one ratio.
@@ -19,30 +21,38 @@ class Lamb(AdamWeightDecay):
     decays outside the ratio and adapts every variable.
 
     Args:
+        learning_rate: a number, or a schedule of the updates made so far.
         exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
             as `exclude_from_weight_decay`.
-        **kwargs: of `AdamWeightDecay`.
+        name: name of the optimizer.
+        **kwargs: arguments of `AdamWeightDecay`.
+
+    >>> weight = keras.Variable([3.0, 4.0], name="kernel")
+    >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer.apply([ops.convert_to_tensor([1.0, 1.0])], [weight])
+    >>> [round(float(value), 3) for value in ops.convert_to_numpy(weight)]  # moved by a tenth of its length, 5
+    [2.646, 3.646]
     """
 
     def __init__(
         self,
-        learning_rate=1.76e-3,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.76e-3,
         exclude_from_layer_adaptation: Sequence[str] | None = None,
         name: str = "lamb",
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         excluded = exclude_from_layer_adaptation
         self.exclude_from_layer_adaptation = list(self.exclude_from_weight_decay if excluded is None else excluded)
 
-    def build(self, variables) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self._adapted = [not matches_any(variable.path, self.exclude_from_layer_adaptation) for variable in variables]
         self._ratios = [self.add_shown_variable("trust_ratio") if adapted else None for adapted in self._adapted]
 
-    def adapt(self, update, variable, index: int):
+    def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
         if not self._adapted[index]:
             return update
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)
@@ -53,7 +63,7 @@ class Lamb(AdamWeightDecay):
         return update * ratio
 
     def figures(self) -> dict[str, float]:
-        """As AdamWeightDecay, and the smallest, median and largest trust ratio of the variables that have one."""
+        """Gives AdamWeightDecay's figures, and the smallest, median and largest trust ratio."""
         ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
         values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
         return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))

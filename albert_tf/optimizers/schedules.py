@@ -5,10 +5,12 @@ import math
 import keras
 from keras import ops
 
+from albert_tf.layers import Tensor
+
 
 @keras.saving.register_keras_serializable("albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
+    """Warms up linearly, then gives `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
 
     The decay counts from the start, not from the end of the warm-up, so the rate right after warm-up is a little
     below `peak` (google-research/albert:optimization.py:37-64). That graph reads its step counter after it was
@@ -24,6 +26,10 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Raises:
         ValueError: when the warm-up does not fit into the training.
+
+    >>> schedule = WarmupPolynomialDecay(peak=0.1, num_train_steps=10, num_warmup_steps=2)
+    >>> [round(float(schedule(updates)), 3) for updates in (0, 1, 8, 9)]
+    [0.05, 0.08, 0.01, 0.0]
     """
 
     def __init__(self, peak: float, num_train_steps: int, num_warmup_steps: int = 0, poly_power: float = 1.0):
@@ -34,7 +40,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
         self.poly_power = poly_power
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32") + 1.0
         remaining = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
         decayed = self.peak * ops.power(remaining, self.poly_power)
@@ -52,5 +58,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
-    """The square-root rule the authors advise for other batch sizes than theirs (google-research/albert issue 111)."""
+    """Applies the square-root rule that the authors advise for other batch sizes (google-research/albert issue 111).
+
+    >>> scale_learning_rate(0.00176, batch_size=1024)
+    0.00088
+    """
     return learning_rate * math.sqrt(batch_size / reference_batch_size)

@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.tasks.squad.combination import combine_spans, for_combination
+from albert_tf.layers.heads import IMPOSSIBLE
+from tfrecords.base.errors import UserError
 
 
 def reduced(outputs: Sequence[Any]) -> list[Any]:
-    """What `combine` needs of each row's output of one model; much less than the model gives for spans."""
-    return [for_combination(output) if isinstance(output, Mapping) else output for output in outputs]
+    """Gives what `combine` needs of each row's output of one model: much less than the model gives for spans."""
+    return [_spans_of(output) if isinstance(output, Mapping) else output for output in outputs]
 
 
 def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
-    """The outputs of an ensemble, in the form of one model's.
+    """Joins the outputs of an ensemble's models in the form of one model's.
 
     Args:
         members: of each model, for each row its output: an array of logits or values, or a dict with `spans`.
@@ -26,3 +27,42 @@ def _combine_row(outputs: Sequence[Any]) -> Any:
     if isinstance(outputs[0], Mapping):
         return combine_spans(outputs)
     return np.mean(np.asarray(outputs, np.float64), axis=0)
+
+
+def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What `combine_spans` reads of a model's output for one row: its legal spans, and how likely there is none."""
+    spans = output["spans"]
+    legal = np.asarray(spans["score"]) > IMPOSSIBLE / 2
+    needed: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}
+    if "answerable_logits" in output:
+        return needed | {"answerable_logits": np.atleast_1d(output["answerable_logits"])}
+    # No answer is the span at [CLS].
+    return needed | {side: np.asarray(output[side])[..., :1] for side in ("start_log_probs", "end_log_probs")}
+
+
+def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Joins several models' outputs for one row in the form of one model's.
+
+    A span's score is the mean over the models that proposed it, so one that a single model proposed is not held back;
+    null scores stay apart, [models], since each model's least of all windows enters their mean
+    (squad_utils.py:855-908, 942-953 of google-research/albert).
+
+    Raises:
+        UserError: heads of different kinds.
+    """
+    outputs = [_spans_of(output) for output in outputs]
+    if len({tuple(output) for output in outputs}) > 1:
+        raise UserError("plain and joint span heads score differently that there is no answer; combine models of one")
+    scores: dict[tuple[int, int], list[float]] = {}
+    for output in outputs:
+        spans = output["spans"]
+        for first, last, score in zip(spans["start_index"], spans["end_index"], spans["score"]):
+            scores.setdefault((int(first), int(last)), []).append(float(score))
+    means = sorted(((np.mean(values), *span) for span, values in scores.items()), key=lambda one: -one[0])
+    score, first, last = np.array(means).reshape(-1, 3).T
+    spans = {"start_index": first.astype(int), "end_index": last.astype(int), "score": score}
+    combined: dict[str, Any] = {"spans": spans}
+    if "answerable_logits" in outputs[0]:
+        return combined | {"answerable_logits": np.concatenate([output["answerable_logits"] for output in outputs])}
+    sides = ("start_log_probs", "end_log_probs")
+    return combined | {side: np.stack([output[side] for output in outputs]) for side in sides}

@@ -11,8 +11,8 @@ _COLA = ("source", "label", "star", "sentence")
 
 
 def _defaults(rate: float, batch: int, steps: int, warmup: int, albert_dropout: float = 0.0) -> Hyperparameters:
-    """Rate, batch, steps and warm-up are google-research/albert's run_glue.sh (WNLI is not there: recalled from the
-    paper's table 14, as all dropouts are)."""
+    # Rate, batch, steps and warm-up are google-research/albert's run_glue.sh (WNLI is not there: recalled from the
+    # paper's table 14, as all dropouts are).
     return Hyperparameters(rate, batch, steps, num_warmup_steps=warmup, albert_dropout=albert_dropout)
 
 
@@ -122,6 +122,7 @@ GLUE = {
 
 
 def glue_task(name: str, data_dir: str) -> TextTask:
+    """Makes one of GLUE by its name here, such as "sst2", of the files in a folder."""
     values = GLUE[name]
     standard = {"kind": "classification", "columns": values["inputs"], "label_column": "label", "suffixes": (".tsv",)}
     # Quora's published questions hold some that are empty.

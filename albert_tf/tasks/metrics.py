@@ -7,25 +7,25 @@ from scipy import stats
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Share of equal entries."""
+    """Computes the share of equal entries."""
     return float(np.mean(predictions == labels))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Of class 1 among two; 0 where it is neither predicted nor there."""
+    """Computes the F1 of class 1 among two: 0 where it is neither predicted nor there."""
     true = np.sum((predictions == 1) & (labels == 1))
     counted = np.sum(predictions == 1) + np.sum(labels == 1)
     return float(2 * true / counted) if counted else 0.0
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of the F1 of each class that is predicted or there."""
+    """Averages the F1 of each class that is predicted or there."""
     classes = np.union1d(predictions, labels)
     return float(np.mean([f1(predictions == value, labels == value) for value in classes]))
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation, for any number of classes (Gorodkin 2004); 0 where predictions or labels are all equal."""
+    """Computes Matthews correlation for any number of classes (Gorodkin 2004); 0 where either side is constant."""
     classes, both = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
     true, predicted = np.eye(len(classes))[both].reshape(2, len(labels), len(classes))
     true, predicted = true - true.mean(axis=0), predicted - predicted.mean(axis=0)
@@ -34,12 +34,12 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Correlation; 0 where either side is constant, for which it is not defined."""
+    """Computes the correlation; 0 where either side is constant, for which it is not defined."""
     return _correlation(stats.pearsonr, predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Correlation of ranks, ties sharing theirs; 0 where either side is constant."""
+    """Computes the correlation of ranks, ties sharing theirs; 0 where either side is constant."""
     return _correlation(stats.spearmanr, predictions, labels)
 
 
@@ -50,6 +50,7 @@ def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Averages the squared differences."""
     return float(np.mean((predictions - labels) ** 2))
 
 

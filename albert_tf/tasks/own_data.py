@@ -18,9 +18,12 @@ _STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "t
 _MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 
 
-# Of each task: `trained` is the task.json of a model that is to answer, none is to be trained.
 def classification_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
-    """Classes are those of `trained`, or of the training file: numbers by value and anything else by alphabet.
+    """Makes a task of classes: those of `trained`, or of the training file, numbers by value and the rest by alphabet.
+
+    Args:
+        settings: that name the files and columns.
+        trained: task.json of a model that is to answer, where none is to be trained; likewise below.
 
     Raises:
         UserError: there is no training file, or its labels are no classes.
@@ -30,10 +33,12 @@ def classification_task(settings: FinetuningSettings, trained: Mapping[str, Any]
 
 
 def regression_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
+    """Makes a task of numbers."""
     return _text_task(settings, "regression", None, ("pearson", "spearman", "mean_squared_error"), trained)
 
 
 def tagging_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TaggingTask:
+    """Makes a task of words with tags. Raises UserError where a second text is named."""
     if settings.second_text_column:
         raise UserError("--task=tagging takes one text; leave out --second_text_column")
     known = None if trained is None else tuple(trained["labels"] or ())

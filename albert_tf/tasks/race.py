@@ -3,31 +3,29 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
-from albert_tf.tasks.rows import Rows, encode, pad
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from tfrecords.base import files
+from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 LEVELS = ("middle", "high")
 LETTERS = "ABCD"
-# google-research/albert:run_race.py, --max_qa_length.
-MAX_QA_LENGTH = 128
-
-
 # The flags of run_race.py; the dropouts are those its README advises for the second release of the models.
 DEFAULTS = Hyperparameters(1e-5, 32, 12000, num_warmup_steps=1000)
 
 
 class RaceExample(NamedTuple):
-    """answers: the question with each option put in. label: the number of the right one."""
+    """A question about an article; `answers`: it with each option put in, `label`: the number of the right one."""
 
     name: str
     level: str
@@ -38,11 +36,11 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Reads the official release, {train,dev,test}/{middle,high}/*.txt, or one all.txt in place of the many files; any
-    of them perhaps gzipped, with .gz at its end.
+    """Multiple choice, of the official release: {train,dev,test}/{middle,high}/*.txt, or one all.txt for many files.
 
-    A row is [CLS] article [SEP] question and option [SEP] for each option; of the second part the last 128 tokens are
-    kept, the article is cut at its end (google-research/albert:race_utils.py:69-147).
+    Any of them may be gzipped, with .gz at its end.
+
+    A row is [CLS] article [SEP] question and option [SEP] for each option (see `Framer.choices`).
     """
 
     data_dir: Path
@@ -63,43 +61,43 @@ class RaceTask(Task):
                 examples += [example for row in table.rows for example in _examples(table, row, level)]
         return examples or None
 
-    def rows(self, examples: Sequence[RaceExample], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
-        articles = list(dict.fromkeys(example.article for example in examples))
-        encoded = dict(zip(articles, encode(tokenizer, articles)))
-        answers = iter(encode(tokenizer, [answer for example in examples for answer in example.answers]))
-        tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
-        kept = min(MAX_QA_LENGTH, max_seq_length - 3)
-        for example in examples:
-            choices = []
-            for _ in example.answers:
-                answer = next(answers)[-kept:]
-                article = encoded[example.article][: max_seq_length - 3 - len(answer)]
-                ids = np.concatenate([[tokenizer.cls_id], article, [tokenizer.sep_id], answer, [tokenizer.sep_id]])
-                choices.append((ids, np.repeat([0, 1], [len(article) + 2, len(answer) + 1]), np.ones(len(ids))))
-            length = max(len(ids) for ids, _, _ in choices)
-            for name, arrays in zip(("input_ids", "segment_ids", "input_mask"), zip(*choices)):
-                tokens[name].append(pad(arrays, length, tokenizer.pad_id if name == "input_ids" else 0))
+    @on_host
+    def rows(
+        self, examples: Sequence[RaceExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> FeatureRows:
+        numbers: dict[str, int] = {}
+        article = [numbers.setdefault(example.article, len(numbers)) for example in examples]
+        contexts = tf.gather(encode(tokenizer, list(numbers)), np.repeat(article, len(LETTERS)))
+        answers = encode(tokenizer, [answer for example in examples for answer in example.answers])
+        rows = Framer(tokenizer, max_seq_length).choices(contexts, answers)
+        tokens = {
+            name: _by_question(array, rows.pad_id if name == "input_ids" else 0)
+            for name, array in features_of(rows).items()
+        }
         if not training:
-            return Rows(tokens, {}, tokenizer.pad_id)
+            return FeatureRows(tokens, {}, rows.pad_id)
         labels = np.array([example.label for example in examples], np.int32)
-        return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
+        return FeatureRows(tokens, {"label": labels}, rows.pad_id, target="label")
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertMultipleChoice(encoder, dropout)
 
-    def compile_arguments(self) -> dict[str, Any]:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
-
-    def score(self, examples: Sequence[RaceExample], rows: Rows, outputs: Sequence[np.ndarray]) -> dict[str, float]:
-        """Accuracy of all, and of each level that is there."""
+    def score(
+        self, examples: Sequence[RaceExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """Gives the accuracy of all, and of each level that is there."""
         right = np.array(outputs).argmax(axis=-1) == [example.label for example in examples]
         levels = np.array([example.level for example in examples])
         scores = {"accuracy": float(right.mean())}
         return scores | {f"{name}_accuracy": float(right[levels == name].mean()) for name in LEVELS if name in levels}
 
     def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[RaceExample], rows: Rows, outputs: Sequence[np.ndarray]
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[RaceExample],
+        rows: FeatureRows,
+        outputs: Sequence[np.ndarray],
     ) -> list[Path]:
         header = ["id", "level", "prediction", "label", *(f"logit:{letter}" for letter in LETTERS)]
         lines = [
@@ -120,10 +118,21 @@ class RaceTask(Task):
         return written
 
 
+def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
+    """Puts the rows of each question's options side by side, [options, length of the longest]."""
+    lengths = np.diff(rows.splits)
+    longest = lengths.reshape(-1, len(LETTERS)).max(axis=1)
+    columns = np.repeat(longest, len(LETTERS))
+    padded = np.full(columns.sum(), fill, np.int32)
+    shift = np.cumsum(columns) - columns - rows.splits[:-1]
+    padded[np.arange(len(rows.values)) + np.repeat(shift, lengths)] = rows.values
+    return RaggedArray(padded, np.concatenate([[0], np.cumsum(longest)]), (len(LETTERS),))
+
+
 def _files(folder: Path) -> list[Path]:
     names = {path.name.removesuffix(".gz") for end in (".txt", ".txt.gz") for path in folder.glob(f"*{end}")}
-    wanted = ["all.txt"] if "all.txt" in names else sorted(names)
-    return [path for name in wanted if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
+    chosen = ["all.txt"] if "all.txt" in names else sorted(names)
+    return [path for name in chosen if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
 
 
 def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:

@@ -26,9 +26,10 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
 
 
 def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """The task that `settings.task` names.
+    """Makes the task that `settings.task` names.
 
     Args:
+        settings: of the run; what a task reads of them its file says.
         trained: task.json of the model that is to answer, where none is to be trained; no training file is needed then.
 
     Raises:

@@ -1,29 +1,83 @@
-"""What a model is given of a set of examples: rows of different lengths, padded only when they become a batch."""
+"""What a model is given of a set of examples: rows of different lengths, in memory or on disk, padded in a batch."""
 
+import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 import numpy as np
+import tensorflow as tf
 
+from tfrecords.base.errors import UserError
+from tfrecords.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
+
+_BYTES = np.dtype(np.int32).itemsize
+_BLOCK = 2**20
+
+
+class RaggedArray(Sequence):
+    """Arrays int32 [..., length] of different lengths, one after the other in one array.
+
+    Args:
+        values: int32 [numbers].
+        splits: sums of the lengths before each array, and of all: int64 [arrays + 1].
+        lead: dimensions of each array before its length.
+    """
+
+    def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
+        self.values, self.splits, self.lead = values, splits, lead
+
+    def __len__(self) -> int:
+        return len(self.splits) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.read(self.splits[index], self.splits[index + 1]).reshape(*self.lead, -1)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Gives the numbers of the columns [start, end) of all arrays end to end, int32 [numbers]."""
+        size = math.prod(self.lead)
+        return self.values[size * start : size * end]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Gives all numbers in order, a few million at a time: int32 [numbers]."""
+        total = int(self.splits[-1])
+        return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
+
+
+class StoredArray(RaggedArray):
+    """A RaggedArray whose numbers are in a file without a name: gone with this object, or with a killed process."""
+
+    def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...]):
+        super().__init__(np.empty(0, np.int32), splits, lead)
+        self._file = file
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        # Not mapped: the pages of a mapped file count as this process's memory until another needs them.
+        item = _BYTES * math.prod(self.lead)
+        return np.frombuffer(os.pread(self._file.fileno(), item * (end - start), item * start), np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class FeatureRows:
     """Rows of features; a row is one example, or one window of one.
 
     Attributes:
-        tokens: by feature name one int32 array [length] a row, or [choices, length]; a row has one length for all its
+        tokens: by feature name an array int32 [length] a row, or [choices, length]; a row has one length for all its
             features. `input_ids`, `input_mask` and `segment_ids` are always there.
         values: by feature name an array [rows, ...].
+        pad_id: fills up `input_ids`; all other features are filled up with 0.
         target: which feature is the label that `fit` gets as `y`; None where the model's loss finds its labels among
             the features.
         weight: which feature weighs the loss, [rows] or [rows, length].
-        pad_id: fills up `input_ids`; all other features are filled up with 0.
     """
 
-    tokens: Mapping[str, Sequence[np.ndarray]]
+    tokens: Mapping[str, RaggedArray]
     values: dict[str, np.ndarray]
     pad_id: int
     target: str | None = None
@@ -34,11 +88,11 @@ class Rows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [rows], in tokens."""
-        return np.array([row.shape[-1] for row in self.tokens["input_ids"]], np.int64)
+        """Counts the tokens of each row, int64 [rows]."""
+        return np.diff(self.tokens["input_ids"].splits)
 
     def batch(self, indices: Sequence[int], length: int) -> tuple:
-        """Some rows, padded to `length` columns.
+        """Pads some rows to `length` columns.
 
         Returns:
             (features,), or (features, target) or (features, target, weight): features a dict of arrays
@@ -49,20 +103,17 @@ class Rows:
         roles = [features.pop(name) for name in (self.target, self.weight) if name is not None]
         return (features, *roles)
 
-    def _padded(self, name: str, rows: Sequence[np.ndarray], indices: Sequence[int], length: int) -> np.ndarray:
-        return pad([rows[index] for index in indices], length, self.pad_id if name == "input_ids" else 0)
-
-
-def pad(rows: Sequence[np.ndarray], length: int, value: int) -> np.ndarray:
-    """int32 [rows, ..., length] from arrays [..., up to length], filled up with `value`."""
-    padded = np.full((len(rows), *rows[0].shape[:-1], length), value, np.int32)
-    for number, row in enumerate(rows):
-        padded[number, ..., : row.shape[-1]] = row
-    return padded
+    def _padded(self, name: str, rows: RaggedArray, indices: Sequence[int], length: int) -> np.ndarray:
+        fill = self.pad_id if name == "input_ids" else 0
+        padded = np.full((len(indices), *rows.lead, length), fill, np.int32)
+        for number, index in enumerate(indices):
+            row = rows[index]
+            padded[number, ..., : row.shape[-1]] = row
+        return padded
 
 
 def padded_length(length: int, limit: int) -> int:
-    """The columns of a batch whose longest row has `length`: few distinct shapes to compile for, and little padding.
+    """Gives the columns of a batch whose longest row has `length`: few distinct shapes, and little padding.
 
     Multiples of 8 to 64, of 32 to 256, and of 64 beyond; never above `limit` unless `length` is.
     """
@@ -70,27 +121,122 @@ def padded_length(length: int, limit: int) -> int:
     return max(length, min(limit, -(-length // step) * step))
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    """Token ids int32 [tokens] of each text."""
-    ids, splits = tokenizer.encode_batch(texts)
-    return [ids[start:end] for start, end in itertools.pairwise(splits)]
+def on_host(make: Callable) -> Callable:
+    """Has TensorFlow make rows on the processor: a GPU gains nothing by it, and may be another framework's."""
+
+    @functools.wraps(make)
+    def call(*arguments, **options):
+        with tf.device("CPU:0"):
+            return make(*arguments, **options)
+
+    return call
 
 
-def frame(
-    tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None, max_seq_length: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `max_seq_length`: ids and segments, int32 [length].
+def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray]:
+    """Gives framed rows as `tokens` of FeatureRows, beside other features int32 [tokens of all rows]."""
+    ids = rows.input_ids.values.numpy()
+    features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": rows.segment_ids.values.numpy()}
+    splits = rows.input_ids.row_splits.numpy()
+    return {name: RaggedArray(values, splits) for name, values in (features | others).items()}
 
-    What does not fit is cut off the end of the longer text, a token at a time
-    (google-research/albert classifier_utils.py, `_truncate_seq_pair`).
+
+@on_host
+def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
+    """Makes a row of each text, or of each pair of texts, without labels; `texts`: all firsts, and all seconds."""
+    rows = Framer(tokenizer, max_seq_length).frame(*(encode(tokenizer, column) for column in texts))
+    return FeatureRows(features_of(rows), {}, rows.pad_id)
+
+
+def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
+    """Gives the rows of all chunks as one whose tokens are on disk, with no more than one chunk in memory.
+
+    What a kind of FeatureRows has beyond tokens and values is left out: training does not look at it.
+
+    Raises:
+        UserError: there are no rows, or there is no room for them among the temporary files.
     """
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    if second is None:
-        ids = np.concatenate([cls, first[: max_seq_length - 2], sep])
-        return ids.astype(np.int32), np.zeros(len(ids), np.int32)
-    room = max_seq_length - 3
-    kept_second = min(len(second), max(room // 2, room - len(first)))
-    first, second = first[: room - kept_second], second[:kept_second]
-    ids = np.concatenate([cls, first, sep, second, sep])
-    segments = np.repeat(np.array([0, 1], np.int32), [len(first) + 2, len(second) + 1])
-    return ids.astype(np.int32), segments
+    chunk, files, lengths, values = None, {}, [], []
+    for chunk in chunks:
+        with _room():
+            files = files or {name: tempfile.TemporaryFile(dir=_folder()) for name in chunk.tokens}  # noqa: SIM115
+            for name, arrays in chunk.tokens.items():
+                for block in arrays.blocks():
+                    files[name].write(block)
+        lengths.append(chunk.lengths)
+        values.append(chunk.values)
+    if chunk is None:
+        raise UserError("no example is left to train on; give a training file with at least one")
+    with _room():
+        for file in files.values():
+            file.flush()
+    splits = np.cumsum(np.concatenate([[0], *lengths]))
+    tokens = {name: StoredArray(file, splits, chunk.tokens[name].lead) for name, file in files.items()}
+    joined = {name: np.concatenate([part[name] for part in values]) for name in chunk.values}
+    return FeatureRows(tokens, joined, chunk.pad_id, chunk.target, chunk.weight)
+
+
+def chunked(examples: Iterable, size: int) -> Iterator[list]:
+    """Gives the examples in lists of `size`, the last one perhaps shorter."""
+    examples = iter(examples)
+    return iter(lambda: list(itertools.islice(examples, size)), [])
+
+
+def _folder() -> str:
+    """$TMPDIR, or else /var/tmp where it is there: /tmp may be memory."""
+    return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot keep the training rows in '{_folder()}': {error.strerror}; set TMPDIR to a folder with room"
+        ) from error
+
+
+def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
+    """Gives training rows a weight each, by their class.
+
+    Args:
+        rows: with classes as their target.
+        labels: names of the classes by number.
+        class_weights: "balanced", so that all classes count alike (rows / (classes * rows of the class)), or such as
+            "no=1,yes=3"; a class that is not named counts 1.
+
+    Raises:
+        UserError: the rows have no classes, or `class_weights` is neither.
+    """
+    if labels is None or rows.target != "label":
+        raise UserError("--class_weights is for tasks that give every text a class; leave it out")
+    classes = rows.values["label"]
+    if class_weights == "balanced":
+        counts = np.bincount(classes, minlength=len(labels))
+        weights = len(classes) / (len(labels) * np.maximum(counts, 1))
+    else:
+        weights = np.ones(len(labels))
+        for pair in class_weights.split(","):
+            name, _, value = pair.rpartition("=")
+            number = _number(name or pair, labels)
+            weights[number] = _weight(value, class_weights)
+    values = rows.values | {"class_weight": weights[classes].astype(np.float32)}
+    return dataclasses.replace(rows, values=values, weight="class_weight")
+
+
+def _number(name: str, labels: Sequence[str]) -> int:
+    if name not in labels:
+        raise UserError(
+            f"--class_weights names '{name}', which is none of {', '.join(labels)}; give balanced, or name=weight"
+        )
+    return list(labels).index(name)
+
+
+def _weight(value: str, class_weights: str) -> float:
+    try:
+        weight = float(value)
+    except ValueError:
+        weight = -1.0
+    if not 0 <= weight < float("inf"):
+        raise UserError(f"--class_weights={class_weights}: '{value}' is no weight of 0 or more")
+    return weight

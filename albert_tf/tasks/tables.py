@@ -22,7 +22,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Row(NamedTuple):
-    """One row. line: where it starts in its file, counted from 1."""
+    """A row of a table; `line`: where it starts in its file, counted from 1."""
 
     line: int
     values: dict[str, Any]
@@ -39,6 +39,7 @@ class Table(NamedTuple):
     rows: Iterator[Row]
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
+        """Makes the error that names file, line, what is wrong there and how to mend it."""
         return UserError(f"'{self.path}' line {row.line}: {what}; {mend}")
 
     def require(self, columns: Iterable[str], mend: str = "name the columns so") -> None:
@@ -50,21 +51,22 @@ class Table(NamedTuple):
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """The one file of that name with one of the suffixes, gzipped or not.
+    """Finds the one file of that name with one of the suffixes, gzipped or not.
 
     Raises:
         UserError: there are several, so that nobody could say which is meant.
     """
-    found = [path for suffix in suffixes for end in ("", ".gz") if (path := folder / (stem + suffix + end)).is_file()]
-    if len(found) > 1:
-        raise UserError(f"'{folder}' holds {' and '.join(path.name for path in found)}; keep the one that is meant")
-    return found[0] if found else None
+    paths = [path for suffix in suffixes for end in ("", ".gz") if (path := folder / (stem + suffix + end)).is_file()]
+    if len(paths) > 1:
+        raise UserError(f"'{folder}' holds {' and '.join(path.name for path in paths)}; keep the one that is meant")
+    return paths[0] if paths else None
 
 
 def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: bool = False) -> Table:
     """Reads a file by its suffix.
 
     Args:
+        path: of a .tsv, .csv or .jsonl, perhaps with .gz.
         header: the columns of a .tsv or .csv whose first line is already a row.
         skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
 
@@ -165,7 +167,7 @@ def read_json_lines(path: Path) -> Table:
 
 
 def _objects(path: Path) -> Iterator[Row]:
-    wanted = None
+    expected = None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -175,14 +177,14 @@ def _objects(path: Path) -> Iterator[Row]:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); write one object a line") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
-        wanted = values.keys() if wanted is None else wanted
-        if missing := wanted - values.keys():
+        expected = values.keys() if expected is None else expected
+        if missing := expected - values.keys():
             raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
         yield Row(number, whole_characters(values))
 
 
 def whole_characters(value: Any) -> Any:
-    """A JSON value whose texts have U+FFFD for each half of a character: JSON can hold one, no tokenizer can."""
+    """Puts U+FFFD for each half of a character in a JSON value's texts: JSON can hold one, no tokenizer can."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):

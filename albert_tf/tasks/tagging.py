@@ -1,42 +1,45 @@
 """A class for every word of a text, as for named entities."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks.rows import Rows, encode
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
 from tfrecords.base import files
+from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 
 class TaggedExample(NamedTuple):
-    """tags: numbers, as many as words; None where there are none."""
+    """A text in words; `tags`: their numbers, None where there are none."""
 
     words: list[str]
     tags: list[int] | None
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggedRows(Rows):
-    """heads: for each row the column of every word's first piece; words beyond the row's end have none."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedRows(FeatureRows):
+    """Rows of words; `heads`: of each row the column of every word's first piece, none of words beyond its end."""
 
-    heads: list[np.ndarray] = dataclasses.field(default_factory=list)
+    heads: RaggedArray
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Words and tags are lists in JSON lines, or separated by spaces in a table.
+    """Tagging of words; they and their tags are lists in JSON lines, or separated by spaces in a table.
 
     A word's tag is read off its first piece, the others' are passed over (as BERT's for CoNLL-2003, section 5.3). Where
     all tags are O, B-... or I-..., entities are scored as conlleval does.
@@ -58,7 +61,7 @@ class TaggingTask(Task):
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Those of a trained model, or the training file's tags, "O" first."""
+        """Gives those of a trained model, or the training file's tags, "O" first."""
         if self.known_labels is not None:
             return self.known_labels
         table = self._table("train")
@@ -109,20 +112,15 @@ class TaggingTask(Task):
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
 
-    def compile_arguments(self) -> dict[str, Any]:
-        # Over the words: a mean over all columns would make a batch count less the more padding it has.
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-        return {"loss": loss, "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
-
     def score(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        found = self.predictions(examples, rows, outputs)
-        equal = [a == b for tags, example in zip(found, examples) for a, b in zip(tags, example.tags)]
+        predictions = self.predictions(examples, rows, outputs)
+        equal = [a == b for tags, example in zip(predictions, examples) for a, b in zip(tags, example.tags)]
         scores = {"accuracy": float(np.mean(equal))}
         if self.has_entities:
             scores["f1"] = entity_f1(
-                [[self.labels[tag] for tag in tags] for tags in found],
+                [[self.labels[tag] for tag in tags] for tags in predictions],
                 [[self.labels[tag] for tag in example.tags] for example in examples],
             )
         return scores
@@ -130,7 +128,7 @@ class TaggingTask(Task):
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> list[list[int]]:
-        """The tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
+        """Gives the tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
         tags = []
         for example, heads, logits in zip(examples, rows.heads, outputs):
             best = logits[heads].argmax(axis=-1).tolist()
@@ -155,53 +153,46 @@ class TaggingTask(Task):
         return [path]
 
 
+@on_host
 def tagged_rows(
     examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
 ) -> TaggedRows:
-    """A row for each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
-    pieces = iter(encode(tokenizer, [word for example in examples for word in example.words]))
-    tokens: dict[str, list[np.ndarray]] = {name: [] for name in ("input_ids", "segment_ids", "input_mask")}
-    if training:
-        tokens |= {"tag": [], "tag_weight": []}
-    heads = []
-    for example in examples:
-        # A word of which the tokenizer leaves nothing still needs a place for its tag.
-        words = [piece if len(piece) else [tokenizer.unk_id] for _, piece in zip(example.words, pieces)]
-        ids = np.concatenate([[tokenizer.cls_id], *words])[: max_seq_length - 1]
-        ids = np.append(ids, tokenizer.sep_id).astype(np.int32)
-        first = 1 + np.cumsum([0, *map(len, words[:-1])])
-        first = first[first < len(ids) - 1]
-        heads.append(first)
-        tokens["input_ids"].append(ids)
-        tokens["segment_ids"].append(np.zeros_like(ids))
-        tokens["input_mask"].append(np.ones_like(ids))
-        if training:
-            tag, weight = np.zeros_like(ids), np.zeros_like(ids)
-            tag[first], weight[first] = example.tags[: len(first)], 1
-            tokens["tag"].append(tag)
-            tokens["tag_weight"].append(weight)
-    roles = {"target": "tag", "weight": "tag_weight"} if training else {}
-    return TaggedRows(tokens, {}, tokenizer.pad_id, heads=heads, **roles)
+    """Makes a row of each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
+    counts = np.array([len(example.words) for example in examples], np.int64)
+    words = encode(tokenizer, [word for example in examples for word in example.words])
+    pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
+    rows, columns = Framer(tokenizer, max_seq_length).words(pieces)
+    fits = columns.values.numpy() < max_seq_length - 1
+    first, row = columns.values.numpy()[fits], np.repeat(np.arange(len(examples)), counts)[fits]
+    heads = RaggedArray(first, np.searchsorted(row, np.arange(len(examples) + 1)))
+    if not training:
+        return TaggedRows(features_of(rows), {}, rows.pad_id, heads=heads)
+    tag, weight = np.zeros((2, rows.input_ids.values.shape[0]), np.int32)
+    place = rows.input_ids.row_starts().numpy()[row] + first
+    tag[place] = np.array(list(itertools.chain.from_iterable(example.tags for example in examples)))[fits]
+    weight[place] = 1
+    features = features_of(rows, tag=tag, tag_weight=weight)
+    return TaggedRows(features, {}, rows.pad_id, target="tag", weight="tag_weight", heads=heads)
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
-    """(type, first word, last word) of BIO tags; an I- that continues nothing begins an entity, as for conlleval."""
-    found, start, kind = set(), 0, ""
+    """Reads (type, first word, last word) off BIO tags; as for conlleval, an I- after nothing begins an entity."""
+    complete, start, kind = set(), 0, ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, this = tag.partition("-")
         if kind and (prefix != "I" or this != kind):
-            found.add((kind, start, index - 1))
+            complete.add((kind, start, index - 1))
             kind = ""
         if not kind and prefix != "O":
             start, kind = index, this
-    return found
+    return complete
 
 
 def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> float:
-    """Of entities with the right type and both ends right; 0 where there are none."""
-    pairs = [(entities(found), entities(expected)) for found, expected in zip(predictions, labels, strict=True)]
-    right = sum(len(found & expected) for found, expected in pairs)
-    total = sum(len(found) + len(expected) for found, expected in pairs)
+    """Computes the F1 of entities, right where type and both ends are; 0 where there are none."""
+    pairs = [(entities(ours), entities(theirs)) for ours, theirs in zip(predictions, labels, strict=True)]
+    right = sum(len(ours & theirs) for ours, theirs in pairs)
+    total = sum(len(ours) + len(theirs) for ours, theirs in pairs)
     return 2 * right / total if total else 0.0
 
 

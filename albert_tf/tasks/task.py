@@ -9,13 +9,13 @@ from typing import Any
 import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.tasks.rows import Rows
+from albert_tf.tasks.rows import FeatureRows
 from tfrecords.tokenizers.base import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """What a task is trained with unless told otherwise. Of steps and epochs one is given.
+    """What a task is trained with unless told otherwise; of steps and epochs one is given.
 
     Attributes:
         albert_dropout: of the encoder's hidden states and attention.
@@ -58,43 +58,43 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:
-        """The examples of "train", or of one of `evaluation_splits` and `test_splits`; None where there is no file.
+        """Reads the examples of "train", or of an evaluation or test split; None where there is no file.
 
         Raises:
             UserError: naming file, row and mend of the first thing that is wrong.
         """
 
     def stream(self, split: str) -> Iterable[Any] | None:
-        """As `read`; a task whose files may be larger than memory gives one example after the other.
+        """Reads as `read` does, one example after the other where files may be larger than memory.
 
         What is wrong with an example may then be raised only when its turn comes.
         """
         return self.read(split)
 
     @abc.abstractmethod
-    def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
-        """Features of the examples, and their labels where `training`, which may ask for some thousands at a time."""
+    def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
+        """Makes features of the examples, and labels where `training`, which may ask for some thousands at a time."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
-        """A new head on the encoder; with `early_exit`, which only some kinds are asked for, one for every step."""
+        """Puts a new head on the encoder; with `early_exit`, asked of some kinds only, one for every step."""
 
-    @abc.abstractmethod
     def compile_arguments(self) -> dict[str, Any]:
-        """`loss`, `metrics` and so on for `Model.compile`; empty where the model has a loss of its own."""
+        """Gives `loss`, `metrics` and so on for `Model.compile`; empty where the model's own defaults are meant."""
+        return {}
 
     @abc.abstractmethod
-    def score(self, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]) -> dict[str, float]:
-        """Metrics by name. `outputs`: for each row what the model's call gave it, an array or a dict of arrays."""
+    def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
+        """Computes metrics by name; `outputs`: of each row what the model's call gave, an array or a dict of arrays."""
 
     @abc.abstractmethod
     def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Any], rows: Rows, outputs: Sequence[Any]
+        self, folder: Path, split: str, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
     ) -> list[Path]:
         """Writes the answers to a split, each file whole or not at all; returns what was written."""
 
     def describe(self) -> dict[str, Any]:
-        """What serving must know, for task.json; fine-tuning adds max_seq_length and metrics."""
+        """Says what serving must know, for task.json; fine-tuning adds max_seq_length and metrics."""
         return {
             "task": self.name,
             "kind": self.kind,
@@ -105,5 +105,5 @@ class Task(abc.ABC):
 
 
 def listed(examples: Iterable[Any] | None) -> list[Any] | None:
-    """What `stream` gave, as `read` gives it."""
+    """Makes a list of what `stream` gave, as `read` gives it."""
     return None if examples is None else list(examples)

@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.metrics import METRICS
-from albert_tf.tasks.rows import Rows, encode, frame
+from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from tfrecords.base import files
@@ -33,9 +33,12 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """Where a split lies. stem: of the file's name. header: its columns, where the file has no header.
+    """Where a split lies.
 
-    columns: of the texts, where they differ from the training file's.
+    Attributes:
+        stem: of the file's name.
+        header: its columns, where the file has no header.
+        columns: of the texts, where they differ from the training file's.
     """
 
     stem: str
@@ -44,7 +47,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """GLUE's answer file of a test split. raw: whether classes are written as in the training file, or by name."""
+    """GLUE's answer file of a test split; `raw`: whether classes are written as in the training file, or by name."""
 
     name: str
     raw: bool = True
@@ -59,7 +62,7 @@ class TextTask(Task):
         label_column: in the training and evaluation files.
         label_names: what the file calls a class to what we call it, in the order of their numbers; None for regression.
         metrics: names in METRICS; the first is the main one.
-        range: of the numbers of a regression; predictions in submissions are kept inside.
+        range: of the numbers of a regression; predictions in submissions stay inside.
         no_label: what stands in place of a label where annotators did not agree; such rows are passed over.
         skip_broken: whether published files of this task are known to hold broken rows; those of a test file are not
             passed over, since each of its rows must be answered.
@@ -113,17 +116,17 @@ class TextTask(Task):
         return self._examples(table, columns, labelled)
 
     def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
-        found = 0
+        count = 0
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
-            found += 1
+            count += 1
             texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
             if labelled:
                 yield TextExample(texts, self._label(table, row))
             else:
                 yield TextExample(texts, None, row.values.get(self.index_column))
-        if not found:
+        if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 
     def _label(self, table: Table, row: Row) -> int | float:
@@ -146,16 +149,15 @@ class TextTask(Task):
             raise table.wrong(row, f"{self.label_column} {value!r} is not {expected}")
         return number
 
-    def rows(self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> Rows:
-        texts = [encode(tokenizer, [example.texts[i] for example in examples]) for i in range(len(self.inputs))]
-        seconds = texts[1] if len(texts) == 2 else [None] * len(examples)
-        framed = [frame(tokenizer, first, second, max_seq_length) for first, second in zip(texts[0], seconds)]
-        tokens = {"input_ids": [ids for ids, _ in framed], "segment_ids": [segments for _, segments in framed]}
-        tokens["input_mask"] = [np.ones_like(ids) for ids, _ in framed]
+    def rows(
+        self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> FeatureRows:
+        texts = [[example.texts[i] for example in examples] for i in range(len(self.inputs))]
+        rows = text_rows(tokenizer, texts, max_seq_length)
         if not training:
-            return Rows(tokens, {}, tokenizer.pad_id)
+            return rows
         labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
-        return Rows(tokens, {"label": labels}, tokenizer.pad_id, target="label")
+        return dataclasses.replace(rows, values={"label": labels}, target="label")
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
         if self.labels is None:
@@ -163,23 +165,27 @@ class TextTask(Task):
         return AlbertClassifier(encoder, len(self.labels), dropout, early_exit)
 
     def compile_arguments(self) -> dict[str, Any]:
-        if self.labels is None:
-            return {"loss": "mse"}
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return {"loss": loss, "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+        return {} if self.labels else {"loss": "mse"}
 
-    def score(self, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]) -> dict[str, float]:
+    def score(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
         labels = np.array([example.label for example in examples])
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Class numbers, or float64 values, [rows]."""
+        """Gives class numbers, or float64 values, [rows]."""
         outputs = np.asarray(outputs, np.float64)
         return outputs[:, 0] if self.labels is None else outputs.argmax(axis=-1)
 
     def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[TextExample], rows: Rows, outputs: Sequence[np.ndarray]
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        rows: FeatureRows,
+        outputs: Sequence[np.ndarray],
     ) -> list[Path]:
         predictions = self.predictions(outputs)
         header = ["index", "prediction"] + (["label"] if split not in self.test_splits else [])
@@ -209,7 +215,7 @@ class TextTask(Task):
 
 
 def label_text(value: Any) -> str:
-    """A class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 

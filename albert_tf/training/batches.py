@@ -1,25 +1,30 @@
-"""Batches of rows: sentences of like length together, so that short ones do not pay for the longest.
+"""Batches of rows, for training and for a model's answers: rows of like length together, so that short ones do not
+pay for the longest.
 
     rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
 
 A training batch is a function of (seed, its number), so training goes on after any batch as if it had never stopped.
 """
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.tasks.rows import Rows, padded_length
+from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.randomness import derive
 
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
 # composition of a batch stays random.
 POOL = 64
+_GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True) -> np.ndarray:
-    """Row numbers of each batch of an epoch, int64 [batches, batch_size].
+    """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
     Rows that do not fill a batch are left out, other ones each epoch; fewer rows than a batch make one smaller batch.
     """
@@ -35,24 +40,33 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, buc
     return random.permutation(order.reshape(batches, size))
 
 
-def batches_per_epoch(rows: Rows, batch_size: int) -> int:
+def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
+    """Returns how many batches `epoch_order` makes."""
     return max(1, len(rows) // batch_size)
 
 
 def training_batches(
-    rows: Rows,
+    rows: FeatureRows,
     batch_size: int,
     max_seq_length: int,
     seed: int,
     first_batch: int = 0,
     bucketed: bool = True,
     parts: int = 1,
+    workers: int = 1,
+    worker: int = 0,
 ) -> tf.data.Dataset:
-    """Batches for ever, from number `first_batch` on; see `Rows.batch` for an element.
+    """Returns batches for ever; see `FeatureRows.batch` for an element.
 
     Args:
+        rows: to train on.
+        batch_size: rows a batch, over all workers.
+        max_seq_length: columns at most.
+        seed: of the order.
+        first_batch: the number of the first one.
         bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
-        parts: elements that a batch comes in, of as many rows and columns each.
+        parts: elements that a worker's share of a batch comes in, of as many rows and columns each.
+        workers, worker: how many share a batch, and the number of this one.
     """
     lengths = rows.lengths
 
@@ -61,7 +75,7 @@ def training_batches(
         while True:
             for batch in epoch_order(lengths, batch_size, seed, epoch, bucketed)[skip:]:
                 length = padded_length(int(lengths[batch].max()), max_seq_length) if bucketed else max_seq_length
-                for part in np.split(batch, parts):
+                for part in np.split(batch, parts * workers)[worker::workers]:
                     yield rows.batch(part, length)
             epoch, skip = epoch + 1, 0
 
@@ -72,11 +86,15 @@ def training_batches(
 
 
 def evaluation_batches(
-    rows: Rows, batch_size: int, max_seq_length: int, full: bool = False
+    rows: FeatureRows, batch_size: int, max_seq_length: int, full: bool = False
 ) -> Iterator[tuple[np.ndarray, dict]]:
-    """(row numbers, features) of all rows once, the longest first.
+    """Yields (row numbers, features) of all rows once, the longest first.
 
-    full: a smaller batch after whole ones is filled up with its last row, so that no other shape need be compiled.
+    Args:
+        rows: to answer.
+        batch_size: rows a batch.
+        max_seq_length: columns at most.
+        full: a smaller batch after whole ones is filled up with its last row, so that no other shape need be compiled.
     """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -86,10 +104,13 @@ def evaluation_batches(
         yield batch, rows.batch(filled, padded_length(int(lengths[batch].max()), max_seq_length))[0]
 
 
-def signature(rows: Rows, length: int | None = None) -> tuple:
-    """The tf.TensorSpecs of a batch, unknown where a dimension differs from batch to batch: one graph takes them all.
+def signature(rows: FeatureRows, length: int | None = None) -> tuple:
+    """Returns the tf.TensorSpecs of a batch, unknown where a dimension differs from batch to batch: one graph takes
+    them all.
 
-    length: of all batches, where it is one.
+    Args:
+        rows: that the batches are of.
+        length: of all batches, where it is one.
     """
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
@@ -102,3 +123,44 @@ def signature(rows: Rows, length: int | None = None) -> tuple:
     names = [name for name in (rows.target, rows.weight) if name is not None]
     specs = {name: spec(name, array) for name, array in features.items()}
     return (specs, *(spec(name, array) for name, array in zip(names, roles)))
+
+
+def predict(model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int) -> list[Any]:
+    """Returns for each row what the model gives it, in the order of the rows: an array, or a dict of arrays.
+
+    A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
+    """
+    outputs: list[Any] = [None] * len(rows)
+    is_jax = keras.backend.backend() == "jax"
+    call = _compiled(model) if is_jax else _graph(model, rows)
+    for indices, features in evaluation_batches(rows, batch_size, max_seq_length, full=is_jax):
+        answers = keras.tree.map_structure(np.asarray, call(features))
+        for number, index in enumerate(indices):
+            outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
+    return outputs
+
+
+def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
+    """The model's call as one graph for batches of every shape; Keras's own would be traced for several of them."""
+    features = signature(rows)[0]
+    graphs = _GRAPHS.setdefault(model, {})
+    key = tuple(sorted((name, spec) for name, spec in features.items()))
+    if key not in graphs:
+        # A model that nobody else holds must not be kept by its graph.
+        reference = weakref.ref(model)
+        graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
+    return graphs[key]
+
+
+def _compiled(model: keras.Model) -> Callable:
+    """The model's call under JAX, compiled once for each shape, however it was itself compiled."""
+    import jax
+
+    graphs = _GRAPHS.setdefault(model, {})
+    if "jax" not in graphs:
+        reference = weakref.ref(model)
+        graphs["jax"] = jax.jit(lambda *given: reference().stateless_call(*given, training=False)[0])
+    state = [
+        [variable.value for variable in group] for group in (model.trainable_variables, model.non_trainable_variables)
+    ]
+    return lambda batch: graphs["jax"](*state, batch)

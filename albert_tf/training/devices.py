@@ -12,8 +12,6 @@ import numpy as np
 
 from tfrecords.base.errors import UserError
 
-STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
-
 
 @dataclasses.dataclass(frozen=True)
 class Devices:

@@ -15,7 +15,7 @@ _AHEAD = 2
 
 
 class JaxSteps:
-    """As TensorFlowSteps. Between `sync` calls the state is here and the model's variables are out of date."""
+    """Makes steps as TensorFlowSteps does. Until `sync` the state is here and the model's variables are out of date."""
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1):
         self.model, self.devices, self.parts = model, devices, parts
@@ -30,23 +30,27 @@ class JaxSteps:
         self._update = jax.jit(self._update_model, donate_argnums=(0, 1), **options)
         self._evaluate = jax.jit(self._metrics_of, **options)
         self._state = self._sums = None
+        self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
-        """As of TensorFlowSteps; the batches are on the devices. Of training ones each process reads its share."""
+        """Returns a function that begins to iterate over batches on the devices, as that of TensorFlowSteps does.
+
+        Of training ones each process reads its share."""
         shares = (1, self.devices.processes, self.devices.process) if training else (1, 1, 0)
         dataset = make_dataset(*shares)
 
-        def iterate() -> Iterator[dict]:
+        def iterate() -> Iterator[Any]:
             placed = collections.deque()
             for batch in dataset.as_numpy_iterator():
-                placed.append({name: self._placed(value, training) for name, value in batch.items()})
+                placed.append(keras.tree.map_structure(lambda value: self._placed(value, training), batch))
                 if len(placed) > _AHEAD:
                     yield placed.popleft()
             yield from placed
 
         return iterate
 
-    def train(self, batch: dict[str, Any]) -> None:
+    def train(self, batch: Any) -> None:
+        """Computes a part of a step, and with the last part the update."""
         self._part = (self._part + 1) % self.parts
         if self._state is None:
             self._state = [[variable.value for variable in group] for group in self._groups()]
@@ -55,18 +59,29 @@ class JaxSteps:
         self._state, self._sums = (self._add if self._part else self._update)(self._state, self._sums, batch)
 
     def evaluate(self, batch: dict[str, Any]) -> None:
+        """Adds a batch to the metrics."""
         self.sync()
         trainable, others, _, metrics = ([variable.value for variable in group] for group in self._groups())
         for variable, value in zip(self.model.metrics_variables, self._evaluate(trainable, others, metrics, batch)):
             variable.assign(value)
 
-    def results(self) -> dict[str, float]:
+    def running(self) -> dict[str, float]:
+        """Means since the last call of `results`."""
         self.sync()
-        found = {name: float(value) for name, value in self.model.get_metrics_result().items()}
+        return {name: float(value) for name, value in self.model.get_metrics_result().items()}
+
+    def results(self) -> dict[str, float]:
+        """Means since the last call."""
+        figures = self.running()
         self.model.reset_metrics()
-        return found
+        return figures
+
+    def tokens(self, batch: Any) -> int:
+        """How many tokens a batch has over all devices, padding included."""
+        return keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"].size
 
     def sync(self) -> None:
+        """Brings the model's variables up to date."""
         if self._state is not None:
             for group, values in zip(self._groups(), self._state):
                 for variable, value in zip(group, values):
@@ -106,14 +121,17 @@ class JaxSteps:
     def _forward(self, trainable, others, metrics, batch, training: bool):
         """The loss, and what the variables that do not train and the metrics are afterwards."""
         model = self.model
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
         mapping = [
             pair for group, values in zip(variables, (trainable, others, metrics)) for pair in zip(group, values)
         ]
-        with keras.StatelessScope(state_mapping=mapping) as scope:
-            predictions = model(batch, training=training)
-            loss = model.compute_loss(x=batch, y_pred=predictions, training=training)
-            model.compute_metrics(batch, None, predictions)
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            predictions = model(x, training=training)
+            loss = model.compute_loss(x, y, predictions, weight, training=training)
+            if self._loss is not None:
+                self._loss.update_state(loss, x["input_ids"].shape[0])
+            model.compute_metrics(x, y, predictions, weight)
         return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
 
     def _placed(self, value: np.ndarray, is_share: bool):

@@ -11,7 +11,7 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.training.devices import Devices
-from albert_tf.training.phases import Phase
+from albert_tf.training.phases import RecordsPhase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base import files
 
@@ -131,7 +131,7 @@ def _left(group: Path, limit: str, used: str) -> int | None:
 
 
 def fit_to_memory(
-    settings: PretrainingSettings, config: AlbertConfig, phases: list[Phase], devices: Devices, run_file: Path
+    settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
 ) -> tuple[PretrainingSettings, str]:
     """Settles into how many parts the batch of a step is cut.
 

@@ -1,16 +1,14 @@
-"""A trained model as a folder: `model.keras`, `config.json` and the tokenizer it was trained with.
-
-A fine-tuned one also has `task.json`: task, kind, labels, inputs, max_seq_length, metrics, null_threshold.
-"""
+"""The files of a trained model by the names that training knows; see `checkpoints.formats` and `loading`."""
 
 import os
 
 import keras
 
 from albert_tf import loading
+from albert_tf.checkpoints.formats import MODEL_FILE, save_keras
 from albert_tf.checkpoints.formats import load_keras as load_model
+from albert_tf.checkpoints.formats import save_keras as save_model
 from albert_tf.loading import TASK_FILE, load_task
-from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
 
 __all__ = [
@@ -23,20 +21,10 @@ __all__ = [
     "save_model",
 ]
 
-MODEL_FILE = "model.keras"
-
-
-def save_model(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes a `.keras` file, whole or not at all."""
-    with files.replacing(path) as temporary:
-        model.save(temporary)
-
 
 def save_for_inference(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes the model without its optimizer, which would triple the file."""
-    bare = model.__class__.from_config(model.get_config())
-    bare.set_weights(model.get_weights())
-    save_model(bare, path)
+    """Writes the model without its optimizer."""
+    save_keras(model, path, optimizer=False)
 
 
 def load_model_folder(path: str | os.PathLike) -> tuple[keras.Model, Tokenizer | None]:

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
@@ -11,22 +12,16 @@ from tfrecords.reader import read_examples
 
 
 @dataclasses.dataclass(frozen=True)
-class Phase:
-    """Steps from `first_step` to before `last_step` on records of one kind."""
+class RecordsPhase(Phase):
+    """Steps on records of one kind, `batch_size` of them a step, with those that are held out."""
 
-    first_step: int
-    last_step: int
     train_data: str
     eval_data: str
     batch_size: int
     manifest: dict[str, Any]
 
-    @property
-    def tokens_per_step(self) -> int:
-        return self.batch_size * self.manifest["max_seq_length"]
-
     def training(self, settings: PretrainingSettings, step: int) -> Callable:
-        """A function (parts, workers, worker) to the dataset from `step` on; a step takes `parts` of its batches."""
+        """Returns what `Training.batches` is to return."""
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):
@@ -40,7 +35,8 @@ class Phase:
         return read
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
-        """As `training`, one pass over the first held-out records; None where there are none to read."""
+        """Returns a function (parts, workers, worker) to one pass over the first held-out records; None where there are
+        none to read."""
         if not self.eval_data:
             return None
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
@@ -55,8 +51,8 @@ class Phase:
         return read
 
 
-def read_phases(settings: PretrainingSettings, replicas: int) -> list[Phase]:
-    """The phases of a run, in order.
+def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPhase]:
+    """Returns the phases of a run, in order.
 
     Raises:
         UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the
@@ -65,14 +61,16 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[Phase]:
     end = settings.num_train_steps
     middle = settings.second_from_step or end
     first = read_manifest(settings.train_data)
-    phases = [Phase(0, middle, settings.train_data, settings.eval_data, settings.train_batch_size, first)]
+    phases = [RecordsPhase(0, middle, settings.train_data, settings.eval_data, settings.train_batch_size, first)]
     if settings.second_train_data:
         second = read_manifest(settings.second_train_data)
         for key in ("tokenizer_sha256", "pair_task"):
             if second[key] != first[key]:
                 raise UserError(f"the records of the two phases differ in {key}: {first[key]!r} and {second[key]!r}")
         batch_size = settings.second_train_batch_size or settings.train_batch_size
-        phases.append(Phase(middle, end, settings.second_train_data, settings.second_eval_data, batch_size, second))
+        phases.append(
+            RecordsPhase(middle, end, settings.second_train_data, settings.second_eval_data, batch_size, second)
+        )
     parts = replicas * (settings.gradient_accumulation_steps or 1)
     for phase in phases:
         if phase.batch_size % parts:

@@ -13,11 +13,9 @@ import numpy as np
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.tasks.class_weights import weigh
 from albert_tf.tasks.registry import create_task
-from albert_tf.tasks.rows import Rows
+from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.stored import StoredRows, chunked, store
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, load_start, needed_tokenizer
@@ -37,7 +35,7 @@ class Split(NamedTuple):
 
     name: str
     examples: list[Any]
-    rows: Rows
+    rows: FeatureRows
 
 
 class Run(NamedTuple):
@@ -56,7 +54,7 @@ class Run(NamedTuple):
     tokenizer: Tokenizer
     config: AlbertConfig
     source: AlbertEncoder | None
-    train: StoredRows
+    train: FeatureRows
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
@@ -133,14 +131,14 @@ def _first(examples: Iterable[Any], count: int) -> list[Any]:
     return kept
 
 
-def _unknown_share(rows: StoredRows, tokenizer: Tokenizer) -> float:
+def _unknown_share(rows: FeatureRows, tokenizer: Tokenizer) -> float:
     blocks = rows.tokens["input_ids"].blocks()
     counts = sum(np.bincount(block, minlength=tokenizer.vocab_size) for block in blocks)
     counts[[tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id]] = 0
     return float(counts[tokenizer.unk_id] / max(1, counts.sum()))
 
 
-def digest(rows: StoredRows) -> str:
+def digest(rows: FeatureRows) -> str:
     """SHA-256 of the features and labels: equal if and only if training sees the same."""
     state = hashlib.sha256()
     for name in sorted(rows.tokens):
@@ -175,7 +173,7 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
     return dataclasses.replace(settings, **changes)
 
 
-def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Rows) -> FinetuningSettings:
+def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: FeatureRows) -> FinetuningSettings:
     """Fills in steps, warm-up and the span between checkpoints, which may depend on the number of rows."""
     parts = settings.gradient_accumulation_steps
     if min(settings.train_batch_size, len(rows)) % parts:

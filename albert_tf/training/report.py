@@ -1,25 +1,36 @@
-"""What a pre-training run shows and writes of its course: a bar, history.csv, TensorBoard."""
+"""What a training run shows and writes of its course: a bar, history.csv, TensorBoard."""
 
+import resource
+import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
+import keras
 import tensorflow as tf
 
-from albert_tf.training.history import HistoryFile
-from tfrecords.base.progress import progress_bar
+from albert_tf.training.run_folder import History
+from tfrecords.base.script import progress_bar
 
 
 class Report:
-    """Figures of training since the last row, on screen and in files. folder: None to show and write nothing."""
+    """Shows and writes the figures of training since the last row.
 
-    def __init__(self, folder: Path | None, num_train_steps: int, first_step: int):
-        self.history = HistoryFile(folder / "history.csv", first_step) if folder else None
+    Args:
+        history: the rows so far; None to show and write nothing.
+        name: of what is done, beside the bar.
+        num_train_steps: of the whole run.
+        first_step: how many of them were made by earlier starts.
+    """
+
+    def __init__(self, history: History | None, name: str, num_train_steps: int, first_step: int):
+        self.history = history
         self._boards = {}
-        if folder:
-            for name in ("train", "validation"):
-                self._boards[name] = tf.summary.create_file_writer(str(folder / "tensorboard" / name))
+        if history:
+            folder = history.path.parent / "tensorboard"
+            for board in ("train", "validation"):
+                self._boards[board] = tf.summary.create_file_writer(str(folder / board))
         self.bar = progress_bar(
-            total=num_train_steps, initial=first_step, unit="step", desc="pre-training", disable=folder is None
+            total=num_train_steps, initial=first_step, unit="step", desc=name, disable=history is None
         )
         self._figures = ""
         self._restart()
@@ -30,12 +41,20 @@ class Report:
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
-    def step(self, tokens: int, waited: float) -> None:
-        """Counts an update on `tokens` tokens, for whose batch the program waited so many seconds."""
+    def step(self, tokens: int, waited: float, running: Callable[[], dict[str, float]] | None) -> None:
+        """Counts an update.
+
+        Args:
+            tokens: that it was computed on, padding included.
+            waited: seconds that the program waited for its batch.
+            running: gives the figures since the last row; called only to be shown, as it waits for the update. None:
+                those of the last row are shown.
+        """
         self._tokens += tokens
         self._waited += waited
         if self.bar.update() or self._waits:
             self._waits = False
+            self._figures = _summary(running()) if running else self._figures
             self._show()
 
     @property
@@ -43,22 +62,31 @@ class Report:
         """Since the last row."""
         return time.monotonic() - self._started
 
-    def row(self, step: int, figures: dict[str, float], seconds: float) -> None:
-        """Figures of the steps since the last row, which took `seconds`; held-out ones begin with val_."""
-        speed = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
-        self._figures = _summary({key: value for key, value in figures.items() if not key.startswith("val_")})
+    def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
+        """Shows and writes the figures of the steps since the last row, which took `seconds`.
+
+        Args:
+            step: updates made.
+            figures: of training.
+            held_out: of the evaluation; {} where there was none. val_ before a name is for history.csv alone.
+            seconds: that the steps took.
+        """
+        figures = figures | {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
+        self._figures = _summary(figures)
         if self.history:
-            self.history.append(step, seconds, figures | speed)
-        for key, value in (figures | speed).items() if self._boards else ():
-            with self._boards["validation" if key.startswith("val_") else "train"].as_default():
-                tf.summary.scalar(key.removeprefix("val_"), value, step)
-        held_out = {key.removeprefix("val_"): value for key, value in figures.items() if key.startswith("val_")}
+            self.history.append(step, seconds, figures | held_out)
+        held_out = {key.removeprefix("val_"): value for key, value in held_out.items()}
+        for name, values in (("train", figures), ("validation", held_out)) if self._boards else ():
+            with self._boards[name].as_default():
+                for key, value in values.items():
+                    tf.summary.scalar(key, value, step)
         if held_out and not self.bar.disable:
             self.bar.write(f"step {step:>7}  held out: {_summary(held_out)}")
         self._show()
         self._restart()
 
     def close(self) -> None:
+        """Leaves the bar as it stands, and closes the files."""
         self.bar.close()
         for board in self._boards.values():
             board.close()
@@ -73,10 +101,34 @@ class Report:
 
 
 def _summary(figures: dict[str, float]) -> str:
+    """The loss and what it comes with; of scores, that have no loss, all."""
+    if "loss" not in figures:
+        return ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
     accuracies = [
         f"{key.removesuffix('_accuracy').replace('_', ' ')} {value:.1%}"
         for key, value in figures.items()
-        if key.endswith("_accuracy")
+        if key.endswith("accuracy")
     ]
     skipped = [f"{figures['skipped']:.0f} updates skipped"] if figures.get("skipped") else []
     return ", ".join([f"loss {figures['loss']:.3f}", *accuracies, *skipped])
+
+
+def memory_figures() -> dict[str, float]:
+    """Peaks so far in GiB: memory_gb of this process and, where there is a GPU, device_memory_gb of its first."""
+    # Linux counts kilobytes, macOS bytes.
+    unit = 1 if sys.platform == "darwin" else 2**10
+    figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}
+    device = _jax_device_peak() if keras.backend.backend() == "jax" else _tensorflow_device_peak()
+    return figures if device is None else figures | {"device_memory_gb": device / 2**30}
+
+
+def _jax_device_peak() -> int | None:
+    import jax
+
+    statistics = jax.local_devices()[0].memory_stats()
+    return statistics.get("peak_bytes_in_use") if statistics else None
+
+
+def _tensorflow_device_peak() -> int | None:
+    gpus = tf.config.list_logical_devices("GPU")
+    return tf.config.experimental.get_memory_info(f"GPU:{gpus[0].name.rsplit(':', 1)[1]}")["peak"] if gpus else None

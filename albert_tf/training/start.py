@@ -6,14 +6,14 @@ import keras
 
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
-from albert_tf.config import AlbertConfig
+from albert_tf.config import AlbertConfig, read_config
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.published import read_tokenizer
+from tfrecords.tokenizers.loading import read_tokenizer
 
 
 class Start(NamedTuple):
-    """What a run starts from.
+    """Says what a run starts from.
 
     Attributes:
         config: of the encoder to build.
@@ -36,7 +36,7 @@ def load_start(init_from: str, config: str, tokenizer: str = "", lower_case: boo
         lower_case: see `read_tokenizer`.
 
     Raises:
-        UserError: as the loaders of checkpoints, configurations and tokenizers.
+        UserError: what the loaders of checkpoints, configurations and tokenizers raise.
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case)
@@ -44,13 +44,8 @@ def load_start(init_from: str, config: str, tokenizer: str = "", lower_case: boo
     return Start(read_config(config), None, read_tokenizer(tokenizer, lower_case) if tokenizer else None)
 
 
-def read_config(config: str) -> AlbertConfig:
-    """Reads a .json file, or finds the published configuration of that name."""
-    return AlbertConfig.from_json(config) if config.endswith(".json") else AlbertConfig.named(config)
-
-
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
-    """The tokenizer of a start; raises UserError where there is none."""
+    """Gives the tokenizer of a start; raises UserError where there is none."""
     if start.tokenizer is not None:
         return start.tokenizer
     if init_from:

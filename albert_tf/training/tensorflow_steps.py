@@ -4,6 +4,8 @@ Keras 3's `fit` is not used over several replicas: it averages the replicas' mea
 whose parts have different numbers of predicted words, and knows no workers.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,84 +18,119 @@ from albert_tf.training.devices import Devices
 
 
 class TensorFlowSteps:
-    """Compiled steps of a pre-trainer. The metrics add up in the model until `results` is called.
+    """Makes compiled steps of a model. The metrics add up in the model until `results` is called.
 
-    parts: calls of `train` that make an update, with the mean of their gradients. Each replica adds up its own; they
-    are summed over the replicas once an update.
+    A batch is what `Model.fit` takes: features, or a tuple of features, labels and weights.
+
+    Args:
+        model: built and compiled, its metrics too.
+        devices: that share the batches.
+        jit_compile: whether XLA compiles the step.
+        parts: calls of `train` that make an update, with the mean of their gradients. Each replica adds up its own;
+            they are summed over the replicas once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
         self.model, self.parts = model, parts
-        self.strategy = devices.strategy
+        self.devices, self.strategy = devices, devices.strategy
         self._part = 0
         with devices.scope():
             self._sums = [_local_zeros(variable) for variable in model.trainable_variables] if parts > 1 else []
         # What XLA compiles must not talk to other replicas: over several it is each one's gradients alone.
-        whole = jit_compile and self.strategy is None
-        if jit_compile and not whole:
+        self._whole = jit_compile and self.strategy is None
+        if jit_compile and not self._whole:
             self._gradients = tf.function(self._gradients, autograph=False, jit_compile=True)
-        self._add = self._compiled(self._add_replica, whole)
-        self._update = self._compiled(self._update_replica, whole)
-        self._evaluate = self._compiled(self._evaluate_replica, whole)
+        self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """A function that begins to iterate over what `make_dataset(parts, workers, worker)` reads: a worker's parts of
-        batches, in turn. It may be called again: building a dataset costs half a second, iterating over it does not."""
+        """Returns a function that begins to iterate over what `make_dataset(parts, workers, worker)` reads: a worker's
+        parts of batches, in turn. It may be called again: building a dataset costs half a second, iterating over it
+        does not. The steps made next take its batches."""
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
-            return lambda: iter(dataset)
+        else:
 
-        def of_worker(context: tf.distribute.InputContext):
-            workers = context.num_input_pipelines
-            return make_dataset(context.num_replicas_in_sync // workers, workers, context.input_pipeline_id)
+            def of_worker(context: tf.distribute.InputContext):
+                workers = context.num_input_pipelines
+                return make_dataset(context.num_replicas_in_sync // workers, workers, context.input_pipeline_id)
 
-        distributed = self.strategy.distribute_datasets_from_function(of_worker)
-        return lambda: iter(distributed)
+            dataset = self.strategy.distribute_datasets_from_function(of_worker)
+        if training:
+            self._add, self._update = (
+                self._compiled(step, dataset.element_spec) for step in (self._add_replica, self._update_replica)
+            )
+        else:
+            self._evaluate = self._compiled(self._evaluate_replica, dataset.element_spec)
+        return lambda: iter(dataset)
 
-    def train(self, batch: dict[str, Any]) -> None:
+    def train(self, batch: Any) -> None:
+        """Computes a part of a step, and with the last part the update."""
         self._part = (self._part + 1) % self.parts
         (self._add if self._part else self._update)(batch)
 
     def evaluate(self, batch: dict[str, Any]) -> None:
+        """Adds a batch to the metrics."""
         self._evaluate(batch)
+
+    def running(self) -> dict[str, float]:
+        """Means since the last call of `results`."""
+        return {name: float(value) for name, value in self.model.get_metrics_result().items()}
 
     def results(self) -> dict[str, float]:
         """Means since the last call."""
-        found = {name: float(value) for name, value in self.model.get_metrics_result().items()}
+        figures = self.running()
         self.model.reset_metrics()
-        return found
+        return figures
+
+    def tokens(self, batch: Any) -> int:
+        """How many tokens a batch has over all devices, padding included."""
+        ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
+        parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
+        return self.devices.processes * sum(math.prod(part.shape) for part in parts)
 
     def sync(self) -> None:
         """Brings the model's variables up to date; here they are."""
 
-    def _compiled(self, replica_step, jit_compile: bool):
+    def _compiled(self, replica_step, spec):
+        # With the dataset's own shapes, one graph takes batches of every length where lengths differ.
+        compiled = functools.partial(tf.function, autograph=False, input_signature=[spec])
         if self.strategy is None:
-            return tf.function(replica_step, autograph=False, jit_compile=jit_compile)
-        return tf.function(lambda batch: self.strategy.run(replica_step, args=(batch,)), autograph=False)
+            return compiled(replica_step, jit_compile=self._whole)
+        return compiled(lambda batch: self.strategy.run(replica_step, args=(batch,)))
 
     def _gradients(self, batch, divisors):
         """Of this replica's share of the loss; a list of tensors, or indexed slices."""
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         with fusing():
             with tf.GradientTape() as tape:
-                predictions = self.model(batch, training=True)
-                loss = self.model.compute_loss(x=batch | {"loss_divisors": divisors}, y_pred=predictions)
+                predictions = self.model(x, training=True)
+                loss = self.model.compute_loss(x | divisors, y, predictions, weight, training=True)
             gradients = tape.gradient(loss, self.model.trainable_variables)
-        self.model.compute_metrics(batch, None, predictions)
+        if self._loss is not None:
+            self._loss.update_state(loss * self.devices.replicas, tf.shape(x["input_ids"])[0])
+        self.model.compute_metrics(x, y, predictions, weight)
         return gradients
 
     def _gradients_of(self, batch):
+        if not hasattr(self.model, "loss_divisors"):
+            return self._gradients(batch, {})
         # Of a batch spread over replicas, each loss is a share of the whole: sums over all stand below it.
-        return self._gradients(batch, sum_over_replicas(self.model.loss_divisors(batch)))
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        return self._gradients(batch, {"loss_divisors": sum_over_replicas(self.model.loss_divisors(x))})
 
     def _add_replica(self, batch):
         for total, gradient in zip(self._sums, self._gradients_of(batch)):
-            total.assign_add(tf.convert_to_tensor(gradient))
+            if gradient is not None:
+                total.assign_add(tf.convert_to_tensor(gradient))
 
     def _update_replica(self, batch):
         gradients = self._gradients_of(batch)
         if self._sums:
-            gradients = [(total + gradient) / self.parts for total, gradient in zip(self._sums, gradients)]
-            with tf.control_dependencies(gradients):
+            gradients = [
+                None if gradient is None else (total + gradient) / self.parts
+                for total, gradient in zip(self._sums, gradients)
+            ]
+            with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
                 for total in self._sums:
                     total.assign(tf.zeros_like(total))
         with fusing():

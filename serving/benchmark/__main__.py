@@ -7,6 +7,7 @@ python -m serving.benchmark compare A/report.json B/report.json
 import sys
 
 from serving.benchmark import compare, table
+from serving.benchmark.report import write_report
 from serving.benchmark.run import INTERRUPTED, run_benchmark
 from serving.benchmark.settings import Settings
 from tfrecords.base.errors import UserError
@@ -16,12 +17,10 @@ from tfrecords.base.settings import define_flags, read_flags
 
 
 def main() -> None:
+    """Measures, and writes the report into --output_dir."""
     settings = read_flags(Settings)
     output_dir = make_output_dir(settings.output_dir)
     report = run_benchmark(settings)
-    # Imported after measuring: a refused target should not wait for matplotlib.
-    from serving.benchmark.report import write_report
-
     names = write_report(report, output_dir)
     print(table.console_text(report))
     print(f"written to {output_dir}: {', '.join(names)}")
@@ -33,6 +32,7 @@ def main() -> None:
 
 
 def run() -> None:
+    """The entry point of the console script."""
     if sys.argv[1:2] == ["compare"]:
         # absl refuses words that are not flags: they are taken out before it looks.
         paths = sys.argv[2:]

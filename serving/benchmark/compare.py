@@ -108,6 +108,7 @@ def warnings(a: dict, b: dict) -> list[str]:
 
 
 def to_text(differences: list[Difference], notes: list[str]) -> str:
+    """Returns the comparison as a table, and notes under it."""
     rows = [["point", "", "A ms", "B ms", "B / A", "95 % interval", "verdict"]]
     for d in differences:
         interval = f"{d.low:.3f} to {d.high:.3f}"
@@ -116,6 +117,7 @@ def to_text(differences: list[Difference], notes: list[str]) -> str:
 
 
 def read_report(path: str) -> dict:
+    """Reads a report.json; raises UserError for another file."""
     report = read_json(path)
     if not isinstance(report, dict) or report.get("tool") != "albert-tf serving.benchmark":
         raise UserError(f"'{path}' is not a report of this benchmark; give a report.json")

@@ -40,6 +40,7 @@ def judge(point: dict) -> Trial:
 
 
 def best_rate(trials: list[Trial]) -> float | None:
+    """Returns the highest rate that passed, None when none did."""
     return max((trial.rate for trial in trials if trial.passed), default=None)
 
 

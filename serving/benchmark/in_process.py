@@ -16,6 +16,7 @@ from tfrecords.base.processes import end_with_parent, interrupts_deferred, inter
 
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
+    """Describes a SavedModel folder as plain values: its size, hash, manifest and how long it took to load."""
     files = [file for file in Path(path).rglob("*") if file.is_file()]
     manifest = Path(path) / "assets.extra" / "manifest.json"
     return {

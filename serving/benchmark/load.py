@@ -19,6 +19,25 @@ from serving.client.channel import Connection
 from serving.wire import protos
 
 
+def constant_arrivals(rate: float, seconds: float) -> np.ndarray:
+    """Returns due times, float64 seconds from the start, one every 1/rate."""
+    return np.arange(round(rate * seconds)) / rate
+
+
+def poisson_arrivals(rate: float, seconds: float, seed: int) -> np.ndarray:
+    """Returns due times of a Poisson process that brings `rate * seconds` requests, the same for the same seed.
+
+    Of a Poisson process whose number of arrivals is known, the arrivals are independent and uniform over the time: so
+    the rate offered is the rate asked for, whatever the seed, and the gaps are as random as ever.
+    """
+    return np.sort(np.random.default_rng(seed).uniform(0, seconds, size=round(rate * seconds)))
+
+
+def due_times(arrival: str, rate: float, seconds: float, seed: int) -> np.ndarray:
+    """Returns the due times of the open-loop `arrival`, "constant" or "poisson"."""
+    return constant_arrivals(rate, seconds) if arrival == "constant" else poisson_arrivals(rate, seconds, seed)
+
+
 @dataclass(frozen=True)
 class Share:
     """What one process has to send. `start`: on time.perf_counter's clock, which processes of a machine share."""
@@ -43,8 +62,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Effort:
-    """What the generator itself went through, seconds: its processes' CPU and wall time; of its sending threads the
-    time they were ready and had no CPU, and the time they ran at all.
+    """What the generator itself went through, in seconds.
+
+    `cpu` and `wall` are its processes' times; of its sending threads `waiting` is the time they were ready and had no
+    CPU, and `threads` the time they ran at all.
     """
 
     cpu: float = 0.0
@@ -85,6 +106,7 @@ class Samples:
 
 
 def join(parts: Sequence[Samples]) -> Samples:
+    """Joins the samples of several processes, in the order they were due."""
     names = ("due", "sent", "done", "code", "item")
     arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     joined = Samples(*arrays)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from serving.benchmark import answers, arrivals, server_metrics, statistics
-from serving.benchmark.breakdown import breakdown, client_costs
-from serving.benchmark.load import Effort, Samples, Share
+from serving.benchmark import answers, breakdown, statistics
+from serving.benchmark.load import Effort, Samples, Share, due_times
 from serving.benchmark.rest import RestStub
 from serving.benchmark.settings import LONGEST_STRETCH, Settings
 from serving.benchmark.workers import Workers
@@ -54,13 +53,15 @@ class Seen:
     """What the server said of itself at one moment: the version that answers (None: it did not say), its metrics."""
 
     version: int | None = None
-    metrics: server_metrics.Reading = field(default_factory=dict)
+    metrics: breakdown.Reading = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """First contact with a workload: an answer to each request, milliseconds of the first and second call, and what
-    it costs the client to make a request and to read an answer. `version`: the one that served all this, where known.
+    """First contact with a workload.
+
+    It holds an answer to each request, milliseconds of the first and second call, what it costs the client to make a
+    request and to read an answer, and the `version` that served all this, where known.
     """
 
     replies: list[bytes]
@@ -95,7 +96,7 @@ def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Se
     if workload.url:
         stub.close()
     version = before.version if look().version == before.version else None
-    return Probe(replies, times[0], times[1], client_costs(client, workload, replies[0]), version)
+    return Probe(replies, times[0], times[1], breakdown.client_costs(client, workload, replies[0]), version)
 
 
 def _refused(error: grpc.RpcError, client: Client, workload: Workload) -> ServingError:
@@ -135,8 +136,8 @@ def measure(
         **summary(samples, share, workload, settings),
         **check_answers(samples, workload, first, settings, before, after),
     }
-    server = server_metrics.means(before.metrics, after.metrics, workload.protocol)
-    return point | {"breakdown_ms": breakdown(point["latency_ms"]["mean"], first.costs, server)}
+    server = breakdown.means(before.metrics, after.metrics, workload.protocol)
+    return point | {"breakdown_ms": breakdown.parts_of_mean(point["latency_ms"]["mean"], first.costs, server)}
 
 
 def seconds_of(load: Load, settings: Settings) -> float:
@@ -152,7 +153,7 @@ def _share(
     references = first.replies if settings.check else [None] * len(workload.requests)
     common = {"requests": workload.requests, "references": references, "timeout_s": settings.timeout_s, "start": 0.0}
     if load.arrival != "closed":
-        due = arrivals.due_times(load.arrival, load.rate, seconds, settings.seed)
+        due = due_times(load.arrival, load.rate, seconds, settings.seed)
         return Share(**common, seconds=seconds, due=due)
     return Share(
         **common,
@@ -184,6 +185,7 @@ def check_answers(
 
 
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
+    """Returns the figures of a point, and the verdicts on them, as the report holds them."""
     latencies = samples.latencies_ms
     good = samples.code == 0
     answered = int(good.sum())

@@ -102,6 +102,7 @@ def predict_url(target: str, rest_api_port: int, model: str, version: int = 0, l
 
 
 def server_url(target: str, rest_api_port: int) -> str:
+    """Returns the URL of the REST port on the host of gRPC's `target`."""
     host = "127.0.0.1" if target.startswith("unix:") else target.rsplit(":", 1)[0]
     return f"http://{host}:{rest_api_port}"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import grpc
 from tqdm import tqdm
 
-from serving.benchmark import answers, environment, find_rate, server_metrics, table
+from serving.benchmark import answers, breakdown, find_rate, table
 from serving.benchmark.in_process import InProcess, describe_saved_model
 from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
+from serving.benchmark.report import environment
 from serving.benchmark.settings import Settings
 from serving.benchmark.statistics import samples_needed
 from serving.benchmark.workers import Workers
@@ -18,7 +19,7 @@ from serving.benchmark.workload import Workload, WorkloadMaker
 from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.base.errors import UserError
-from tfrecords.base.progress import progress_bar
+from tfrecords.base.script import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
@@ -47,7 +48,7 @@ def run_benchmark(settings: Settings) -> dict:
 
     Raises UserError when the server or the model cannot be reached, or nothing could be measured.
     """
-    described = environment.describe()
+    described = environment()
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(
             Client(
@@ -91,7 +92,7 @@ class Benchmark:
         self.skipped: list[dict] = []
         self.ended_early: str | None = None
         self._metrics_url = (
-            server_metrics.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
+            breakdown.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
         )
         self.model = {
             "name": settings.model,
@@ -223,7 +224,7 @@ class Benchmark:
         if not self._metrics_url:
             return None
         try:
-            return server_metrics.requests_so_far(self._read_metrics())
+            return breakdown.requests_so_far(self._read_metrics())
         except UserError:
             if "rest" not in self.settings.protocol_list():
                 raise
@@ -231,8 +232,8 @@ class Benchmark:
             self._metrics_url = None
             return None
 
-    def _read_metrics(self) -> server_metrics.Reading:
-        return server_metrics.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
+    def _read_metrics(self) -> breakdown.Reading:
+        return breakdown.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
 
     def _tick(self, seconds: float) -> None:
         # A stretched point, or a longer search than foreseen, must not run over the bar's end.
@@ -261,6 +262,7 @@ def require_alive(point: dict) -> None:
 
 
 def loads(settings: Settings) -> list[Load]:
+    """Returns the loads under which each workload is measured."""
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
     # A search brings its own loads.

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from serving.benchmark import rest
 from serving.client.channel import Connection
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import setting
+from tfrecords.base.settings import CheckedSettings, setting
 
 ARRIVALS = ("closed", "constant", "poisson")
 PROTOCOLS = ("grpc", "rest")
@@ -20,8 +20,10 @@ SCENARIOS = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Lists are comma-separated, and every combination of lengths, batches and clients (or rates) is a point."""
+class Settings(CheckedSettings):
+    """The flags of a benchmark run.
+
+    Lists are comma-separated, and every combination of lengths, batches and clients (or rates) is a point."""
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port")
     model: str = setting("default", help="name of the model")
@@ -30,31 +32,39 @@ class Settings:
     signature: str = setting("serving_default", help="signature to call")
     output_dir: str = setting("benchmark", help="folder for report.json, report.csv, plots and report.html")
     scenario: str = setting("", help="preset of arrivals: single_stream, server (needs --bound_ms) or offline")
-    arrival: str = setting("closed", help="closed (each client waits for its answer), constant or poisson (open loop)")
+    arrival: str = setting(
+        "closed", help="closed (each client waits for its answer), constant or poisson (open loop)", choices=ARRIVALS
+    )
     clients: str = setting("1", help="closed loop: numbers of clients")
     rate: str = setting("", help="open loop: requests per second")
     protocols: str = setting("grpc", help="grpc, rest (JSON to --rest_api_port, closed loop) or both: grpc,rest")
     find_rate: bool = setting(False, help="search the highest Poisson rate whose p99 meets --bound_ms")
-    bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none")
+    bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none", at_least=0)
     lengths: str = setting("12,32,64,128,256,384,512", help="tokens a row; for text models words a text")
     batches: str = setting("1", help="rows a request")
     mixed: bool = setting(False, help="rows of --text_file as they are, cut to the largest of --lengths")
     text_file: str = setting("", help="text the rows are drawn from; empty means random rows")
     tokenizer: str = setting("", help="vocabulary or tokenizer folder, for --text_file with a token-id model")
-    seconds: float = setting(10.0, help="seconds measured a point")
-    warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts")
-    windows: int = setting(10, help="parts, at most, that a point is cut into for the stability verdict and intervals")
-    least_requests: int = setting(
-        0, help="go on until there are as many, for ten times --seconds at most; 0: 1,000 for --find_rate, else none"
+    seconds: float = setting(10.0, help="seconds measured a point", above=0)
+    warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts", at_least=0)
+    windows: int = setting(
+        10, help="parts, at most, that a point is cut into for the stability verdict and intervals", above=0
     )
-    timeout_s: float = setting(30.0, help="seconds to wait for an answer")
+    least_requests: int = setting(
+        0,
+        help="go on until there are as many, for ten times --seconds at most; 0: 1,000 for --find_rate, else none",
+        at_least=0,
+    )
+    timeout_s: float = setting(30.0, help="seconds to wait for an answer", above=0)
     check: bool = setting(True, help="compare every answer with the first one to the same request")
     in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in process beside the server")
     rest_api_port: int = setting(
         0, help="the server's REST port, for --protocols=rest and the server's Prometheus metrics; 0 means none"
     )
-    processes: int = setting(1, help="load generator processes; more than one wants more cores than the server leaves")
-    connections: int = setting(1, help="connections of each generator process")
+    processes: int = setting(
+        1, help="load generator processes; more than one wants more cores than the server leaves", above=0
+    )
+    connections: int = setting(1, help="connections of each generator process", above=0)
     seed: int = setting(0, help="of request contents and Poisson arrivals")
     tls: bool = setting(False, help="the port speaks TLS")
     root_certificates: str = setting("", help="PEM file of certificates to trust; implies --tls")
@@ -62,18 +72,12 @@ class Settings:
     compression: str = setting("", help="gzip or deflate, for requests")
 
     def __post_init__(self) -> None:
+        """Raises UserError for values, alone or together, that cannot be measured."""
+        super().__post_init__()
         if self.scenario and self.scenario not in SCENARIOS:
             raise UserError(f"--scenario={self.scenario} is unknown; choose one of {', '.join(SCENARIOS)}")
-        if self.arrival not in ARRIVALS:
-            raise UserError(f"--arrival={self.arrival} is unknown; choose one of {', '.join(ARRIVALS)}")
         for name in ("clients", "rate", "lengths", "batches"):
             _numbers(name, getattr(self, name), float if name == "rate" else int)
-        for name in ("seconds", "windows", "timeout_s", "processes", "connections"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"--{name}={getattr(self, name)} must be above 0")
-        for name in ("warmup_seconds", "bound_ms", "least_requests"):
-            if getattr(self, name) < 0:
-                raise UserError(f"--{name}={getattr(self, name)} must not be below 0")
         self._check_combination()
 
     def _check_combination(self) -> None:

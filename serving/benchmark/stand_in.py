@@ -9,19 +9,16 @@ Tests put their own behaviour in its place.
 import threading
 from collections.abc import Callable
 from concurrent import futures
+from dataclasses import dataclass
 
 import grpc
 import numpy as np
-from absl import flags
 
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-
-_PORT = flags.DEFINE_integer("port", 8500, "Port to listen on, on 127.0.0.1 alone.")
-_INPUTS = flags.DEFINE_enum("inputs", "ids", ["ids", "text"], "What the model claims to take.")
-_THREADS = flags.DEFINE_integer("threads", 4, "Requests answered at once.")
+from tfrecords.base.settings import CheckedSettings, setting
 
 # Input name -> (DataType, rank); the batch first.
 IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
@@ -102,14 +99,26 @@ class StandIn(grpc.GenericRpcHandler):
         self._server.stop(grace=None).wait()
 
 
-def main() -> None:
-    with StandIn(inputs=IDS if _INPUTS.value == "ids" else TEXT, port=_PORT.value, threads=_THREADS.value) as server:
+@dataclass(frozen=True, kw_only=True)
+class Settings(CheckedSettings):
+    """The command's flags."""
+
+    port: int = setting(8500, help="Port to listen on, on 127.0.0.1 alone.")
+    inputs: str = setting("ids", help="What the model claims to take.", choices=("ids", "text"))
+    threads: int = setting(4, help="Requests answered at once.")
+
+
+def main(settings: Settings) -> None:
+    """Serves until Ctrl-C."""
+    inputs = IDS if settings.inputs == "ids" else TEXT
+    with StandIn(inputs=inputs, port=settings.port, threads=settings.threads) as server:
         print(f"answering at {server.target}; Ctrl-C stops", flush=True)
         threading.Event().wait()
 
 
 def run() -> None:
-    run_main(main)
+    """The entry point of the command."""
+    run_main(main, Settings)
 
 
 if __name__ == "__main__":

@@ -25,10 +25,12 @@ STALL_OF_USUAL = 5.0
 
 
 def percentile_name(percent: float) -> str:
+    """Returns the name of a percentile in reports, such as "p99.9"."""
     return f"p{percent:g}"
 
 
 def samples_needed(percent: float) -> int:
+    """Returns how many samples a percentile takes to be quoted."""
     return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
 
 
@@ -114,10 +116,13 @@ class Silence:
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """The longest silence of a run: where the next request was not due yet, nobody waited, so none is counted.
+    """Returns the longest silence of a run.
+
+    Where the next request was not due yet, nobody waited, so none is counted.
 
     Args:
-        due, done: seconds, of every request, failed ones too.
+        due: when each request was due, seconds; failed ones too.
+        done: when each request ended, seconds.
         good: whether it was answered; a failure does not end a silence.
     """
     if not len(done):

@@ -160,6 +160,7 @@ def remarks(report: dict) -> list[str]:
 
 
 def search_result(found: dict) -> str:
+    """Says what a search for the highest rate found."""
     because = {None: "", "errors": "; above it requests failed", "generator": "; above it the generator fell behind",
                "latency": "; above it the latency gave way"}[found["limited_by"]]  # fmt: skip
     if found["rate"] is None:
@@ -193,6 +194,7 @@ def point_remarks(point: dict) -> list[str]:
 
 
 def in_process_remarks(in_process: dict) -> list[str]:
+    """Says how the served answers compare with the model's in process."""
     if in_process["differing_answers"]:
         return [f"{in_process['differing_answers']} served answers are not what the model says in process"]
     if in_process["differing_answers"] is None and in_process["served_versions"]:
@@ -202,6 +204,7 @@ def in_process_remarks(in_process: dict) -> list[str]:
 
 
 def version_remark(point: dict) -> str:
+    """Says which versions answered, and how often."""
     counts = point["versions"]
     if None in counts.values():
         return f"versions {' and '.join(counts)} answered: a swap in the middle; answers were not compared"
@@ -210,6 +213,7 @@ def version_remark(point: dict) -> str:
 
 
 def console_text(report: dict) -> str:
+    """Returns the whole report as text for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
         parts.append(align(breakdown_rows(report)))

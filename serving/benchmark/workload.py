@@ -70,7 +70,7 @@ class WorkloadMaker:
         self._tokenizer = None
         if tokenizer and not self._takes_text:
             # Imported here: a tokenizer may bring TensorFlow with it.
-            from tfrecords.tokenizers.base import load_tokenizer
+            from tfrecords.tokenizers.loading import load_tokenizer
 
             self._tokenizer = load_tokenizer(tokenizer)
 

@@ -1,60 +1,77 @@
 """Asks a server: what a model takes, how its versions stand, or an answer to texts or token ids."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
-from absl import flags
 
 from serving.client.channel import Connection
 from serving.client.client import Client
-from serving.client.messages import Arrays, text_input
-from serving.client.signatures import Signature
+from serving.client.messages import Arrays, Signature, text_input
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
-
-_TARGET = flags.DEFINE_string("target", "127.0.0.1:8500", "HOST:PORT of the server's gRPC port.")
-_MODEL = flags.DEFINE_string("model", "default", "Name of the model.")
-_VERSION = flags.DEFINE_integer("version", None, "Version of the model; absent: the newest.")
-_LABEL = flags.DEFINE_string("label", None, "Version label instead of a version.")
-_SIGNATURE = flags.DEFINE_string("signature", "serving_default", "Signature to call.")
-_TEXT = flags.DEFINE_multi_string("text", [], "Text to answer; may be given several times.")
-_IDS = flags.DEFINE_multi_string("ids", [], "Token ids to answer, comma-separated; may be given several times.")
-_INPUT = flags.DEFINE_multi_string(
-    "input", [], "NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
-)
-_TIMEOUT = flags.DEFINE_float("timeout_s", 30.0, "Seconds to wait for the answer, retries included.")
-_TLS = flags.DEFINE_bool("tls", False, "Whether the port speaks TLS.")
-_ROOTS = flags.DEFINE_string("root_certificates", None, "PEM file of certificates to trust; implies --tls.")
-_COMPRESSION = flags.DEFINE_string("compression", None, "gzip or deflate, for requests.")
-_JSON = flags.DEFINE_bool("json", False, "Print the answer as JSON, one object a row.")
+from tfrecords.base.settings import CheckedSettings, setting
 
 _HEADLINES = ("answer", "choice", "label", "labels", "value", "words")
 
 
-def main() -> None:
-    connection = Connection(
-        _TARGET.value, tls=_TLS.value, root_certificates=_ROOTS.value, compression=_COMPRESSION.value
+@dataclass(frozen=True, kw_only=True)
+class Settings(CheckedSettings):
+    """The command's flags."""
+
+    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port.")
+    model: str = setting("default", help="Name of the model.")
+    version: int | None = setting(None, help="Version of the model; absent: the newest.")
+    label: str | None = setting(None, help="Version label instead of a version.")
+    signature: str = setting("serving_default", help="Signature to call.")
+    text: tuple[str, ...] = setting((), help="Text to answer; may be given several times.")
+    ids: tuple[str, ...] = setting((), help="Token ids to answer, comma-separated; may be given several times.")
+    input: tuple[str, ...] = setting(
+        (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
-    settings = {"version": _VERSION.value, "label": _LABEL.value, "signature": _SIGNATURE.value}
-    with Client(connection, _MODEL.value, timeout_s=_TIMEOUT.value, **settings) as client:
-        if sum(map(bool, (_TEXT.value, _IDS.value, _INPUT.value))) > 1:
+    timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
+    tls: bool = setting(False, help="Whether the port speaks TLS.")
+    root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls.")
+    compression: str | None = setting(None, help="gzip or deflate, for requests.")
+    json: bool = setting(False, help="Print the answer as JSON, one object a row.")
+
+    def client(self) -> Client:
+        """Returns a client of the model that the flags name."""
+        connection = Connection(
+            self.target, tls=self.tls, root_certificates=self.root_certificates, compression=self.compression
+        )
+        return Client(
+            connection,
+            self.model,
+            version=self.version,
+            label=self.label,
+            signature=self.signature,
+            timeout_s=self.timeout_s,
+        )
+
+
+def main(settings: Settings) -> None:
+    """Prints the answer, or where nothing is asked what the model is."""
+    with settings.client() as client:
+        if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
             raise UserError("--text, --ids and --input are given together; choose one of them")
-        if _INPUT.value:
-            inputs = _read_inputs(client.signature(), _INPUT.value)
+        if settings.input:
+            inputs = _read_inputs(client.signature(), settings.input)
             rows = len(next(iter(inputs.values())))
-            _print_answer([f"row {number}" for number in range(rows)], client.predict(inputs))
-        elif _TEXT.value:
+            _print_answer([f"row {number}" for number in range(rows)], client.predict(inputs), settings.json)
+        elif settings.text:
             if text_input(client.signature()) is None:
                 raise UserError(f"the model takes {client.signature()}; give each by --input=NAME=VALUE")
-            _print_answer(_TEXT.value, client.predict_text(_TEXT.value))
-        elif _IDS.value:
-            _print_answer(_IDS.value, client.predict_ids([_read_ids(row) for row in _IDS.value]))
+            _print_answer(settings.text, client.predict_text(settings.text), settings.json)
+        elif settings.ids:
+            answer = client.predict_ids([_read_ids(row) for row in settings.ids])
+            _print_answer(settings.ids, answer, settings.json)
         else:
-            _print_model(client)
+            _print_model(client, f"--target={settings.target} --model={settings.model}")
 
 
-def _read_inputs(signature: Signature, items: list[str]) -> dict[str, np.ndarray]:
+def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
     """NAME=VALUE items as arrays of the signature's types.
 
     A name given several times is several rows; of an input with an axis more, several entries of one row. A name given
@@ -95,7 +112,7 @@ def _read_ids(row: str) -> list[int]:
         raise UserError(f"--ids={row} is not a comma-separated list of whole numbers") from error
 
 
-def _print_model(client: Client) -> None:
+def _print_model(client: Client, flags: str) -> None:
     for status in client.status():
         print(f"version {status.version}: {status.state}" + (f", {status.error}" if status.error else ""))
     for name, signature in client.metadata().items():
@@ -104,15 +121,15 @@ def _print_model(client: Client) -> None:
             for spec in specs.values():
                 print(f"  {heading}  {spec}")
     question = "--ids=2,10,3" if text_input(client.signature()) is None else "--text='...'"
-    say_next(f"python -m serving.client --target={_TARGET.value} --model={_MODEL.value} {question}")
+    say_next(f"python -m serving.client {flags} {question}")
 
 
-def _print_answer(questions: list[str], answer: Arrays) -> None:
+def _print_answer(questions: list[str] | tuple[str, ...], answer: Arrays, as_json: bool) -> None:
     for number, question in enumerate(questions):
         # What a reader looks for first; the numbers behind it come after.
         names = sorted(answer, key=lambda name: (name not in _HEADLINES, name))
         row = {name: answer[name][number] for name in names}
-        if _JSON.value:
+        if as_json:
             print(json.dumps({name: _plain(value) for name, value in row.items()}, ensure_ascii=False))
             continue
         print(question)
@@ -134,7 +151,8 @@ def _readable(value) -> str:
 
 
 def run() -> None:
-    run_main(main)
+    """The entry point of the console script."""
+    run_main(main, Settings)
 
 
 if __name__ == "__main__":

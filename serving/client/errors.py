@@ -61,6 +61,7 @@ class ServingError(UserError):
 
 
 def hint_for(code: grpc.StatusCode, details: str) -> str:
+    """Returns what to change after a call that failed thus, '' where nothing is known."""
     for status, pattern, hint in _HINTS:
         if code.name == status and re.search(pattern, details):
             return hint

@@ -1,12 +1,19 @@
-"""From what a caller holds to a PredictRequest, and from a PredictResponse back: no network in here."""
+"""From what a caller holds to a request, and from an answer back to what it can read: no network in here."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from serving.client.signatures import Signature
-from serving.wire.protos import PredictRequest, PredictResponse
-from serving.wire.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor
+from serving.wire.protos import (
+    VERSION_STATES,
+    GetModelMetadataResponse,
+    GetModelStatusResponse,
+    PredictRequest,
+    PredictResponse,
+    SignatureDefMap,
+)
+from serving.wire.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor, type_name
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -17,7 +24,74 @@ _SEGMENTS = ("segment_ids", "token_type_ids", "input_type_ids")
 _IDS = ("input_ids", "input_word_ids")
 
 
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output. `shape`: None when the rank is unknown, -1 for a size that may vary."""
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        sizes = "?" if self.shape is None else ", ".join("any" if size < 0 else str(size) for size in self.shape)
+        return f"{self.name}: {type_name(self.dtype)} [{sizes}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What one signature of a model takes and gives."""
+
+    inputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]
+    method: str
+
+    def __str__(self) -> str:
+        inputs, outputs = (", ".join(map(str, specs.values())) for specs in (self.inputs, self.outputs))
+        return f"({inputs}) -> ({outputs})"
+
+
+@dataclass(frozen=True)
+class VersionStatus:
+    """One version of a model. `state`: START, LOADING, AVAILABLE, UNLOADING or END; `error`: why it failed, or ''."""
+
+    version: int
+    state: str
+    error: str
+
+
+def _specs(infos: dict) -> dict[str, TensorSpec]:
+    specs = {}
+    for name in sorted(infos):
+        shape = infos[name].tensor_shape
+        sizes = None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
+        specs[name] = TensorSpec(name, infos[name].dtype, sizes)
+    return specs
+
+
+def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Signature]]:
+    """The version that answered, and its signatures that can be called, by name."""
+    definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
+    signatures = {
+        name: Signature(
+            _specs(definitions[name].inputs), _specs(definitions[name].outputs), definitions[name].method_name
+        )
+        for name in sorted(definitions)
+        # TF 2 exports list their initialiser beside the signatures.
+        if not name.startswith("__")
+    }
+    return response.model_spec.version.value, signatures
+
+
+def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
+    """Versions as the server lists them, newest first."""
+    return [
+        VersionStatus(entry.version, VERSION_STATES.get(entry.state, "UNKNOWN"), entry.status.error_message)
+        for entry in response.model_version_status
+    ]
+
+
 def fill_model_spec(spec, model: str, version: int | None = None, label: str | None = None) -> None:
+    """Writes which model is asked; raises UserError for a version and a label at once."""
     if version is not None and label is not None:
         raise UserError(f"both version {version} and label '{label}' are given; choose one")
     spec.name = model
@@ -46,6 +120,7 @@ def predict_request(
 
 
 def read_prediction(response: PredictResponse) -> Arrays:
+    """Returns the answer's arrays by output name."""
     return {name: read_tensor(response.outputs[name]) for name in sorted(response.outputs)}
 
 
@@ -116,6 +191,7 @@ def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
 
 
 def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
+    """Returns texts as the one string input that `signature` takes; raises UserError when it takes others."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")

@@ -9,7 +9,7 @@ from serving.exportable.ways import CLASSIFY, REGRESS, Way, specs
 from serving.inference import InferenceEncoder
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
-from tfrecords.tokenizers.words_in_graph import split_words
+from tfrecords.tokenizers.in_graph import split_words
 
 
 class ClassifierExportable(DenseHeadExportable):

@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> int:
 
 def _serve(options: flags.Options) -> int:
     # The import takes seconds; --help and bad flags answer before it.
-    from serving.model_server.saved_model import disable_xla
+    from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer
-    from serving.model_server.status import ServingError
+    from serving.model_server.status import StatusError
 
     if not (options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled):
         # For the whole process and for good, so here and not in ModelServer, which tests start beside other work.
@@ -75,7 +75,7 @@ def _serve(options: flags.Options) -> int:
         if stopped.is_set():
             server.interrupt()
         server.start()
-    except ServingError as error:
+    except StatusError as error:
         message = f"Failed to start server. Error: {error}"
         print(message, flush=True)
         logging.getLogger(__name__).error(message)
@@ -88,8 +88,11 @@ def _serve(options: flags.Options) -> int:
 
 
 def _drain(server, seconds: float) -> None:
-    """Stops `server`; ends the process where something that nothing can cut off outlives the time given: the run of a
-    graph, or the conversion of a large body."""
+    """Stops `server` within the time given.
+
+    Ends the process where something that nothing can cut off outlives it: the run of a graph, or the conversion of a
+    large body.
+    """
     end = time.monotonic() + seconds + _CLOSING_SECONDS
     stopping = threading.Thread(target=server.stop, args=(seconds,))
     stopping.start()

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.model_server.status import UNAVAILABLE, ServingError
+from serving.model_server.status import UNAVAILABLE, StatusError
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Task:
 
 
 class Batch:
+    """Tasks that are run together, and how many rows they have."""
+
     def __init__(self):
         self.tasks: list[Task] = []
         self.size = 0
@@ -61,11 +63,11 @@ class Queue:
         self.users = 0
 
     def submit(self, tasks: list[Task]) -> None:
-        """Enqueues all of `tasks`, each no larger than a batch, or none. Raises ServingError UNAVAILABLE when full."""
+        """Enqueues all of `tasks`, each no larger than a batch, or none. Raises StatusError UNAVAILABLE when full."""
         with self._scheduler.changed:
             opened = self._new_batches(tasks)
             if opened > self._max_enqueued_batches - len(self._batches):
-                raise ServingError(
+                raise StatusError(
                     UNAVAILABLE,
                     "The batch scheduling queue to which this task was submitted is full; currently "
                     f"{len(self._batches)} batches enqueued and max_enqueued_batches is {self._max_enqueued_batches}",

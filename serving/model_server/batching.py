@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.model_server import metrics
+from serving.model_server import telemetry
 from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.flags import CPUS, Options
@@ -23,8 +23,8 @@ from serving.model_server.servable import Model, Runner
 from serving.model_server.status import (
     FAILED_PRECONDITION,
     RESOURCE_EXHAUSTED,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     invalid_argument,
 )
 from serving.wire.protos import BatchingParameters
@@ -68,7 +68,7 @@ class BatchingOptions:
         )
 
     def check(self) -> None:
-        """Raises ServingError for sizes that cannot be met."""
+        """Raises StatusError for sizes that cannot be met."""
         for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
             if getattr(self, name) < 1:
                 raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
@@ -102,7 +102,7 @@ class BatchingRunner:
         options: BatchingOptions,
         signatures: Iterable[meta_graph_pb2.SignatureDef] = (),
     ):
-        """Raises ServingError when `options` contradict each other."""
+        """Raises StatusError when `options` contradict each other."""
         options.check()
         self._wrapped = wrapped
         self._scheduler = scheduler
@@ -137,7 +137,7 @@ class BatchingRunner:
             if np.ndim(value) == 0:
                 raise invalid_argument("Batching Run() input tensors must have at least one dimension")
             sizes.add(len(value))
-            metrics.INPUT_BATCH_SIZE.observe(len(value))
+            telemetry.INPUT_BATCH_SIZE.observe(len(value))
         if len(sizes) > 1:
             raise invalid_argument("Batching Run() input tensors must have equal 0th-dimension size")
         (size,) = sizes
@@ -160,8 +160,11 @@ class BatchingRunner:
 
     @contextlib.contextmanager
     def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
-        """The queue of requests like this one. It lives as long as somebody waits in it: clients choose what makes a
-        queue (outputs, dtypes, ranks), so what they chose once must not stay for good."""
+        """The queue of requests like this one.
+
+        It lives as long as somebody waits in it: clients choose what makes a queue (outputs, dtypes, ranks), so what
+        they chose once must not stay for good.
+        """
         key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))
         with self._lock:
             queue = self._queues.get(key)
@@ -178,8 +181,11 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """What two requests must share to run together: otherwise one client's wrong dtype, rank, empty tensor or size
-        of an axis that the signature fixes would fail the requests of others."""
+        """What two requests must share to run together.
+
+        Otherwise one client's wrong dtype, rank, empty tensor or size of an axis that the signature fixes would fail
+        the requests of others.
+        """
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 
@@ -199,10 +205,10 @@ class BatchingRunner:
         try:
             outputs = self._run_batch(tasks, fetches)
         except BaseException as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             for task in tasks:
                 # One exception object per client: raising a shared one would tangle their tracebacks.
-                task.done.set_exception(ServingError(error.code, error.message))
+                task.done.set_exception(StatusError(error.code, error.message))
             return
         for task, values in zip(tasks, outputs, strict=True):
             task.done.set_result(values)
@@ -210,18 +216,18 @@ class BatchingRunner:
     def _run_batch(self, tasks: list[Task], fetches: list[str]) -> list[list[np.ndarray]]:
         now = time.monotonic()
         for task in tasks:
-            metrics.QUEUING_LATENCY.observe((now - task.enqueued) * 1e6, self._options.pool_name)
+            telemetry.QUEUING_LATENCY.labels(self._options.pool_name).observe((now - task.enqueued) * 1e6)
         deadlines = [task.deadline for task in tasks]
         if all(deadline is not None and deadline <= now for deadline in deadlines):
-            raise ServingError(RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
+            raise StatusError(RESOURCE_EXHAUSTED, "Run() timeout exceeded while waiting in batching queue")
         timeout = None if None in deadlines else max(deadlines) - now
         size = sum(task.size for task in tasks)
         padded = self._options.padded_size(size)
-        metrics.PADDING_SIZE.observe(padded - size, str(padded))
-        metrics.PROCESSED_BATCH_SIZE.observe(padded)
+        telemetry.PADDING_SIZE.labels(str(padded)).observe(padded - size)
+        telemetry.PROCESSED_BATCH_SIZE.observe(padded)
         merged = {name: self._merged(name, [task.inputs[name] for task in tasks], padded - size)
                   for name in sorted(tasks[0].inputs)}  # fmt: skip
-        metrics.WRAPPED_RUN_COUNT.increase(1)
+        telemetry.WRAPPED_RUN_COUNT.inc()
         outputs = self._wrapped.run(merged, fetches, timeout)
         return _split(outputs, [task.size for task in tasks], padded)
 
@@ -229,7 +235,7 @@ class BatchingRunner:
         if self._options.pad_variable_length_inputs:
             values = _padded_alike(values)
         elif len({value.shape[1:] for value in values}) > 1:
-            raise ServingError(
+            raise StatusError(
                 FAILED_PRECONDITION,
                 f"Tensors with name '{name}' from different tasks have different shapes and padding is turned off. "
                 "Set pad_variable_length_inputs to true, or ensure that all tensors with the same name have equal "
@@ -266,9 +272,9 @@ def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[lis
     bounds = np.cumsum(sizes)
     for output in outputs:
         if np.ndim(output) == 0:
-            raise ServingError(FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
+            raise StatusError(FAILED_PRECONDITION, "Batched output tensor has 0 dimensions")
         if len(output) != padded:
-            raise ServingError(
+            raise StatusError(
                 FAILED_PRECONDITION,
                 "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of the "
                 "input tensors",
@@ -280,7 +286,7 @@ class Batching:
     """The batching of a whole server, by its flags: which models are batched, on which threads."""
 
     def __init__(self, options: Options):
-        """Raises ServingError when the parameters file does not read."""
+        """Raises StatusError when the parameters file does not read."""
         self._per_model = options.enable_per_model_batching_parameters
         self._common = None
         self._scheduler = None
@@ -295,7 +301,7 @@ class Batching:
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: Model, path: str) -> Runner:
-        """`model`, batched or not as the flags and the version's folder say. Raises ServingError."""
+        """`model`, batched or not as the flags and the version's folder say. Raises StatusError."""
         if self._scheduler is None:
             return model
         if not self._per_model:

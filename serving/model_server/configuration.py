@@ -1,14 +1,17 @@
-"""The model server's configuration messages: reading them from text files, and what makes one unacceptable."""
+"""What the flags' text files hold, models, labels and TLS: reading them, and what makes one unacceptable."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import grpc
 from google.protobuf import text_format
 from google.protobuf.message import Message
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.flags import Options
-from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.status import FAILED_PRECONDITION, NOT_FOUND, UNIMPLEMENTED, StatusError, invalid_argument
+from serving.wire.protos import SSLConfig
 
 M = TypeVar("M", bound=Message)
 ModelConfig = model_server_config_pb2.ModelConfig
@@ -17,13 +20,13 @@ _PLATFORM = "tensorflow"
 
 
 def read_text_proto(path: str, message: M) -> M:
-    """Fills `message` from a text-format file. Raises ServingError."""
+    """Fills `message` from a text-format file. Raises StatusError."""
     text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
         text_format.Parse(text, message)
     except OSError as error:
-        raise ServingError(NOT_FOUND, f"{path}; {error.strerror}") from error
+        raise StatusError(NOT_FOUND, f"{path}; {error.strerror}") from error
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise invalid_argument(
             f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
@@ -51,16 +54,16 @@ def server_config(options: Options) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Model name -> its configuration. Raises ServingError for one that must not take the place of `old`."""
+    """Model name -> its configuration. Raises StatusError for one that must not take the place of `old`."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
-        raise ServingError(
+        raise StatusError(
             FAILED_PRECONDITION,
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList to "
             "another.",
         )
     if config.WhichOneof("config") == "custom_model_config":
-        raise ServingError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
+        raise StatusError(UNIMPLEMENTED, "custom_model_config is not offered; use model_config_list")
     models: dict[str, ModelConfig] = {}
     for model in config.model_config_list.config:
         if model.name in models:
@@ -85,7 +88,7 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
 
 
 def platform_of(model: ModelConfig) -> str:
-    """The platform by its new name or by the deprecated type. Raises ServingError when both or neither is set."""
+    """The platform by its new name or by the deprecated type. Raises StatusError when both or neither is set."""
     if model.model_type:
         if model.model_platform:
             raise invalid_argument(
@@ -102,16 +105,66 @@ def platform_of(model: ModelConfig) -> str:
 def checked_labels(
     models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
 ) -> dict[str, dict[str, int]]:
-    """Model name -> label -> version. A label may only name an available version; with `allow_new`, one that did not
-    exist before may name any. Raises ServingError."""
+    """Returns model name -> label -> version.
+
+    A label may only name an available version; with `allow_new`, one that did not exist before may name any.
+
+    Raises:
+        StatusError: for a label that may not.
+    """
     for model in models.values():
         for label, version in model.version_labels.items():
             known = old.get(model.name, {})
             free = allow_new and (label not in known or known[label] == version)
             if not free and version not in available.get(model.name, []):
-                raise ServingError(
+                raise StatusError(
                     FAILED_PRECONDITION,
                     f"Request to assign label to version {version} of model {model.name}, "
                     "which is not currently available for inference",
                 )
     return {name: dict(model.version_labels) for name, model in models.items()}
+
+
+def server_credentials(path: str) -> grpc.ServerCredentials | None:
+    """Returns the credentials of the gRPC port from --ssl_config_file, None without a path.
+
+    The file is a text SSLConfig whose fields hold PEM text itself. With client_verify, clients must show a certificate
+    that custom_ca signed.
+
+    Raises:
+        StatusError: for texts that cannot be used.
+    """
+    if not path:
+        return None
+    config = read_text_proto(path, SSLConfig())
+    for field in ("server_key", "server_cert"):
+        if "-----BEGIN" not in getattr(config, field):
+            raise invalid_argument(f"{field} in '{path}' must be PEM text (not a file's name)")
+    roots = config.custom_ca.encode() or None
+    if config.client_verify and roots is None:
+        raise invalid_argument(f"client_verify in '{path}' needs custom_ca to verify clients with")
+    pair = (config.server_key.encode(), config.server_cert.encode())
+    if not _are_usable(grpc.ssl_server_credentials([pair])):
+        raise invalid_argument(
+            f"server_key and server_cert in '{path}' cannot be used: both must be valid PEM text, the key without a "
+            "password and the certificate made for this key"
+        )
+    credentials = grpc.ssl_server_credentials([pair], roots, require_client_auth=config.client_verify)
+    if not _are_usable(credentials):
+        raise invalid_argument(f"custom_ca in '{path}' holds no certificate that can be read")
+    return credentials
+
+
+def _are_usable(credentials: grpc.ServerCredentials) -> bool:
+    """Whether gRPC takes the keys, which it reads only when it opens a port.
+
+    Its failure then looks like that of a port in use: so a port that is free for certain is opened, on a server that
+    never starts.
+    """
+    server = grpc.server(ThreadPoolExecutor(1))
+    try:
+        return bool(server.add_secure_port("127.0.0.1:0", credentials))
+    except RuntimeError:
+        return False
+    finally:
+        server.stop(None)

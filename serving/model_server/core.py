@@ -12,21 +12,20 @@ from pathlib import Path
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import configuration, metrics
+from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
 from serving.model_server.flags import CPUS, Options
 from serving.model_server.manager import Manager, Version
-from serving.model_server.saved_model import SavedModel
-from serving.model_server.servable import Servable
+from serving.model_server.servable import SavedModel, Servable
 from serving.model_server.source import StoragePathSource
 from serving.model_server.status import (
     ABORTED,
     DEADLINE_EXCEEDED,
     UNAVAILABLE,
     UNKNOWN,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     invalid_argument,
 )
 from serving.model_server.tflite_model import FILE as TFLITE_FILE
@@ -61,8 +60,11 @@ class ServerCore:
         self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available, those of a model config file as it stands by
-        then. Raises ServingError."""
+        """Loads the configured models and waits until each is available, those of a config file as it stands by then.
+
+        Raises:
+            StatusError: when one does not become available.
+        """
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
         self._labels = self._checked_labels(models)
@@ -71,7 +73,7 @@ class ServerCore:
             try:
                 self.reread()
             except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
         _raise_failed(failed, "servable(s)")
         self._manager.end_initial_load()
 
@@ -82,10 +84,12 @@ class ServerCore:
         right, and that one caller at most waits.
 
         Args:
-          config: the models; those left out are unloaded.
-          timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
-        Raises ServingError when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED)
-        or a later configuration came (ABORTED).
+            config: the models; those left out are unloaded.
+            timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
+
+        Raises:
+            StatusError: when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED) or
+                a later configuration came (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -108,7 +112,7 @@ class ServerCore:
     def reread(self) -> None:
         """Applies the model config file as it stands now. Waits for no model: the file may be put right at any time.
 
-        Raises ServingError when it is bad.
+        Raises StatusError when it is bad.
         """
         config = configuration.server_config(self.options)
         with self._reloading:
@@ -121,12 +125,12 @@ class ServerCore:
 
     @contextlib.contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
-        """The servable a request asks for, kept alive until the context ends. Raises ServingError."""
+        """The servable a request asks for, kept alive until the context ends. Raises StatusError."""
         name, number = self._resolved(spec)
         with self._manager.use(name, number) as version:
             yield version.servable
 
-    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+    def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
         return self._manager.states(name)
 
     def close(self) -> None:
@@ -140,8 +144,10 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """The versions that failed of models that have no other; None when the config file is to be read again first:
-        a wrong base path in it can be put right."""
+        """The versions that failed of models that have no other.
+
+        None when the config file is to be read again first: a wrong base path in it can be put right.
+        """
         pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
         end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(
@@ -150,13 +156,13 @@ class ServerCore:
         return failed if self.interrupted.is_set() or time.monotonic() < end else None
 
     def _check_wait(self, generation: int, deadline: float) -> bool:
-        """Raises ServingError when a reload's wait must end; returns False."""
+        """Raises StatusError when a reload's wait must end; returns False."""
         if self._generation != generation:
-            raise ServingError(ABORTED, "A later configuration took the place of this one")
+            raise StatusError(ABORTED, "A later configuration took the place of this one")
         if self.interrupted.is_set():
-            raise ServingError(UNAVAILABLE, "The server is stopping")
+            raise StatusError(UNAVAILABLE, "The server is stopping")
         if time.monotonic() >= deadline:
-            raise ServingError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
+            raise StatusError(DEADLINE_EXCEEDED, "Not every model became available in time; loading goes on")
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
@@ -193,7 +199,7 @@ class ServerCore:
     def _load(self, name: str, version: int, path: str) -> Servable:
         _LOG.info("Loading servable version {name: %s version: %d} from %s", name, version, path)
         model = self._read(path)
-        metrics.add_model(name)
+        telemetry.add_model(name)
         try:
             check = self.options.enable_signature_method_name_check
             servable = Servable(name, version, model.signatures, self._batching.wrapped(model, path), check)
@@ -216,7 +222,7 @@ def _new_or_moved(models: dict[str, ModelConfig], old: dict[str, ModelConfig]) -
 def _raise_failed(failed: list[Version], noun: str) -> None:
     if failed:
         errors = "".join(f"{{{version} due to error: {version.error}}}, " for version in failed)
-        raise ServingError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
+        raise StatusError(UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
 
 
 def _session_config(options: Options) -> config_pb2.ConfigProto:

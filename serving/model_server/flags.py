@@ -139,6 +139,7 @@ Flags:
 
 
 def usage() -> str:
+    """Returns the text of --help."""
     lines = []
     for field in _FIELDS.values():
         default = f'"{field.default}"' if field.type is str else str(field.default).lower()

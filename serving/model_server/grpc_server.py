@@ -12,18 +12,18 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_pb2
 
-from serving.model_server import metrics
-from serving.model_server.access_log import AccessLog
+from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.services import METHODS, Method, model_spec
 from serving.model_server.status import (
     INTERNAL,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     truncated,
 )
+from serving.model_server.telemetry import AccessLog
 
 _LOG = logging.getLogger(__name__)
 _UNLIMITED = -1
@@ -64,7 +64,7 @@ class GrpcServer:
     """A running gRPC server in front of `core`."""
 
     def __init__(self, core: ServerCore, access_log: AccessLog, credentials: grpc.ServerCredentials | None = None):
-        """credentials: TLS for every address; None = plain. Raises ServingError when it cannot listen."""
+        """credentials: TLS for every address; None = plain. Raises StatusError when it cannot listen."""
         options = core.options
         self._core = core
         self._access_log = access_log
@@ -103,7 +103,7 @@ class GrpcServer:
         except RuntimeError:
             bound = 0
         if not bound:
-            raise ServingError(UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
+            raise StatusError(UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler:
         return grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
@@ -121,7 +121,7 @@ class GrpcServer:
 
     def _answer(
         self, method: Method, payload: bytes, context: grpc.ServicerContext
-    ) -> tuple[bytes, ServingError | None]:
+    ) -> tuple[bytes, StatusError | None]:
         begin = time.perf_counter()
         spec, answer, error = model_pb2.ModelSpec(), b"", None
         try:
@@ -129,15 +129,15 @@ class GrpcServer:
             spec = model_spec(request)
             answer = method.call(self._core, request, _timeout(context))
         except DecodeError:
-            error = ServingError(INTERNAL, "Failed to parse the request message")
+            error = StatusError(INTERNAL, "Failed to parse the request message")
         except Exception as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             if error.code == INTERNAL:
                 _LOG.exception("%s failed", method.name)
         status = error.code.name if error else "OK"
         seconds = time.perf_counter() - begin
         if method.is_inference:
-            metrics.record_request(spec.name, method.name, "GRPC", status, seconds)
+            telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
         self._access_log.write("GRPC", method.name, spec, status, seconds)
         return answer, error
 

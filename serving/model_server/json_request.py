@@ -1,4 +1,7 @@
-"""REST bodies of predict: JSON to tensors, under the type rules of TF Serving's json_tensor.cc."""
+"""REST bodies: JSON to tensors for predict, to tf.Examples for classify and regress.
+
+The type rules are those of TF Serving's json_tensor.cc.
+"""
 
 import itertools
 import math
@@ -8,11 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.example import example_pb2, feature_pb2
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow_serving.apis import input_pb2
 
-from serving.model_server.json_values import as_bytes, format_error, is_plain_object, json_type, shown
-from serving.model_server.status import UNIMPLEMENTED, ServingError, invalid_argument
+from serving.model_server.json_values import as_bytes, format_error, is_base64, is_plain_object, json_type, shown
+from serving.model_server.status import UNIMPLEMENTED, StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
@@ -38,7 +43,7 @@ _NAMES = {types_pb2.DT_FLOAT: "float", types_pb2.DT_DOUBLE: "double", types_pb2.
 
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
-    """Input alias -> array, and whether the body is in row format ("instances"). Raises ServingError."""
+    """Input alias -> array, and whether the body is in row format ("instances"). Raises StatusError."""
     if "instances" in document and "inputs" in document:
         raise format_error(
             document, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
@@ -67,13 +72,16 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
     columns = {name: [row[name] for row in instances] for name in infos} if objects else {min(infos): instances}
     try:
         return {name: _dense(name, column, infos[name].dtype) for name, column in columns.items()}
-    except ServingError as error:
+    except StatusError as error:
         raise (_row_error(instances, infos, objects) or error) from None
 
 
-def _row_error(instances: list, infos: TensorInfos, objects: bool) -> ServingError | None:
-    """What the real server, which converts row by row, says of the first bad row. Rows are converted all at once here,
-    which is far quicker, and one by one only to find out which of them is to blame."""
+def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
+    """What the real server, which converts row by row, says of the first bad row.
+
+    Rows are converted all at once here, which is far quicker, and one by one only to find out which of them is to
+    blame.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
@@ -82,7 +90,7 @@ def _row_error(instances: list, infos: TensorInfos, objects: bool) -> ServingErr
         for name, value in row.items() if objects else ((min(infos), row),):
             try:
                 _check_instance(name, value, infos, shapes)
-            except ServingError as error:
+            except StatusError as error:
                 key = f" key: {name}" if objects else ""
                 return invalid_argument(f"Failed to process element: {index}{key} of 'instances' list. Error: {error}")
         if objects and row.keys() != infos.keys():
@@ -156,16 +164,21 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
 
 
 def _slices(leaves: list) -> Iterator[list]:
-    """`leaves` in pieces that take NumPy and other C code a few milliseconds: they hold Python's lock all along, and
-    other requests wait for it."""
+    """`leaves` in pieces that take NumPy and other C code a few milliseconds.
+
+    They hold Python's lock all along, and other requests wait for it.
+    """
     return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """[n] array. Raises ServingError for the first leaf that `dtype` does not take: no string is a number, no 1.5 an
-    integer."""
+    """[n] array of the leaves: no string is a number, no 1.5 an integer.
+
+    Raises:
+        StatusError: for the first leaf that `dtype` does not take.
+    """
     if dtype not in _CONVERSIONS:
-        raise ServingError(
+        raise StatusError(
             UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(leaves[0] if leaves else None)} to type: {_dtype_name(dtype)}",
         )
@@ -223,7 +236,7 @@ def _as_float(number: float) -> float:
         return float("inf") if number > 0 else float("-inf")
 
 
-def _type_error(value: Any, dtype: int) -> ServingError:
+def _type_error(value: Any, dtype: int) -> StatusError:
     return invalid_argument(
         f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {_dtype_name(dtype)}"
     )
@@ -235,3 +248,58 @@ def _dtype_name(dtype: int) -> str:
 
 def _shape_text(shape: tuple[int, ...]) -> str:
     return "[" + ",".join(map(str, shape)) + "]"
+
+
+def examples_input(document: dict[str, Any]) -> input_pb2.Input:
+    """The body of classify and regress: "examples", and "context" whose features go to all. Raises StatusError."""
+    result = input_pb2.Input()
+    target = result.example_list
+    if "context" in document:
+        target = result.example_list_with_context
+        _fill_example(document["context"], target.context)
+    if "examples" not in document:
+        raise format_error(document, "When method is classify, key 'examples' is expected and was not found")
+    examples = document["examples"]
+    if type(examples) is not list:
+        raise format_error(document, "Expecting 'examples' value to be an list/array")
+    if not examples:
+        raise format_error(document, "'examples' value is an empty array")
+    for example in examples:
+        _fill_example(example, target.examples.add())
+    return result
+
+
+def _fill_example(value: Any, example: example_pb2.Example) -> None:
+    if type(value) is not dict:
+        raise invalid_argument(f"Example must be JSON object but got JSON {json_type(value)}")
+    example.SetInParent()
+    for name, content in value.items():
+        try:
+            feature = example.features.feature[name]
+        except UnicodeEncodeError as error:
+            raise invalid_argument(f"Feature name {name!r} is not UTF-8") from error
+        for leaf in content if type(content) is list else (content,):
+            _add_to_feature(name, leaf, feature)
+
+
+def _add_to_feature(name: str, value: Any, feature: feature_pb2.Feature) -> None:
+    kind, convert = _FEATURE_KINDS.get(type(value), (None, None))
+    if kind is None or (type(value) is dict and not is_base64(value)):
+        raise invalid_argument(f"Feature: {name} has element with unexpected JSON type: {json_type(value)}")
+    present = feature.WhichOneof("kind")
+    if present not in (None, kind):
+        raise invalid_argument(
+            f"Unexpected element type in feature: {name} expecting type: {present.removesuffix('_list')}"
+        )
+    if kind == "int64_list" and not _INT64[0] <= value <= _INT64[1]:
+        raise invalid_argument(f"Feature: {name} has uint64 element. Only int64 is supported.")
+    getattr(feature, kind).value.append(convert(value))
+
+
+_FEATURE_KINDS: dict[type, tuple[str, Callable]] = {
+    bool: ("int64_list", int),
+    int: ("int64_list", int),
+    float: ("float_list", float),
+    str: ("bytes_list", as_bytes),
+    dict: ("bytes_list", as_bytes),
+}

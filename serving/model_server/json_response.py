@@ -25,13 +25,14 @@ _SLICE = 2**13
 
 
 def error(message: str) -> bytes:
+    """Returns the body of an error."""
     return _encoded('{\n    "error": ' + _string(message) + "\n}")
 
 
 def predictions(outputs: Mapping[str, np.ndarray], row_format: bool) -> bytes:
     """Row format: {"predictions": [one entry per row]}; column format: {"outputs": one tensor or an object of them}.
 
-    Raises ServingError when the outputs have no common number of rows, or a dtype JSON has no word for.
+    Raises StatusError when the outputs have no common number of rows, or a dtype JSON has no word for.
     """
     if not outputs:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
@@ -135,6 +136,7 @@ _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def classification(result: classification_pb2.ClassificationResult) -> bytes:
+    """Returns labels and scores of each example; raises StatusError when there are none."""
     if not result.classifications:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
     entries = []
@@ -146,6 +148,7 @@ def classification(result: classification_pb2.ClassificationResult) -> bytes:
 
 
 def regression(result: regression_pb2.RegressionResult) -> bytes:
+    """Returns one value for each example; raises StatusError when there are none."""
     if not result.regressions:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
     values = float_texts(np.array([entry.value for entry in result.regressions], np.float32))
@@ -153,10 +156,12 @@ def regression(result: regression_pb2.RegressionResult) -> bytes:
 
 
 def status(response: get_model_status_pb2.GetModelStatusResponse) -> bytes:
+    """Returns the states of a model's versions."""
     return _encoded(_message(response) + "\n")
 
 
 def metadata(response: get_model_metadata_pb2.GetModelMetadataResponse) -> bytes:
+    """Returns a model's signatures."""
     signatures = get_model_metadata_pb2.SignatureDefMap()
     response.metadata["signature_def"].Unpack(signatures)
     return _encoded(

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from serving.model_server.status import DEADLINE_EXCEEDED, ServingError, invalid_argument
+from serving.model_server.status import DEADLINE_EXCEEDED, StatusError, invalid_argument
 
 _JSON_TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
 _MAX_SHOWN = 1000
@@ -40,7 +40,7 @@ _SOON_PARSED = 2**21
 
 
 def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
-    """The JSON object a body begins with; what follows it is ignored. Raises ServingError.
+    """The JSON object a body begins with; what follows it is ignored. Raises StatusError.
 
     Strings may hold bytes that are no UTF-8 (as surrogate escapes); NaN and Infinity are numbers; nesting has no limit.
     deadline: in time.monotonic()'s seconds.
@@ -72,7 +72,7 @@ def _exactly(body: bytes, deadline: float) -> Any:
     return value
 
 
-def _parse_error(complaint: str, position: int) -> ServingError:
+def _parse_error(complaint: str, position: int) -> StatusError:
     return invalid_argument(f"JSON Parse error: {complaint} at offset: {position}")
 
 
@@ -92,7 +92,7 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
     while True:
         if position >= check:
             if time.monotonic() > deadline:
-                raise ServingError(DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
+                raise StatusError(DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
             check = position + _SOON_PARSED
         opening = text[position : position + 1]
         if opening == "[" or opening == "{":
@@ -144,7 +144,7 @@ def _read_key(text: str, position: int, keys: list[str]) -> int:
 
 
 def signature_name(document: dict[str, Any]) -> str:
-    """The optional "signature_name". Raises ServingError when it is no string."""
+    """The optional "signature_name". Raises StatusError when it is no string."""
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise invalid_argument(
@@ -154,6 +154,7 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def as_bytes(value: str | dict) -> bytes:
+    """Returns the bytes of a string, or of an object that holds base64; raises StatusError for another."""
     if type(value) is str:
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -171,18 +172,22 @@ def as_bytes(value: str | dict) -> bytes:
 
 
 def is_base64(value: Any) -> bool:
+    """Tells whether a value is an object that holds base64."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def is_plain_object(value: Any) -> bool:
+    """Tells whether a value is an object, and not one that holds base64."""
     return type(value) is dict and not is_base64(value)
 
 
-def format_error(document: dict, complaint: str) -> ServingError:
+def format_error(document: dict, complaint: str) -> StatusError:
+    """Returns the error of a body that is not formatted as its method asks."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
+    """Returns the name that the real server gives a value's type; of a bool, the value."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tensorflow_serving.apis import get_model_status_pb2
 
-from serving.model_server.status import ServingError, as_serving_error, not_found
+from serving.model_server.status import StatusError, as_status_error, not_found
 
 _LOG = logging.getLogger(__name__)
 _STATES = get_model_status_pb2.ModelVersionStatus
@@ -21,6 +21,8 @@ UNLOADING, END = _STATES.UNLOADING, _STATES.END
 
 
 class Closable(Protocol):
+    """What is loaded, and closed after its last request."""
+
     def close(self) -> None: ...
 
 
@@ -30,7 +32,7 @@ class Version:
     def __init__(self, name: str, number: int, path: str):
         self.name, self.number, self.path = name, number, path
         self.state = START
-        self.error: ServingError | None = None
+        self.error: StatusError | None = None
         self.aspired = True
         self.servable: Closable | None = None
         self.references = 0
@@ -73,7 +75,7 @@ class Manager:
     def use(self, name: str, number: int | None = None) -> Iterator[Version]:
         """Holds an available version, the latest unless `number` is given: it is not closed before this ends.
 
-        Raises ServingError NOT_FOUND.
+        Raises StatusError NOT_FOUND.
         """
         with self._changed:
             version = self._find_available(name, number)
@@ -90,7 +92,7 @@ class Manager:
         with self._changed:
             return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
 
-    def states(self, name: str) -> list[tuple[int, int, ServingError | None]]:
+    def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
         """(version, state, error) of every version ever wanted, the newest first."""
         with self._changed:
             versions = self._versions.get(name, {}).values()
@@ -100,9 +102,11 @@ class Manager:
         """Waits until each model has an available version, or none of those wanted can become one.
 
         Args:
-          names: the models.
-          stop: asked several times a second; ends the wait when it says True, or raises.
-        Returns the versions that failed of the models that have none, empty when all are well.
+            names: the models.
+            stop: asked several times a second; ends the wait when it says True, or raises.
+
+        Returns:
+            The versions that failed of the models that have none, empty when all are well.
         """
         failed: list[Version] = []
         for name in names:
@@ -209,7 +213,7 @@ class Manager:
         try:
             servable = self._load(version.name, version.number, path)
         except Exception as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             _LOG.error("Loading servable: %s failed: %s", version, error)
         with self._changed:
             if error and retries < self._max_load_retries:
@@ -219,7 +223,7 @@ class Manager:
             else:
                 self._finish_load(version, servable, error)
 
-    def _retry_after_pause(self, version: Version, path: str, retries: int, error: ServingError) -> None:
+    def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
         """path: what failed with `error`; another one is tried at once."""
         with self._changed:
             self._changed.wait_for(
@@ -230,7 +234,7 @@ class Manager:
             else:
                 self._finish_load(version, None, error)
 
-    def _finish_load(self, version: Version, servable: Closable | None, error: ServingError | None) -> None:
+    def _finish_load(self, version: Version, servable: Closable | None, error: StatusError | None) -> None:
         """The lock is held."""
         version.servable, version.error = servable, error
         version.state = END if servable is None else AVAILABLE
@@ -253,8 +257,10 @@ class Manager:
 
 
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy: all unwanted ones once a
-    wanted one is available or none is wanted; else all unwanted ones but the highest."""
+    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy.
+
+    All unwanted ones once a wanted one is available or none is wanted; else all unwanted ones but the highest.
+    """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)
     if any(v.aspired and v.state == AVAILABLE for v in versions) or not any(v.aspired for v in versions):

@@ -18,20 +18,19 @@ import grpc
 import numpy as np
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
-from serving.model_server import json_examples, json_request, json_response, json_values, metrics
-from serving.model_server.access_log import AccessLog
-from serving.model_server.classify import classify, regress
+from serving.model_server import json_request, json_response, json_values, telemetry
 from serving.model_server.core import ServerCore
-from serving.model_server.metadata import get_model_metadata, get_model_status
-from serving.model_server.predict import DEFAULT_SIGNATURE, predict
+from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict, regress
+from serving.model_server.services import get_model_metadata, get_model_status
 from serving.model_server.status import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     RESOURCE_EXHAUSTED,
-    ServingError,
-    as_serving_error,
+    StatusError,
+    as_status_error,
     invalid_argument,
 )
+from serving.model_server.telemetry import AccessLog
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
@@ -61,7 +60,9 @@ _HTTP_STATUS = {
 
 
 @dataclass
-class Answer:
+class Response:
+    """An HTTP response: its status, body and headers."""
+
     status: int
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
@@ -81,7 +82,9 @@ class RestApi:
     def max_body_bytes(self) -> int:
         return self._core.options.rest_api_max_body_bytes
 
-    def answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float | None = None) -> Answer:
+    def answer(
+        self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float | None = None
+    ) -> Response:
         """Answers one request.
 
         Args:
@@ -92,12 +95,12 @@ class RestApi:
           begin: when its time limit began, in time.monotonic()'s seconds; None = now.
         """
         if path.partition("?")[0] == self._metrics_path:
-            return Answer(200, metrics.exposition().encode(), {"Content-Type": "text/plain"})
+            return Response(200, telemetry.exposition().encode(), {"Content-Type": "text/plain"})
         if not _API_PATH.fullmatch(path) or "?" in path:
-            return Answer(404, headers={})
+            return Response(404, headers={})
         cors = self._core.options.rest_api_enable_cors_support
         if verb == "OPTIONS" and "origin" in headers:
-            answer = Answer(200, headers={})
+            answer = Response(200, headers={})
         else:
             answer = self._api_answer(verb, path, headers, body, time.monotonic() if begin is None else begin)
         if cors:
@@ -108,7 +111,7 @@ class RestApi:
             }
         return answer
 
-    def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float) -> Answer:
+    def _api_answer(self, verb: str, path: str, headers: dict[str, str], body: bytes, begin: float) -> Response:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
@@ -118,31 +121,31 @@ class RestApi:
             if match is None or verb not in ("GET", "POST"):
                 raise invalid_argument(f"Malformed request: {verb} {path}")
             if match[2] and not _is_int64(match[2]):
-                return Answer(400)
+                return Response(400)
             spec, method = _model_spec(match), match[4] or ""
-            body = _decoded(headers, body, self.max_body_bytes)
-            answer = Answer(200, self._dispatch(verb, path, spec, method, body, deadline))
+            document = _Document(headers, body, self.max_body_bytes)
+            answer = Response(200, self._dispatch(verb, path, spec, method, document, deadline))
         except Exception as failure:
-            error = as_serving_error(failure)
+            error = as_status_error(failure)
             if error.code == INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
             status = 413 if isinstance(failure, BodyTooLarge) else _HTTP_STATUS.get(code, 500)
-            answer = Answer(status, json_response.error(error.message))
+            answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
         if verb == "POST" and method:
-            metrics.record_request(spec.name, method, "REST", code.name, seconds)
+            telemetry.record_request(spec.name, method, "REST", code.name, seconds)
         self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds)
         return answer
 
     def _dispatch(
-        self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, body: bytes, deadline: float
+        self, verb: str, path: str, spec: model_pb2.ModelSpec, method: str, document: "_Document", deadline: float
     ) -> bytes:
         if verb == "POST":
             if method == "predict":
-                return self._predict(spec, body, deadline)
+                return self._predict(spec, document, deadline)
             if method in ("classify", "regress"):
-                return self._examples(spec, method, body, deadline)
+                return self._examples(spec, method, document, deadline)
             # The real server matches ":Predict" and then finds no such method.
             raise invalid_argument(f"Malformed request: {verb} {path}")
         if not spec.name:
@@ -153,20 +156,24 @@ class RestApi:
         request = get_model_status_pb2.GetModelStatusRequest(model_spec=spec)
         return json_response.status(get_model_status(self._core, request))
 
-    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, deadline: float) -> bytes:
+    def _predict(self, spec: model_pb2.ModelSpec, document: "_Document", deadline: float) -> bytes:
         with contextlib.ExitStack() as stack:
-            servable, name, inputs, row_format = self._predict_inputs(stack, spec, body, deadline)
+            servable, name, inputs, row_format = self._predict_inputs(stack, spec, document, deadline)
             check = self._core.options.enable_signature_method_name_check
             _, outputs = predict(servable, name, inputs, timeout=_left(deadline), check_method=check)
         with self._turn(sum(np.size(value) for value in outputs.values()), deadline):
             return json_response.predictions(outputs, row_format)
 
-    def _predict_inputs(self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, body: bytes, deadline: float):
+    def _predict_inputs(
+        self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
+    ):
         """The servable (in use until `stack` closes), the signature's name, its inputs and whether they came in rows.
-        Nothing else of the parsed body outlives the call."""
-        with self._turn(len(body), deadline):
-            document = json_values.parse_object(body, deadline)
-            name = json_values.signature_name(document)
+
+        Nothing else of the parsed body outlives the call.
+        """
+        with self._turn(document.size, deadline):
+            values = document.parsed(deadline)
+            name = json_values.signature_name(values)
             servable = stack.enter_context(self._core.use(spec))
             resolved = name or DEFAULT_SIGNATURE
             if resolved not in servable.signatures:
@@ -175,14 +182,14 @@ class RestApi:
             infos = dict(servable.signatures[resolved].inputs)
             if not infos:
                 raise invalid_argument(f"Failed to get input map for signature: {name or 'DEFAULT'}")
-            inputs, row_format = json_request.predict_inputs(document, infos)
+            inputs, row_format = json_request.predict_inputs(values, infos)
         return servable, name, inputs, row_format
 
-    def _examples(self, spec: model_pb2.ModelSpec, method: str, body: bytes, deadline: float) -> bytes:
-        with self._turn(len(body), deadline):
-            document = json_values.parse_object(body, deadline)
-            name = json_values.signature_name(document)
-            examples = json_examples.examples_input(document)
+    def _examples(self, spec: model_pb2.ModelSpec, method: str, document: "_Document", deadline: float) -> bytes:
+        with self._turn(document.size, deadline):
+            values = document.parsed(deadline)
+            name = json_values.signature_name(values)
+            examples = json_request.examples_input(values)
         with self._core.use(spec) as servable:
             if method == "classify":
                 return json_response.classification(classify(servable, name, examples, _left(deadline)))
@@ -191,7 +198,10 @@ class RestApi:
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
         """Lets one large body or answer (size: bytes or numbers) be converted at a time, and any number of small ones.
-        Raises ServingError when the turn does not come before the deadline."""
+
+        Raises:
+            StatusError: when the turn does not come before the deadline.
+        """
         if size < LARGE_BODY_BYTES:
             yield
             return
@@ -210,7 +220,7 @@ class RestApi:
             self._large_body.release()
 
 
-class BodyTooLarge(ServingError):
+class BodyTooLarge(StatusError):
     """A body above --rest_api_max_body_bytes: the real server has no such limit, so no status code either."""
 
     def __init__(self, limit: int):
@@ -220,7 +230,7 @@ class BodyTooLarge(ServingError):
 
 
 def _left(deadline: float) -> float | None:
-    """Seconds until the deadline; None = no end. Raises ServingError when it has passed."""
+    """Seconds until the deadline; None = no end. Raises StatusError when it has passed."""
     if deadline == math.inf:
         return None
     left = deadline - time.monotonic()
@@ -229,8 +239,8 @@ def _left(deadline: float) -> float | None:
     return left
 
 
-def _too_late() -> ServingError:
-    return ServingError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
+def _too_late() -> StatusError:
+    return StatusError(DEADLINE_EXCEEDED, "the time limit of the request passed before its run")
 
 
 def _is_int64(digits: str) -> bool:
@@ -247,13 +257,35 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
     return spec
 
 
-def _decoded(headers: dict[str, str], body: bytes, limit: int) -> bytes:
-    if headers.get("content-encoding", "").lower() != "gzip":
-        return body
-    try:
-        inflated = gzip.GzipFile(fileobj=io.BytesIO(body)).read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise invalid_argument(f"Cannot decompress the gzip body: {error}") from error
-    if len(inflated) > limit:
-        raise BodyTooLarge(limit)
-    return inflated
+class _Document:
+    """The JSON of a request's body.
+
+    A compressed one is inflated in two steps: what a small body may hold, at once; the rest, which may be a thousand
+    times the bytes that came, in the large bodies' turn.
+    """
+
+    def __init__(self, headers: dict[str, str], body: bytes, limit: int):
+        self._begin, self._rest, self._limit = body, None, limit
+        if headers.get("content-encoding", "").lower() == "gzip":
+            self._rest = gzip.GzipFile(fileobj=io.BytesIO(body))
+            self._begin = self._inflated(min(LARGE_BODY_BYTES, limit + 1))
+
+    @property
+    def size(self) -> int:
+        """How many bytes are known to be there: LARGE_BODY_BYTES of a compressed body that goes on."""
+        return len(self._begin)
+
+    def parsed(self, deadline: float) -> dict:
+        """Returns the JSON object; raises StatusError."""
+        body, self._begin = self._begin, b""
+        if self._rest is not None and len(body) >= LARGE_BODY_BYTES:
+            body += self._inflated(self._limit + 1 - len(body))
+        if len(body) > self._limit:
+            raise BodyTooLarge(self._limit)
+        return json_values.parse_object(body, deadline)
+
+    def _inflated(self, size: int) -> bytes:
+        try:
+            return self._rest.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            raise invalid_argument(f"Cannot decompress the gzip body: {error}") from error

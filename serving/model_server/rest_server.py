@@ -12,8 +12,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from serving.model_server import json_response
-from serving.model_server.rest import LARGE_BODY_BYTES, Answer, BodyTooLarge, RestApi
-from serving.model_server.status import UNAVAILABLE, ServingError
+from serving.model_server.rest import LARGE_BODY_BYTES, BodyTooLarge, Response, RestApi
+from serving.model_server.status import UNAVAILABLE, StatusError
 
 # How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
 _RECEIVE_SECONDS = 30.0
@@ -27,7 +27,7 @@ class RestServer:
     """An HTTP server in front of `api`: its port is taken at once, requests are answered from start() on."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
-        """Raises ServingError when the port cannot be opened."""
+        """Raises StatusError when the port cannot be opened."""
         self._api = api
         # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
@@ -36,7 +36,7 @@ class RestServer:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise ServingError(UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
+            raise StatusError(UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
         config = uvicorn.Config(
             self._application,
             http=_PatientProtocol,
@@ -92,7 +92,7 @@ class RestServer:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, scope, receive) -> Answer:
+    async def _answer(self, scope, receive) -> Response:
         if self._server.should_exit:
             return _stopping()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -101,9 +101,9 @@ class RestServer:
         try:
             body = await _body(receive, int(headers.get("content-length", 0)), self._api.max_body_bytes)
         except BodyTooLarge as error:
-            return Answer(413, json_response.error(error.message), dict(_CLOSE))
+            return Response(413, json_response.error(error.message), dict(_CLOSE))
         except TimeoutError:
-            return Answer(408, headers={"Connection": "close"})
+            return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:
             return _stopping()
         finally:
@@ -114,8 +114,8 @@ class RestServer:
         return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
-def _stopping() -> Answer:
-    return Answer(503, json_response.error("the server is stopping"), dict(_CLOSE))
+def _stopping() -> Response:
+    return Response(503, json_response.error("the server is stopping"), dict(_CLOSE))
 
 
 async def _body(receive, announced: int, limit: int) -> bytes:
@@ -136,8 +136,11 @@ async def _body(receive, announced: int, limit: int) -> bytes:
 
 
 class _PatientProtocol(HttpToolsProtocol):
-    """What uvicorn leaves to a proxy: closes a connection whose request line and headers take too long or too much
-    room, and answers one that is half closed."""
+    """What uvicorn leaves to a proxy.
+
+    It closes a connection whose request line and headers take too long or too much room, and answers one that is half
+    closed.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0

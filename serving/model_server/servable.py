@@ -1,13 +1,24 @@
-"""A loaded model version as requests see it: signatures, and a way to run them, batched or not."""
+"""A loaded model version: a SavedModel's graph, ready to run, and the servable that requests see."""
 
+import contextlib
+import ctypes
+import gc
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from tensorflow.core.protobuf import meta_graph_pb2
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  registers the operations of text models
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.saved_model import loader_impl
 
-from serving.model_server import metrics
+from serving.model_server import telemetry
+from serving.model_server.status import DATA_LOSS, NOT_FOUND, StatusError, invalid_argument
+from serving.wire.tensors import MAX_RANK
 
 # Combinations of outputs that a model is run for one by one. TensorFlow keeps a pruned graph (some 150 KB) for each as
 # long as the model is loaded, and clients choose them.
@@ -29,7 +40,14 @@ class Model(Runner, Protocol):
 
 
 class Servable:
-    """Attributes: name, version, signatures (name -> SignatureDef), check_method."""
+    """A loaded version as requests see it: its signatures, and a way to run them, batched or not.
+
+    Attributes:
+        name: of the model.
+        version: its number.
+        signatures: name -> SignatureDef.
+        check_method: refuse signatures whose method is not the API's.
+    """
 
     def __init__(
         self,
@@ -55,7 +73,7 @@ class Servable:
         # Sorted and without repetition: TensorFlow and the batching take another order for another combination.
         names = sorted(self._fetch_set(frozenset(feeds), frozenset(fetches)))
         outputs = dict(zip(names, self._runner.run(feeds, names, timeout), strict=True))
-        metrics.RUNTIME_LATENCY.observe((time.perf_counter() - begin) * 1e6, self.name, api, "TF1")
+        telemetry.RUNTIME_LATENCY.labels(self.name, api, "TF1").observe((time.perf_counter() - begin) * 1e6)
         return [outputs[name] for name in fetches]
 
     def _fetch_set(self, feeds: frozenset[str], fetches: frozenset[str]) -> frozenset[str]:
@@ -73,3 +91,146 @@ class Servable:
 
     def close(self) -> None:
         self._runner.close()
+
+
+class SavedModel:
+    """A session on the graph of a SavedModel folder.
+
+    Attributes:
+      signatures: name -> SignatureDef, as exported.
+    """
+
+    def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
+        """Raises StatusError or tf.errors.OpError when the folder holds no such model."""
+        _check_files(path, tags)
+        self._graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=self._graph, config=config)
+        try:
+            with self._graph.as_default(), _quiet_deprecations():
+                meta_graph = tf.compat.v1.saved_model.loader.load(self._session, list(tags), path)
+        except BaseException:
+            self.close()
+            raise
+        self.signatures: dict[str, meta_graph_pb2.SignatureDef] = dict(meta_graph.signature_def)
+        self._elements: dict[str, object] = {}
+        for name in {info.name for signature in self.signatures.values() for info in signature.outputs.values()}:
+            self._guard(name)
+        self._session._extend_graph()
+
+    def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
+        """Runs the graph once.
+
+        Args:
+            feeds: tensor name ("x:0") -> array. Its dtype is checked by the session, its shape by nobody but the
+                operations that read it, as in the C++ server: Session.run would refuse what the export did not declare.
+                At most MAX_RANK dimensions, which its readers (wire.tensors, json_request) have seen to.
+            fetches: tensor names.
+            timeout: seconds until the run is abandoned with DEADLINE_EXCEEDED.
+
+        Returns:
+            One array per fetch.
+        """
+        options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
+        inputs = {self._element(name): value for name, value in feeds.items()}
+        outputs = [self._element(name) for name in fetches]
+        buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
+        try:
+            # The wrapper under Session.run: the callables of _make_callable_from_options take no timeout per call.
+            return pywrap_tf_session.TF_SessionRun_wrapper(self._session._session, buffer, inputs, outputs, [], None)
+        except UnicodeDecodeError as error:
+            # TensorFlow quotes the request's bytes in its message, which Python's binding wants to be UTF-8.
+            raise invalid_argument(error.object.decode("utf-8", "replace")) from error
+        except tf.errors.InternalError as error:
+            if "Could not allocate ndarray" not in error.message:
+                raise
+            raise invalid_argument("an output has more dimensions, or larger ones, than NumPy takes") from error
+        finally:
+            pywrap_tf_session.TF_DeleteBuffer(buffer)
+
+    def close(self) -> None:
+        self._session.close()
+        self._session = self._graph = self._elements = None
+        # Graphs hold reference cycles, and freed weights stay with the allocator until it is asked.
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+    def _guard(self, name: str) -> None:
+        """Lets an output of strings fail that has more dimensions than NumPy's iterator inside TensorFlow takes.
+
+        tf.reshape and tf.expand_dims can make such a one, and its conversion ends the process.
+        """
+        try:
+            tensor = self._graph.get_tensor_by_name(name)
+        except (KeyError, ValueError):
+            return  # Fetching it says so.
+        if tensor.dtype != tf.string or (tensor.shape.rank is not None and tensor.shape.rank <= MAX_RANK):
+            return
+        complaint = f"output {name} has more than the {MAX_RANK} dimensions that this server answers"
+        with self._graph.as_default(), tf.device(tensor.device):
+            fits = tf.debugging.Assert(tf.rank(tensor) <= MAX_RANK, [complaint])
+            with tf.control_dependencies([fits]):
+                self._elements[name] = tf.identity(tensor)._as_tf_output()
+
+    def _element(self, name: str):
+        element = self._elements.get(name)
+        if element is None:
+            try:
+                element = self._graph.as_graph_element(name, allow_operation=False)._as_tf_output()
+            except (KeyError, ValueError) as error:
+                message = f"Tensor {name}, specified in either feed_devices or fetch_devices was not found in the Graph"
+                raise invalid_argument(message) from error
+            self._elements[name] = element
+        return element
+
+
+def _check_files(path: str, tags: Sequence[str]) -> None:
+    """Looks at a folder before it is loaded.
+
+    Raises:
+        StatusError: when no model with these tags is there, or its assets would be read from outside its folder.
+    """
+    file = Path(path) / "saved_model.pb"
+    if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
+        raise StatusError(
+            NOT_FOUND,
+            f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {path}. "
+            "Check that the directory exists and that you have the right permissions for accessing it.",
+        )
+    try:
+        meta_graphs = loader_impl.parse_saved_model(path).meta_graphs
+    except OSError as error:
+        raise StatusError(DATA_LOSS, f"Can't parse {file} as binary proto") from error
+    if not any(set(graph.meta_info_def.tags) == set(tags) for graph in meta_graphs):
+        raise StatusError(
+            NOT_FOUND,
+            f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect available "
+            "tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",
+        )
+    assets = (Path(path) / "assets").resolve()
+    for asset in (asset for graph in meta_graphs for asset in graph.asset_file_def):
+        if not (assets / asset.filename).resolve().is_relative_to(assets):
+            raise invalid_argument(f"Asset '{asset.filename}' of {path} lies outside the model's folder")
+
+
+def disable_xla() -> None:
+    """Has XLA refused in the whole process, as by the real server without a flag: a jit_compile model fails at once.
+
+    Does nothing where TensorFlow's library does not offer the switch.
+    """
+    library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
+    with contextlib.suppress(OSError, AttributeError):
+        # tensorflow::DisableXlaCompilation(), which has no Python name.
+        ctypes.CDLL(str(library))._ZN10tensorflow21DisableXlaCompilationEv()
+
+
+@contextlib.contextmanager
+def _quiet_deprecations():
+    """The TF1 loader is the only one that keeps a session; its deprecation warning would greet every load."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

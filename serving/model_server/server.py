@@ -4,14 +4,14 @@ import logging
 import threading
 import time
 
-from serving.model_server import configuration, tls
-from serving.model_server.access_log import AccessLog
+from serving.model_server import configuration
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import Options
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
-from serving.model_server.status import UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
+from serving.model_server.status import UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
+from serving.model_server.telemetry import AccessLog
 from serving.wire.protos import MonitoringConfig
 
 _LOG = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ class ModelServer:
     """The whole server. Ports open only once every configured model is available."""
 
     def __init__(self, options: Options):
-        """Raises ServingError for options that exclude each other or files that do not read."""
+        """Raises StatusError for options that exclude each other or files that do not read."""
         _check(options)
-        self._credentials = tls.server_credentials(options.ssl_config_file)
+        self._credentials = configuration.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
         self._access_log = AccessLog(options.access_log)
         self.core = ServerCore(options)
@@ -35,7 +35,7 @@ class ModelServer:
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> None:
-        """Raises ServingError when a model does not load or a port does not open."""
+        """Raises StatusError when a model does not load or a port does not open."""
         options = self.core.options
         self.core.start()
         if self.core.interrupted.is_set():
@@ -66,8 +66,11 @@ class ModelServer:
         self.core.interrupted.set()
 
     def stop(self, grace: float | None = None) -> None:
-        """Takes no new requests, waits up to `grace` seconds (None = as long as it takes) for those that run, cuts off
-        the others, unloads. A run of a graph that has begun cannot be cut off: its model is unloaded after it."""
+        """Takes no new requests, waits up to `grace` seconds for those that run, cuts off the others, unloads.
+
+        Without `grace` it waits as long as it takes. A run of a graph that has begun cannot be cut off: its model is
+        unloaded after it.
+        """
         self.interrupt()
         end = None if grace is None else time.monotonic() + grace
         if self._rest is not None:
@@ -87,7 +90,7 @@ class ModelServer:
             try:
                 self.core.reread()
             except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_serving_error(error))
+                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
 
 
 def _check(options: Options) -> None:
@@ -110,7 +113,7 @@ def _check(options: Options) -> None:
     if options.use_alts_credentials:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
-        raise ServingError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
+        raise StatusError(UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
 
 
 def _metrics_path(options: Options) -> str | None:

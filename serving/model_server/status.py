@@ -20,7 +20,7 @@ _BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 _MAX_MESSAGE_LENGTH = 1024
 
 
-class ServingError(Exception):
+class StatusError(Exception):
     """A request, load or start that failed.
 
     Attributes:
@@ -42,23 +42,25 @@ class ServingError(Exception):
         return self.code.value[0]
 
 
-def invalid_argument(message: str) -> ServingError:
-    return ServingError(INVALID_ARGUMENT, message)
+def invalid_argument(message: str) -> StatusError:
+    """Returns the error of a request that no server could answer."""
+    return StatusError(INVALID_ARGUMENT, message)
 
 
-def not_found(message: str) -> ServingError:
-    return ServingError(NOT_FOUND, message)
+def not_found(message: str) -> StatusError:
+    """Returns the error of a request for what is not there."""
+    return StatusError(NOT_FOUND, message)
 
 
-def as_serving_error(error: BaseException) -> ServingError:
+def as_status_error(error: BaseException) -> StatusError:
     """Keeps the code of TensorFlow's own errors; what nobody foresaw becomes INTERNAL."""
-    if isinstance(error, ServingError):
+    if isinstance(error, StatusError):
         return error
     if isinstance(error, tf.errors.OpError):
-        return ServingError(_BY_NUMBER.get(error.error_code, UNKNOWN), error.message)
+        return StatusError(_BY_NUMBER.get(error.error_code, UNKNOWN), error.message)
     if isinstance(error, MemoryError):
-        return ServingError(RESOURCE_EXHAUSTED, "out of memory")
-    return ServingError(INTERNAL, f"{type(error).__name__}: {error}")
+        return StatusError(RESOURCE_EXHAUSTED, "out of memory")
+    return StatusError(INTERNAL, f"{type(error).__name__}: {error}")
 
 
 def truncated(message: str) -> str:

@@ -14,11 +14,10 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.lite.python import schema_py_generated
 
-from serving.model_server.predict import DEFAULT_SIGNATURE
+from serving.model_server.prediction import DEFAULT_SIGNATURE, PREDICT
 from serving.model_server.status import invalid_argument
 
 _METADATA = b"signature_defs_metadata"
-_PREDICT = "tensorflow/serving/predict"
 FILE = "model.tflite"
 # A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
 _MAX_RANK = 6
@@ -34,7 +33,7 @@ class TfLiteModel:
     """
 
     def __init__(self, path: str, interpreters: int):
-        """Raises ServingError when the file is no such model."""
+        """Raises StatusError when the file is no such model."""
         content = (Path(path) / FILE).read_bytes()
         self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
         try:
@@ -76,8 +75,10 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Kernels do not check shapes that the model did not declare, and a row of them ends the process. The real
-        server resizes to whatever comes; here that is so for the number of rows, and for models of one input."""
+        """Refuses shapes that end the process: kernels do not check those that the model did not declare.
+
+        The real server resizes to whatever comes; here that is so for the number of rows, and for models of one input.
+        """
         declared = self._inputs[name]["shape_signature"].tolist()
         limit = max(_MAX_RANK, len(declared))
         fits = len(shape) == len(declared) and all(size in (-1, given) for size, given in zip(declared[1:], shape[1:]))
@@ -137,7 +138,7 @@ def _plain(tensor_name: str) -> str:
 
 
 def _signature_def(
-    inputs: Mapping[str, dict], outputs: Mapping[str, dict], method_name: str = _PREDICT
+    inputs: Mapping[str, dict], outputs: Mapping[str, dict], method_name: str = PREDICT
 ) -> meta_graph_pb2.SignatureDef:
     signature = meta_graph_pb2.SignatureDef(method_name=method_name)
     for infos, details in ((signature.inputs, inputs), (signature.outputs, outputs)):

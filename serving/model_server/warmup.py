@@ -8,11 +8,10 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.model_server import metrics
-from serving.model_server.classify import classify, multi_inference, regress
-from serving.model_server.predict import predict
+from serving.model_server import telemetry
+from serving.model_server.prediction import classify, multi_inference, predict, regress
 from serving.model_server.servable import Servable
-from serving.model_server.status import DATA_LOSS, UNIMPLEMENTED, ServingError, as_serving_error, invalid_argument
+from serving.model_server.status import DATA_LOSS, UNIMPLEMENTED, StatusError, as_status_error, invalid_argument
 
 _LOG = logging.getLogger(__name__)
 _FILE = "assets.extra/tf_serving_warmup_requests"
@@ -22,7 +21,7 @@ _MAX_RECORDS = 1000
 def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
     """Replays VERSION/assets.extra/tf_serving_warmup_requests, if it is there, `iterations` times each.
 
-    The model named inside is ignored, the signature is used. Raises ServingError for the first record that fails.
+    The model named inside is ignored, the signature is used. Raises StatusError for the first record that fails.
     """
     file = Path(path) / _FILE
     if not file.is_file():
@@ -33,13 +32,13 @@ def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
     try:
         count = _replay(servable, file, iterations)
     except Exception as failure:
-        error = as_serving_error(failure)
+        error = as_status_error(failure)
         status = error.code.name
         raise error from failure
     finally:
         elapsed = (time.perf_counter() - begin) * 1e6
-        metrics.WARMUP_LATENCY.observe(elapsed, path, status)
-    metrics.WARMUP_RECORDS_READ.increase(count, path)
+        telemetry.WARMUP_LATENCY.labels(path, status).observe(elapsed)
+    telemetry.WARMUP_RECORDS_READ.labels(path).inc(count)
     _LOG.info(
         "Finished reading warmup data for model at %s. Number of warmup records read: %d. "
         "Elapsed time (microseconds): %d.",
@@ -61,7 +60,7 @@ def _replay(servable: Servable, file: Path, iterations: int) -> int:
                 _run(servable, log)
     except tf.errors.DataLossError as error:
         message = f"{error.message}. Please verify your warmup data is in TFRecord format."
-        raise ServingError(DATA_LOSS, message) from error
+        raise StatusError(DATA_LOSS, message) from error
     return count
 
 
@@ -84,7 +83,7 @@ def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
     elif kind == "multi_inference_log":
         multi_inference(servable, request)
     else:
-        raise ServingError(UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
+        raise StatusError(UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
 
 
 _KINDS = ("predict_log", "classify_log", "regress_log", "multi_inference_log")

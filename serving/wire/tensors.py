@@ -1,8 +1,8 @@
-"""Numpy arrays in and out of TensorProto, without TensorFlow and without a Python object per element where the wire
-format allows.
+"""Numpy arrays in and out of TensorProto, without TensorFlow.
 
-Every function takes TensorFlow's own message class and that of `serving.wire.protos` alike. DataType numbers are those
-of tensorflow/core/framework/types.proto, fields those of tensor.proto.
+No Python object is made per element where the wire format allows. Every function takes TensorFlow's own message class
+and that of `serving.wire.protos` alike. DataType numbers are those of tensorflow/core/framework/types.proto, fields
+those of tensor.proto.
 """
 
 import itertools
@@ -238,14 +238,18 @@ def named_tensors(
     as_content: bool = False,
     other: Callable[[np.ndarray], TensorProto] | None = None,
 ) -> bytes:
-    """Serialises a `map<string, TensorProto>` field with one copy of the data, where filling a message and serialising
-    it makes three.
+    """Serialises a `map<string, TensorProto>` field with one copy of the data.
+
+    Filling a message and serialising it makes three.
 
     Args:
         field: the number of the map's field.
         values: arrays by name; strings as bytes.
         as_content: numbers as tensor_content instead of repeated *_val fields; strings are always string_val.
         other: makes the message of an array whose type numpy itself does not have.
+
+    Returns:
+        The bytes of the field, to be joined with those of the message's other fields.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():

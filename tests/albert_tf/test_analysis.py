@@ -1,9 +1,6 @@
-"""FLOPs by hand, distances of known vectors, and the scripts as a stranger runs them."""
+"""FLOPs by hand, distances of known vectors, and the commands."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +8,14 @@ import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, loading
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
-from albert_tf.analysis.layer_distances import Distance, layer_distances, write_csv, write_plot
-from albert_tf.checkpoints import formats
+from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings, layer_distances, write_csv, write_plot
+from albert_tf.analysis.layer_distances import main as measure
+from albert_tf.checkpoints import save_official
+from albert_tf.convert_checkpoint import convert
 from tfrecords.base.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 GOLD = ROOT / "tests" / "albert_tf" / "gold"
-
-
-def script(*arguments):
-    command = [sys.executable, "-m", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ)
 
 
 def test_flops_of_a_config_small_enough_to_count_by_hand():
@@ -74,31 +68,42 @@ def test_files_are_written(tmp_path):
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_converting_with_the_script(tmp_path):
+def test_converting_there_and_back(tmp_path):
     gold = GOLD / "official" / "tiny_groups2"
-    first = script("albert_tf.convert_checkpoint", f"--input={gold}", "--to=keras", f"--output={tmp_path}/m.keras")
-    assert first.returncode == 0 and "AlbertPretrainer, 25,502 parameters" in first.stdout, first.stderr
-    formats.save(formats.load(tmp_path / "m.keras"), tmp_path / "back", "official")
+    model = convert(gold, tmp_path / "m.keras", "keras")
+    assert type(model).__name__ == "AlbertPretrainer" and model.count_params() == 25_502
+    convert(tmp_path / "m.keras", tmp_path / "back", "official")
     data = "model.ckpt-best.data-00000-of-00001"
     assert (tmp_path / "back" / data).read_bytes() == (gold / data).read_bytes()
-    wrong = script("albert_tf.convert_checkpoint", "--input=/nowhere", "--to=keras", f"--output={tmp_path}/n.keras")
-    assert wrong.returncode == 1 and wrong.stderr.splitlines()[-1].startswith("error: no model at '/nowhere'")
+    with pytest.raises(UserError, match="no model at '/nowhere'"):
+        convert("/nowhere", tmp_path / "n.keras", "keras")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
 
-def test_the_distance_script(tmp_path, shared):
-    tokenizer = shared / "data" / "spm" / "30k-clean.model"
+def test_the_distance_command(tmp_path, shared, capsys):
+    tokenizer = str(shared / "data" / "spm" / "30k-clean.model")
     text = tmp_path / "text.txt"
     text.write_text("Water boils at a lower temperature on a mountain.\nAir pressure is the cause.\n\nA second text.\n")
-    from albert_tf.checkpoints import save_official
-
     config = AlbertConfig(hidden_size=32, embedding_size=16, num_attention_heads=2, intermediate_size=64)
     save_official(AlbertEncoder(config), tmp_path / "model")
-    done = script("albert_tf.analysis.layer_distances", f"--models={tmp_path}/model", f"--tokenizer={tokenizer}",
-                  f"--input={text}", f"--output_dir={tmp_path}/out")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("wrote ")
+    settings = {"tokenizer": tokenizer, "input": str(text), "output_dir": str(tmp_path / "out")}
+    measure(LayerDistancesSettings(models=str(tmp_path / "model"), **settings))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("wrote ")
     assert len(list(csv.DictReader((tmp_path / "out" / "distances.csv").open()))) == 12
+    with pytest.raises(UserError, match="600 is more than the model's 512 positions"):
+        measure(LayerDistancesSettings(models=str(tmp_path / "model"), max_seq_length=600, **settings))
     save_official(AlbertEncoder(config.replace(vocab_size=300)), tmp_path / "small")
     with pytest.raises(UserError, match="30000 pieces"):
-        loading.load(tmp_path / "small", str(tokenizer))
+        loading.load(tmp_path / "small", tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("module", "flags", "said"),
+    [
+        ("albert_tf.convert_checkpoint", ["--input=a", "--output=b", "--from=torch", "--to=keras"], "--from=torch"),
+        ("albert_tf.analysis", ["--configs=albert_base_v3"], "no configuration is called 'albert_base_v3'"),
+    ],
+)  # fmt: skip
+def test_commands_say_what_is_wrong(module, flags, said, run_module):
+    done = run_module(module, *flags)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {said}"), done.stderr

@@ -18,9 +18,9 @@ from albert_tf import (
     AlbertTokenClassifier,
     Preprocessor,
 )
-from albert_tf.tasks.rows import frame
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.framing import Framer, encode
+from tfrecords.tokenizers.loading import load_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "##s", "the", "was"]
 CONFIG = AlbertConfig(
@@ -55,10 +55,10 @@ def test_features_of_texts_are_framed_and_cut(tokenizer):
     assert {name: (array.dtype, array.shape) for name, array in found.items()} == {
         name: (np.int32, (4, 12)) for name in ("input_ids", "input_mask", "segment_ids")
     }
-    for row, (text, other) in enumerate(zip(TEXTS, OTHERS)):
-        ids, segments = frame(tokenizer, *(np.array(tokenizer.encode(one), np.int32) for one in (text, other)), 12)
-        assert found["input_ids"][row, : len(ids)].tolist() == ids.tolist()
-        assert found["segment_ids"][row, : len(ids)].tolist() == segments.tolist()
+    framer, encoded = Framer(tokenizer, 12), [encode(tokenizer, texts) for texts in (TEXTS, OTHERS)]
+    for row, (ids, segments) in enumerate(zip(*(part.to_list() for part in framer.pair(*encoded)[:2]))):
+        assert found["input_ids"][row, : len(ids)].tolist() == ids
+        assert found["segment_ids"][row, : len(ids)].tolist() == segments
         assert found["input_mask"][row].tolist() == [1] * len(ids) + [0] * (12 - len(ids))
 
 

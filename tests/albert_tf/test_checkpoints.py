@@ -23,9 +23,8 @@ from albert_tf.checkpoints import (
     save_keras_hub,
     save_official,
 )
-from albert_tf.checkpoints.bundle import read_tensors, write_tensors
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.checkpoints.official_names import sources_for
+from albert_tf.checkpoints.official import read_tensors, sources_for, write_tensors
 from albert_tf.checkpoints.variables import named_variables
 from tfrecords.base.errors import UserError
 

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints import load_huggingface
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def embed(model, tokenizer, texts):

@@ -11,7 +11,7 @@ from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.convert_checkpoint import convert
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 CONFIG = AlbertConfig(
     vocab_size=8,

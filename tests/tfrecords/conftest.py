@@ -7,7 +7,8 @@ import pytest
 
 from tfrecords import builder, corpus
 from tfrecords.build_settings import BuildSettings
-from tfrecords.tokenizers.base import Tokenizer, load_tokenizer
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.training import train_tokenizer
 
 

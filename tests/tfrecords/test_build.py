@@ -21,7 +21,7 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, hash_texts
 from tfrecords.reader import read_examples
 from tfrecords.standing import Standing
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.writer import Worker
 
 SMALL_CHUNKS = BuildSettings(

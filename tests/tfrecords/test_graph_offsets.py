@@ -6,9 +6,9 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.in_graph import split_words
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-from tfrecords.tokenizers.words_in_graph import split_words
 
 ALPHABET = "abc AB é\u0301 \t\u200d2,10.ﬁ日本 \u3000ß½x\n"
 TEXTS = st.lists(st.text(st.sampled_from(ALPHABET), max_size=20), min_size=1, max_size=4)

@@ -71,7 +71,7 @@ def test_sentencepiece_offsets_by_hand(tokenizer):
 
 
 def test_a_comma_after_a_digit_is_the_last_character(shared):
-    from tfrecords.tokenizers.base import load_tokenizer
+    from tfrecords.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
     text = "In  2010, and ５, 19,"

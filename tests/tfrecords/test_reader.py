@@ -300,7 +300,7 @@ class TestForeignRecords:
         assert read[0]["masked_lm_ids"].shape == (64, 20)
 
     def test_word_starts_are_those_of_google_research_albert(self, shared):
-        from tfrecords.tokenizers.base import load_tokenizer
+        from tfrecords.tokenizers.loading import load_tokenizer
 
         tokenizer = load_tokenizer(shared / "data/spm/30k-clean.model")
         path = str(shared / "gold/official_records/sop_128.tfrecord")

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecords.sentences import split_paragraph
+from tfrecords.corpus import split_paragraph
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,15 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
 def sha256(path: str | os.PathLike) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# A name on the Hugging Face hub, such as "albert/albert-base-v2", which nothing here downloads from.
+_HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
+
+
+def download_hint(path: str | os.PathLike) -> str:
+    """How to download what `path` looks like the name of; "" where it looks like none, or there is such a file."""
+    if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
+        return ""
+    name = Path(path).name
+    return f"of the Hugging Face hub, download it first: hf download {path} --local-dir {name}, then give {name}"

@@ -1,8 +1,7 @@
-"""Tokenizers: a fast Python side and an in-graph twin that give the same ids on the same text, but for SentencePiece's
-ties (see `unigram`).
+"""What a tokenizer is: a fast Python side and an in-graph twin that give the same ids on the same text.
 
-`load_tokenizer` is the door. The two kinds live in `sentencepiece_tokenizer` (ALBERT) and `wordpiece_tokenizer` (BERT
-and the Chinese ALBERTs).
+They differ in SentencePiece's ties alone (see `unigram`). The two kinds are `sentencepiece` (ALBERT) and `wordpiece`
+(BERT and the Chinese ALBERTs); `loading` reads either from a file or folder.
 """
 
 import abc
@@ -10,13 +9,10 @@ import hashlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
-from tfrecords.base.hub import download_hint
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -113,61 +109,3 @@ class Tokenizer(abc.ABC):
             "sha256": self.sha256,
         }
         files.write_json(folder / TOKENIZER_FILE, description)
-
-
-def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder: a saved tokenizer's, or a published model's.
-
-    lower_case, keep_accents: as the vocabulary was made; a folder knows its own. Where keep_accents is None, a
-    SentencePiece model knows it too, and anything else is taken to strip them. Raises UserError for anything else, for
-    a folder whose vocabulary is not the one it was saved with, and for accents that the vocabulary itself strips.
-    """
-    path = Path(path)
-    if not path.exists():
-        mend = download_hint(path) or "give a .model, a vocab .txt or a folder with tokenizer.json"
-        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
-    if path.is_dir():
-        from tfrecords.tokenizers.published import is_own, read_tokenizer
-
-        if not is_own(path / TOKENIZER_FILE):
-            return read_tokenizer(path, keep_accents=keep_accents)
-        tokenizer = _load_folder(path)
-        if keep_accents not in (None, tokenizer.keep_accents):
-            raise UserError(
-                f"the tokenizer in '{path}' was saved with keep_accents={tokenizer.keep_accents}; "
-                "leave out --keep_accents"
-            )
-        return tokenizer
-    try:
-        vocabulary = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
-    kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return _build(kind, vocabulary, lower_case, keep_accents, path)
-
-
-def _load_folder(folder: Path) -> Tokenizer:
-    description = files.read_json(folder / TOKENIZER_FILE)
-    try:
-        path = folder / description["vocabulary"]
-        rules = description["lower_case"], description.get("keep_accents", False)
-        tokenizer = _build(description["kind"], path.read_bytes(), *rules, path)
-        expected = description["sha256"]
-    except (KeyError, TypeError) as error:
-        raise UserError(f"'{folder / TOKENIZER_FILE}' is not a tokenizer's description; save it again") from error
-    except OSError as error:
-        raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
-    if tokenizer.sha256 != expected:
-        raise UserError(f"'{path}' is not the vocabulary that '{folder / TOKENIZER_FILE}' describes; save it again")
-    return tokenizer
-
-
-def _build(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
-    # Imported here: each kind needs a library that the other does not.
-    if kind == "sentencepiece":
-        from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-
-        return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
-    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-
-    return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))

@@ -1,17 +1,25 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary; the only file here that needs tensorflow-text."""
+"""The tokenizers as TensorFlow graphs that own their vocabulary, and the places of words and characters in texts.
+
+The only file here that needs tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is the word.
+"""
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.wordpiece import MAX_WORD_CHARACTERS, PAGE
-from tfrecords.tokenizers.words_in_graph import Characters
+from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE
+
+_SPACES = [*range(9, 14), 32]
+# What str.strip() takes away.
+_ALL_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
 
 
 class SentencePieceInGraph(tf.Module):
-    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its custom ops are SentencepieceOp and
-    SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every TensorFlow Serving with tensorflow-text
-    has."""
+    """SentencePiece on string [batch], giving ragged int32 [batch, tokens].
+
+    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every
+    TensorFlow Serving with tensorflow-text has.
+    """
 
     def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
         super().__init__()
@@ -25,11 +33,11 @@ class SentencePieceInGraph(tf.Module):
         return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = _valid(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
         rows = ids.value_rowids()
-        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        spans = _Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
         expanded = tf.gather(self._table(), ids.values)
         starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
         # Of a piece that ALBERT splits, the comma at its end is a token of its own.
@@ -46,9 +54,11 @@ class SentencePieceInGraph(tf.Module):
 
 
 class WordPieceInGraph(tf.Module):
-    """Called on string [batch], gives RaggedTensor int32 [batch, None]. Its one custom op is
-    WordpieceTokenizeWithOffsets; characters are mapped with core operations, since tensorflow-text's own BERT
-    normaliser also folds full-width punctuation, which BERT does not."""
+    """WordPiece on string [batch], giving ragged int32 [batch, tokens].
+
+    Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
+    tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+    """
 
     def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
         super().__init__()
@@ -66,7 +76,7 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """ids, and where each is in its text: starts and ends, in characters, int32 [batch, None]."""
+        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         codes, *origins = self._expand(tf.strings.unicode_decode(texts, "UTF-8", errors="replace"))
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
@@ -92,7 +102,7 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Every character by its expansion (see `wordpiece_tokenizer.character_table`), and where each of the results
+        """Every character by its expansion (see `characters.character_table`), and where each of the results
         starts and ends in its text: int32 [results]. A character without expansion belongs to the result before it."""
         flat = codes.flat_values
         rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
@@ -106,9 +116,9 @@ class WordPieceInGraph(tf.Module):
             tf.gather(limits, tf.gather(codes.value_rowids(), origins))
             for limits in (codes.row_starts(), codes.row_limits())
         )
-        kept = tf.where(lengths > 0)[:, 0]
-        following = tf.searchsorted(kept, origins, side="right", out_type=tf.int64)
-        ends = tf.gather(tf.concat([kept, [tf.int64.max]], axis=0), following)
+        expanded_ones = tf.where(lengths > 0)[:, 0]
+        following = tf.searchsorted(expanded_ones, origins, side="right", out_type=tf.int64)
+        ends = tf.gather(tf.concat([expanded_ones, [tf.int64.max]], axis=0), following)
         place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
         is_last = place == tf.gather(by_character.row_limits(), origins)
         ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
@@ -120,3 +130,55 @@ class WordPieceInGraph(tf.Module):
 def _valid(texts: tf.Tensor) -> tf.Tensor:
     """SentencePiece's own reading of bytes that are not UTF-8 differs from Python's."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
+def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Splits string [batch] at ASCII white space: words (string), their starts and ends, int32 [batch, words]."""
+    codes = tf.strings.unicode_decode(texts, "UTF-8")
+    inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
+    columns = _columns(codes)
+    first = columns == 0
+    begins = inside & (first | tf.logical_not(tf.roll(inside, 1, axis=0)))
+    last = tf.concat([first[1:], [True]], axis=0)[: tf.size(first)]
+    finishes = inside & (last | tf.logical_not(tf.roll(inside, -1, axis=0)))
+    places = codes.with_values(columns)
+    starts = tf.ragged.boolean_mask(places, codes.with_values(begins))
+    ends = tf.ragged.boolean_mask(places, codes.with_values(finishes)) + 1
+    return tf.strings.split(texts), starts, ends
+
+
+class _Characters:
+    """The characters of string [batch], end to end over the batch."""
+
+    def __init__(self, texts: tf.Tensor):
+        self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+        sizes = tf.cast(tf.strings.length(texts), tf.int64)
+        self._row_bytes = tf.math.cumsum(sizes, exclusive=True)
+        self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
+        self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
+
+    def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
+        base = tf.gather(self._row_bytes, rows)
+        starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
+        ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)
+        starts, ends = tf.maximum(starts, 0), tf.maximum(starts, ends)
+        # A span of nothing but white space stays what it is.
+        after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
+        before = tf.searchsorted(self._visible, ends, side="left", out_type=tf.int64)
+        padded = tf.concat([self._visible, [0]], axis=0)
+        some = before > after
+        starts = tf.where(some, tf.gather(padded, after), starts)
+        ends = tf.where(some, tf.gather(padded, tf.maximum(before - 1, 0)) + 1, ends)
+        first = tf.gather(self.codes.row_starts(), rows)
+        return starts - first, ends - first
+
+
+def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
+    return tf.reduce_any(codes[:, tf.newaxis] == tf.constant(listed, codes.dtype), axis=1)
+
+
+def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """int32 [values]: each value's place in its row."""
+    count = tf.range(tf.size(ragged.values, out_type=tf.int64))
+    return tf.cast(count - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)

@@ -15,7 +15,7 @@ from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.compiled import compiled
-from tfrecords.tokenizers.trie import build_trie, child
+from tfrecords.tokenizers.characters import build_trie, child
 
 WORD_BOUNDARY = "▁"
 # unigram_model.cc: what an unknown character costs below the rarest piece.

@@ -1,15 +1,11 @@
 """WordPiece as BERT and the Chinese ALBERTs use it.
 
-google-research/bert tokenization.py: control characters dropped, Chinese characters and punctuation words of their own,
-lower case and no accents, then the longest piece of the vocabulary first. All that happens before the pieces is a map
-over characters: one table serves the numba side here and the graph in `graph_tokenizers`. (Python's own lower() looks
-at neighbours in one case, the capital sigma that ends a word: here it is always a middle one.)
+Text goes through the table of `characters`; of what a space parts, the longest piece of the vocabulary comes first
+(google-research/bert tokenization.py).
 """
 
-import functools
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -18,22 +14,10 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.trie import build_trie, child
+from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE, build_trie, character_table, child
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
-MAX_WORD_CHARACTERS = 200
-_CHINESE = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
-PAGE = 256
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -96,50 +80,6 @@ class WordPieceTokenizer(Tokenizer):
         from tfrecords.tokenizers.in_graph import WordPieceInGraph
 
         return WordPieceInGraph(self.pieces, self.unk_id, *character_table(self.lower_case, self.keep_accents))
-
-
-@functools.cache
-def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
-
-    Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
-    text for the character, code points, zeros behind; line 0 stands for the character itself.
-    """
-    rows = np.zeros(0x110000, np.int32)
-    expansions = {None: 0}
-    for code in range(0x110000):
-        character = chr(code)
-        if unicodedata.category(character) in ("Cn", "Co"):
-            continue
-        target = _expand(code, character, lower_case, keep_accents)
-        if target != character:
-            rows[code] = expansions.setdefault(target, len(expansions))
-    pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
-    texts = [text or "" for text in expansions]
-    table = np.zeros((len(texts), max(map(len, texts))), np.int32)
-    for row, text in enumerate(texts):
-        table[row, : len(text)] = [ord(character) for character in text]
-    return page_of.ravel().astype(np.int32), pages.ravel(), table
-
-
-def _expand(code: int, character: str, lower_case: bool, keep_accents: bool) -> str:
-    category = unicodedata.category(character)
-    if character in "\t\n\r" or category == "Zs" or category in ("Zl", "Zp"):
-        return " "
-    if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Cs"):
-        return ""
-    normal = character.lower() if lower_case else character
-    if lower_case and not keep_accents:
-        parts = unicodedata.normalize("NFD", normal)
-        normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
-    if any(first <= code <= last for first, last in _CHINESE):
-        return f" {normal} "
-    return "".join(f" {part} " if _is_punctuation(part) else part for part in normal)
-
-
-def _is_punctuation(character: str) -> bool:
-    symbol = character.isascii() and character.isprintable() and not character.isalnum() and character != " "
-    return symbol or unicodedata.category(character).startswith("P")
 
 
 @compiled

@@ -1,34 +1,36 @@
-"""From a model's scored spans to the best answers of each question."""
+"""From a model's scored spans to the best answers of each question, and to the files that SQuAD's tools read."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.tasks.squad.data import SquadExample
+from albert_tf.layers.heads import IMPOSSIBLE
+from albert_tf.tasks.squad.data import SquadExample, read_json
 from albert_tf.tasks.squad.windows import SpanRows, text_of
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 N_BEST = 20
 MAX_ANSWER_LENGTH = 30
-# Lower than any sum of log-probabilities, and finite: JSON knows no infinity.
-NO_SPAN = -1e30
 
 
 class Candidate(NamedTuple):
-    """score: log-probability of the start plus that of the end, averaged in an ensemble."""
+    """A possible answer; `score`: log-probability of its start plus that of its end, averaged in an ensemble."""
 
     text: str
     score: float
 
 
 class Answers(NamedTuple):
-    """Of one question. null_odds: higher where an answer is less likely."""
+    """A question's candidates, best first; `null_odds`: higher where an answer is less likely."""
 
     candidates: list[Candidate]
     null_odds: float
 
     def text(self, threshold: float | None) -> str:
-        """The best candidate's; "" where there is none, or where null_odds are above `threshold` (None: never)."""
+        """Gives the best candidate's text; "" for none, or where null_odds are above `threshold` (None: never)."""
         if not self.candidates or (threshold is not None and self.null_odds > threshold):
             return ""
         return self.candidates[0].text
@@ -41,28 +43,32 @@ def find_answers(
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[Answers]:
-    """The `n_best` different texts of each question, best first, over all its windows.
+    """Finds the `n_best` different texts of each question, best first, over all its windows.
 
     A span counts where it lies in the passage and is no longer than `max_answer_length` tokens. The rows' start_mask
-    has kept each to the window that shows its start best (squad_utils.py of google-research/albert,
+    has each start in the window only that shows its start best (squad_utils.py of google-research/albert,
     `write_predictions_v2`, passes over the others after the search, when they have used up places).
 
     Args:
+        examples: the questions.
+        rows: their windows, of `make_rows`.
+        n_best: texts of a question at most.
+        max_answer_length: in tokens.
         outputs: for each row `spans`, and `null_scores` of each model or what `null_scores` reads them from.
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
     of_rows = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows.example)) + 1)
     for number, of_example in enumerate(of_rows):
-        found = sorted((span for row in of_example for span in spans[row]), key=lambda span: -span[2])
-        candidates = _different(examples[number].context, rows.offsets[number], found, n_best)
-        best = candidates[0].score if candidates else NO_SPAN
+        ranked = sorted((span for row in of_example for span in spans[row]), key=lambda span: -span[2])
+        candidates = _different(examples[number].context, rows.offsets[number], ranked, n_best)
+        best = candidates[0].score if candidates else IMPOSSIBLE
         answers.append(Answers(candidates, _null_odds([outputs[row] for row in of_example], best)))
     return answers
 
 
 def null_scores(output: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
-    """float [models], the score of "no answer" in one window; and whether it is to be held against a span's score.
+    """Gives the score of "no answer" in one window, float [models], and whether a span's score is to be taken off it.
 
     A joint head has a logit for it; otherwise it is the span at [CLS], as in BERT.
     """
@@ -93,18 +99,73 @@ def _legal(
     first, last, score = spans["start_index"] + shift, spans["end_index"] + shift, spans["score"]
     begin, end = rows.first_token[row], rows.first_token[row] + rows.size[row]
     legal = (begin <= first) & (first <= last) & (last < end) & (last - first < max_answer_length)
-    for index in np.flatnonzero(legal & (score > NO_SPAN / 2)):
+    for index in np.flatnonzero(legal & (score > IMPOSSIBLE / 2)):
         yield int(first[index]), int(last[index]), float(score[index])
 
 
 def _different(
     context: str, offsets: np.ndarray, spans: Sequence[tuple[int, int, float]], n_best: int
 ) -> list[Candidate]:
-    found: dict[str, Candidate] = {}
+    different: dict[str, Candidate] = {}
     for first, last, score in spans:
         text = text_of(context, offsets, first, last)
-        if text and text not in found:
-            found[text] = Candidate(text, score)
-            if len(found) == n_best:
+        if text and text not in different:
+            different[text] = Candidate(text, score)
+            if len(different) == n_best:
                 break
-    return list(found.values())
+    return list(different.values())
+
+
+def write_answers(
+    folder: Path, examples: Sequence[SquadExample], answers: Sequence[Answers], threshold: float | None
+) -> list[Path]:
+    """Writes predictions.json, nbest_predictions.json and, where some questions may have no answer, null_odds.json.
+
+    Args:
+        folder: to write in.
+        examples: the questions.
+        answers: to each of them.
+        threshold: above these null odds the prediction is ""; None where every question has an answer.
+    """
+    ids = [example.id for example in examples]
+    contents = {
+        "predictions": {one: answer.text(threshold) for one, answer in zip(ids, answers)},
+        "nbest_predictions": {one: _nbest(answer) for one, answer in zip(ids, answers)},
+    }
+    if threshold is not None:
+        contents["null_odds"] = {one: answer.null_odds for one, answer in zip(ids, answers)}
+    folder = files.make_output_dir(folder)
+    for name, content in contents.items():
+        files.write_json(folder / f"{name}.json", content)
+    return [folder / f"{name}.json" for name in contents]
+
+
+def read_predictions(path: str) -> dict[str, str]:
+    """Reads a file of question ids with their texts. Raises UserError for anything else."""
+    return _read(path, str, "texts")
+
+
+def read_null_odds(path: str) -> dict[str, float]:
+    """Reads a file of question ids with their null odds. Raises UserError for anything else."""
+    return {key: float(value) for key, value in _read(path, (int, float), "numbers").items()}
+
+
+def _read(path: str, kind: type | tuple[type, ...], what: str) -> dict:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' is not a JSON object of question ids with {what}")
+    for key, value in content.items():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(f"'{path}': question '{key}' has {value!r}; expected an object of ids with {what}")
+    return content
+
+
+def _nbest(answer: Answers) -> list[dict[str, str | float]]:
+    if not answer.candidates:
+        return []
+    scores = np.array([candidate.score for candidate in answer.candidates])
+    odds = np.exp(scores - scores.max())
+    return [
+        {"text": candidate.text, "probability": float(share), "score": candidate.score}
+        for candidate, share in zip(answer.candidates, odds / odds.sum())
+    ]

@@ -8,9 +8,8 @@ import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers
+from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
 from albert_tf.tasks.squad.data import SquadExample, read_ids, read_squad, without
-from albert_tf.tasks.squad.predictions import write_answers
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -31,7 +30,7 @@ _DEFAULTS = {
 
 
 class SquadTask(Task):
-    """Spans of a passage; in 2.0 perhaps none.
+    """Answers as spans of a passage; in 2.0 perhaps none.
 
     Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), each perhaps with .gz, from `data_dir`.
 
@@ -61,17 +60,17 @@ class SquadTask(Task):
 
     def read(self, split: str) -> list[SquadExample] | None:
         stem = f"{split}-v{self.version}.json"
-        found = [path for name in (stem, f"{stem}.gz") if (path := self.data_dir / name).is_file()]
-        if not found and split == "train":
+        paths = [path for name in (stem, f"{stem}.gz") if (path := self.data_dir / name).is_file()]
+        if not paths and split == "train":
             raise UserError(f"'{self.data_dir}' holds neither {stem} nor {stem}.gz")
-        if not found:
+        if not paths:
             return None
-        examples = read_squad(found[0], labelled=split not in self.test_splits)
+        examples = read_squad(paths[0], labelled=split not in self.test_splits)
         if self.answers_always and split not in self.test_splits:
             for example in examples:
                 if not example.answers:
                     raise UserError(
-                        f"'{found[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
+                        f"'{paths[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
                     )
         return without(examples, self.excluded) if split == "train" else examples
 
@@ -87,20 +86,17 @@ class SquadTask(Task):
             encoder, joint=self.joint, start_top=start_top, max_answer_length=MAX_ANSWER_LENGTH, dropout=dropout
         )
 
-    def compile_arguments(self) -> dict[str, Any]:
-        return {}
-
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, float]:
-        """The official figures; of 2.0 at the threshold of the best F1, which is kept for splits without labels."""
+        """Computes the official figures; of 2.0 at the threshold of the best F1, later used on test splits."""
         return self._score(examples, find_answers(examples, rows, outputs))
 
     def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:
-        texts = {example.id: found.text(None) for example, found in zip(examples, answers)}
+        texts = {example.id: answer.text(None) for example, answer in zip(examples, answers)}
         if self.answers_always:
             return evaluate_v1(examples, texts)
-        odds = {example.id: found.null_odds for example, found in zip(examples, answers)}
+        odds = {example.id: answer.null_odds for example, answer in zip(examples, answers)}
         self.null_threshold = threshold_of_best_f1(examples, texts, odds)
         return evaluate_v2(examples, texts, odds, self.null_threshold)
 

@@ -6,7 +6,7 @@ import pytest
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.text_task import TextExample
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 NLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
 NLI = f"{NLI} sentence1 sentence2"

@@ -10,7 +10,7 @@ from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -1,35 +1,32 @@
-"""Framing, padding and length buckets."""
+"""Rows in memory and on disk, their padding, length buckets and weights."""
 
+import errno
+import hashlib
+import json
+import os
+import tracemalloc
+
+import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.rows import Rows, frame, padded_length
+from albert_tf.tasks import rows as rows_file
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, padded_length, store, weigh
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import POOL, epoch_order, evaluation_batches, training_batches
+from albert_tf.training.preparation import digest
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
-class Ids:
-    cls_id, sep_id, pad_id = 2, 3, 0
-
-
-def official_pair(first, second, room):
-    """classifier_utils.py's loop, written anew."""
-    first, second = list(first), list(second)
-    while len(first) + len(second) > room:
-        (first if len(first) > len(second) else second).pop()
-    return [2, *first, 3, *second, 3], [0] * (len(first) + 2) + [1] * (len(second) + 1)
-
-
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(5, 40))
-@settings(max_examples=100, deadline=None)
-def test_pairs_are_cut_as_the_official_code_does(first, second, length):
-    a, b = np.arange(10, 10 + first), np.arange(50, 50 + second)
-    ids, segments = frame(Ids, a, b, length)
-    expected_ids, expected_segments = official_pair(a, b, length - 3)
-    assert ids.tolist() == expected_ids and segments.tolist() == expected_segments
-    ids, segments = frame(Ids, a, None, length)
-    assert ids.tolist() == [2, *a[: length - 2], 3] and not segments.any() and len(ids) == len(segments)
+def ragged(arrays):
+    """Arrays [..., length] as one RaggedArray."""
+    lengths = [array.shape[-1] for array in arrays]
+    flat = np.concatenate([np.ravel(array) for array in [*arrays, np.empty(0, np.int32)]])
+    return RaggedArray(flat.astype(np.int32), np.cumsum([0, *lengths]), arrays[0].shape[:-1] if arrays else ())
 
 
 @given(st.integers(1, 8000), st.integers(8, 8192))
@@ -41,10 +38,9 @@ def test_padded_lengths_hold_the_row_with_little_padding(length, limit):
 
 
 def rows_of(lengths):
-    ids = [np.full(length, 7, np.int32) for length in lengths]
     ones = [np.ones(length, np.int32) for length in lengths]
-    tokens = {"input_ids": ids, "input_mask": ones, "segment_ids": [np.zeros_like(row) for row in ids]}
-    return Rows(tokens, {"label": np.arange(len(lengths), dtype=np.int32)}, pad_id=0, target="label")
+    tokens = {"input_ids": ragged([7 * row for row in ones]), "input_mask": ragged(ones)}
+    return FeatureRows(tokens, {"label": np.arange(len(lengths), dtype=np.int32)}, pad_id=0, target="label")
 
 
 @pytest.mark.parametrize("bucketed", [True, False])
@@ -100,3 +96,165 @@ def test_evaluation_has_every_row_once():
     batches = list(evaluation_batches(rows, 2, 32))
     assert sorted(index for indices, _ in batches for index in indices) == [0, 1, 2, 3, 4]
     assert [features["input_ids"].shape for _, features in batches] == [(2, 32), (2, 16), (1, 8)]
+
+
+def numbered_rows(first: int, last: int, lead: tuple[int, ...] = ()) -> FeatureRows:
+    """Row n has n % 50 + 1 columns."""
+    ids = [np.full((*lead, n % 50 + 1), n, np.int32) for n in range(first, last)]
+    tokens = {"input_ids": ragged(ids), "input_mask": ragged([np.ones_like(row) for row in ids])}
+    return FeatureRows(tokens, {"label": np.arange(first, last, dtype=np.int32)}, pad_id=0, target="label")
+
+
+def in_chunks(rows: int, size: int, lead: tuple[int, ...] = ()):
+    return (numbered_rows(part[0], part[-1] + 1, lead) for part in chunked(range(rows), size))
+
+
+@pytest.mark.parametrize("lead", [(), (4,)])
+def test_batches_are_those_of_rows_in_memory_bit_for_bit(lead, monkeypatch):
+    monkeypatch.setattr(rows_file, "_BLOCK", 7)
+    held, kept = numbered_rows(0, 103, lead), store(in_chunks(103, 10, lead))
+    np.testing.assert_array_equal(held.lengths, kept.lengths)
+    pairs = zip(
+        *(training_batches(rows, 8, 64, 3, first_batch=5).take(20).as_numpy_iterator() for rows in (held, kept))
+    )
+    for (expected, labels), (found, found_labels) in pairs:
+        assert expected.keys() == found.keys() and (labels == found_labels).all()
+        for name in expected:
+            np.testing.assert_array_equal(expected[name], found[name], strict=True)
+
+
+def test_the_digest_is_what_runs_of_before_wrote_down():
+    """Which held all rows in memory and gave the hash each row's bytes."""
+    held, state = numbered_rows(0, 103), hashlib.sha256()
+    for name in sorted(held.tokens):
+        state.update(b"".join(row.tobytes() for row in held.tokens[name]))
+    state.update(held.lengths.tobytes() + held.values["label"].tobytes())
+    assert digest(store(in_chunks(103, 10))) == state.hexdigest()
+
+
+DATA = {
+    "classification": ("train.tsv", "text\tlabel\n" + "".join(f"{'a loop ' * n}it\t{n % 3}\n" for n in range(11))),
+    "regression": ("train.csv", "text,label\n" + "".join(f"{'a loop ' * n}it is {n},{n}.5\n" for n in range(11))),
+    "tagging": ("train.tsv", "text\tlabel\n" + "".join(f"{'a ' * n}loop\t{'O ' * n}B-x\n" for n in range(11))),
+    "race": (
+        "train/high/all.txt",
+        "".join(
+            json.dumps({"article": f"a loop {n}", "questions": ["is it _?"] * 2, "answers": ["A", "C"],
+                        "options": [["a", "b c", "d", "e"]] * 2}) + "\n"
+            for n in range(4)
+        ),
+    ),
+    "squad1": (
+        "train-v1.1.json",
+        json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [
+            {"context": f"it is {'a loop ' * 9 * n}of {n}",
+             "qas": [{"id": f"{n}{q}", "question": "what is it?", "answers": [{"text": "is", "answer_start": 3}]}
+                     for q in range(2)]}
+            for n in range(5)
+        ]}]}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_tasks_examples_in_chunks_make_the_rows_of_all_at_once(name, tmp_path, tiny_data):
+    file, content = DATA[name]
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(content)
+    task = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x"))
+    tokenizer, examples = load_tokenizer(tiny_data), task.read("train")
+    held = task.rows(examples, tokenizer, 24, training=True)
+    kept = store(task.rows(part, tokenizer, 24, training=True) for part in chunked(task.stream("train"), 3))
+    assert len(examples) > 6 and len(kept) == len(held)
+    for index, length in enumerate(held.lengths):
+        for expected, found in zip(held.batch([index], length), kept.batch([index], length), strict=True):
+            keras.tree.map_structure(lambda *pair: np.testing.assert_array_equal(*pair, strict=True), expected, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("regression", "it,no number\n", "label 'no number' is not a number"),
+        ("tagging", "a b\tO\n", "2 words but 1 tags"),
+    ],
+)
+def test_what_may_be_large_is_read_example_by_example(name, line, message, tmp_path):
+    """So what is wrong with the last line is found after all others were given."""
+    file, content = DATA[name]
+    (tmp_path / file).write_text(content)
+    task = create_task(FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x"))
+    expected = task.read("train")
+    with open(tmp_path / file, "a") as end:
+        end.write(line)
+    examples = task.stream("train")
+    assert [next(examples) for _ in expected] == expected
+    with pytest.raises(UserError, match=f"line 13: {message}"):
+        next(examples)
+
+
+def test_ten_times_the_rows_take_no_more_memory():
+    def peak(rows):
+        tracemalloc.start()
+        kept = store(in_chunks(rows, 500))
+        assert len(kept) == rows and kept.tokens["input_ids"][rows - 1][0] == rows - 1
+        try:
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # Of a row stay its place and its label; held in memory one is some 400 bytes.
+    assert peak(20_000) - peak(2_000) < 18_000 * 40
+
+
+def test_no_rows_and_no_room_are_named(monkeypatch, tmp_path):
+    with pytest.raises(UserError, match="no example is left to train on"):
+        store(in_chunks(0, 10))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(rows_file.tempfile, "tempdir", None)
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rows_file.tempfile, "TemporaryFile", full)
+    with pytest.raises(UserError, match=f"in '{tmp_path}': No space left on device; set TMPDIR"):
+        store(in_chunks(5, 10))
+
+
+LABELS = ("no", "yes", "maybe=1")
+
+
+def classed(classes, target="label"):
+    tokens = {"input_ids": ragged([np.array([1, 2], np.int32)] * len(classes))}
+    return FeatureRows(tokens, {"label": np.array(classes, np.int32)}, 0, target=target)
+
+
+def test_balanced_classes_count_alike():
+    _, _, weights = weigh(classed([0, 0, 0, 1, 1, 2]), LABELS, "balanced").batch(range(6), 2)
+    np.testing.assert_allclose(weights, np.array([2, 2, 2, 3, 3, 6]) / 3, rtol=1e-6)
+    assert weights.dtype == np.float32 and weights.mean() == pytest.approx(1)
+
+
+def test_weights_by_name_leave_the_others_at_one():
+    _, labels, weights = weigh(classed([0, 1, 2]), LABELS, "yes=3,maybe=1=0.5").batch([0, 1, 2], 2)
+    assert labels.tolist() == [0, 1, 2] and weights.tolist() == [1, 3, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("perhaps=2", "names 'perhaps', which is none of no, yes"),
+        ("balance", "names 'balance', which is none of no, yes, maybe=1; give balanced, or name=weight"),
+        ("no=-1", "'-1' is no weight"),
+        ("no=nan", "'nan' is no weight"),
+        ("no=much", "'much' is no weight"),
+    ],
+)
+def test_what_is_no_weight_is_named(weights, message):
+    with pytest.raises(UserError, match=message):
+        weigh(classed([0, 1]), LABELS, weights)
+
+
+def test_tasks_without_classes_have_no_weights():
+    for arguments in ((classed([0, 1]), None), (classed([0, 1], target="tag"), LABELS)):
+        with pytest.raises(UserError, match="give every text a class"):
+            weigh(*arguments, "balanced")

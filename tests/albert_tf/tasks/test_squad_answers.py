@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.score_squad import ScoreSettings, score
-from albert_tf.tasks.squad.answers import Answers, Candidate, find_answers
-from albert_tf.tasks.squad.combination import combine_spans
-from albert_tf.tasks.squad.data import Answer, SquadExample
-from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions, write_answers
+from albert_tf.tasks.ensemble import combine_spans
+from albert_tf.tasks.squad.answers import (
+    Answers,
+    Candidate,
+    find_answers,
+    read_null_odds,
+    read_predictions,
+    write_answers,
+)
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -127,7 +133,7 @@ def test_one_model_is_its_own_ensemble(tokenizer):
 @pytest.fixture
 def written(tmp_path):
     examples = [
-        SquadExample("1", "?", "", (Answer("a b", 0),)),
+        SquadExample("1", "?", "", (GoldAnswer("a b", 0),)),
         SquadExample("2", "?", "", ()),
     ]
     answers = [Answers([Candidate("a b", -1.0), Candidate("b", -2.0)], -0.5), Answers([Candidate("x", 0.0)], 3.0)]
@@ -174,10 +180,11 @@ def test_score_squad_says_what_is_wrong(written, tmp_path):
     for one_wrong, message in (
         (ScoreSettings(data, str(nbest)), "question '1' has .* expected an object of ids with texts"),
         (ScoreSettings(data, str(predictions), str(predictions)), "expected an object of ids with numbers"),
-        (ScoreSettings(data, str(predictions), version="3"), "--version=3 is unknown"),
         (ScoreSettings(one, str(predictions), str(odds)), "--null_odds is for version 2.0"),
         (ScoreSettings(other, str(predictions)), "answers no question"),
         (ScoreSettings(data, data + "x"), "cannot read"),
     ):
         with pytest.raises(UserError, match=message):
             score(one_wrong)
+    with pytest.raises(UserError, match="--version=3 is unknown"):
+        ScoreSettings(data, str(predictions), version="3")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.tasks.squad.data import Answer, SquadExample
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
 from albert_tf.tasks.squad.scorer import (
     best_threshold,
     evaluate_v1,
@@ -20,7 +20,7 @@ from albert_tf.tasks.squad.scorer import (
 
 
 def question(name, *golds):
-    return SquadExample(name, "?", "", tuple(Answer(gold, None) for gold in golds))
+    return SquadExample(name, "?", "", tuple(GoldAnswer(gold, None) for gold in golds))
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,18 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 
 from albert_tf.run_finetuning import run  # noqa: E402
-from albert_tf.training import finetuning_callbacks  # noqa: E402
+from albert_tf.training import loop  # noqa: E402
 
-record = finetuning_callbacks.Progress.on_train_batch_end
+record = loop.Report.step
 
 
-def on_train_batch_end(self, batch, logs=None):
-    record(self, batch, logs)
-    float(logs["loss"])  # Waits for the step.
+def step(self, tokens, waited, running):
+    record(self, tokens, waited, running)
+    running()  # Waits for the step.
     steps.append((time.monotonic(), len(compiled)))
 
 
-finetuning_callbacks.Progress.on_train_batch_end = on_train_batch_end
+loop.Report.step = step
 started = time.monotonic()
 try:
     run()

@@ -9,7 +9,10 @@ import pytest
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.model_folder import load_model
+from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 WORDS = ("the class is a value", "an expression", "a loop of statements and names that it raises", "it")
 
@@ -54,17 +57,18 @@ def test_parts_of_a_batch_make_the_update_of_the_whole(settings, tmp_path):
 
 @pytest.mark.slow
 def test_killed_between_parts_it_goes_on_as_if_nothing_had_been(settings, tmp_path, monkeypatch):
-    straight = finetuning.finetune(in_parts(settings, tmp_path / "straight"))
+    straight, train = finetuning.finetune(in_parts(settings, tmp_path / "straight")), TensorFlowSteps.train
 
     class Killed(BaseException):
         pass
 
-    def die_within_the_fourth_step(self, batch, logs=None):
-        if int(self.model.optimizer._iterations) == 7:
+    def die_within_the_fourth_step(self, batch):
+        if int(self.model.optimizer.iterations) == 3 and self._part == 1:
             raise Killed
+        train(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning.finetuning_callbacks.Progress, "on_train_batch_begin", die_within_the_fourth_step)
+        patch.setattr(TensorFlowSteps, "train", die_within_the_fourth_step)
         with pytest.raises(Killed):
             finetuning.finetune(in_parts(settings, tmp_path / "run"))
     assert int(last(tmp_path / "run").optimizer.iterations) == 2

@@ -15,6 +15,8 @@ from albert_tf.training import pretraining
 from albert_tf.training.model_folder import load_model, load_model_folder
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 
 @pytest.fixture(scope="module")
 def settings(tiny_settings, tiny_run):

@@ -14,12 +14,14 @@ from albert_tf.checkpoints.variables import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import finetuning
+from albert_tf.training import finetuning, loop
+from albert_tf.training.batches import predict
 from albert_tf.training.model_folder import load_model, load_model_folder, load_task
-from albert_tf.training.prediction import predict
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
 from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
 
@@ -36,7 +38,7 @@ def write_classes(folder, rows=40):
     (folder / "test.tsv").write_text("text\na good value\nbad\n")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def class_settings(tmp_path_factory, tiny_run):
     folder = tmp_path_factory.mktemp("classes")
     write_classes(folder)
@@ -46,7 +48,7 @@ def class_settings(tmp_path_factory, tiny_run):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finetuned(class_settings):
     return finetuning.finetune(class_settings)
 
@@ -103,15 +105,18 @@ def test_a_run_that_gets_no_better_stops_early_and_stays_stopped(class_settings,
 def test_killed_and_resumed_equals_uninterrupted(class_settings, finetuned, tmp_path, monkeypatch):
     settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
 
+    step = loop.Report.step
+
     class Killed(BaseException):
         pass
 
-    def die_in_the_fourth_step(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 3:
+    def die_in_the_fourth_step(self, *arguments):
+        if self.bar.n == 3:
             raise Killed
+        step(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetuning.finetuning_callbacks.Progress, "on_train_batch_begin", die_in_the_fourth_step)
+        patch.setattr(loop.Report, "step", die_in_the_fourth_step)
         with pytest.raises(Killed):
             finetuning.finetune(settings)
     assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2

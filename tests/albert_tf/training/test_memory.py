@@ -9,15 +9,17 @@ from albert_tf import AlbertConfig
 from albert_tf.training import memory, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, fit_to_memory, step_need
-from albert_tf.training.phases import Phase
+from albert_tf.training.phases import RecordsPhase
 from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 BASE = AlbertConfig.named("albert_base_v2")
 
 
 def fitted(settings, tmp_path, batch=4096, length=512, **changes):
     manifest = {"max_seq_length": length, "max_predictions_per_seq": 77}
-    phases = [Phase(0, 1, "", "", batch, manifest)]
+    phases = [RecordsPhase(0, 1, "", "", batch, manifest)]
     settings = dataclasses.replace(settings, train_batch_size=batch, **changes)
     return fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")
 
@@ -55,7 +57,7 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
 
 def test_parts_divide_the_batches_of_both_phases(tiny_settings, tmp_path):
     short, long = ({"max_seq_length": length, "max_predictions_per_seq": 20} for length in (128, 512))
-    phases = [Phase(0, 1, "", "", 96, short), Phase(1, 2, "", "", 36, long)]
+    phases = [RecordsPhase(0, 1, "", "", 96, short), RecordsPhase(1, 2, "", "", 36, long)]
     settings = dataclasses.replace(tiny_settings, memory_gb=4.0, train_batch_size=36)
     parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
     assert parts > 1 and 96 % parts == 0 == 36 % parts

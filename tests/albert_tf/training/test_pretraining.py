@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.training import pretraining
+from albert_tf.training import loop, pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from albert_tf.training.model_folder import load_model, load_model_folder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def weights(folder, name="last.keras"):
@@ -37,7 +39,12 @@ def test_the_folder_holds_what_later_stages_need(tiny_run):
     assert (tiny_run / "model.keras").stat().st_size < 0.7 * (tiny_run / "last.keras").stat().st_size
 
 
-def test_killed_and_resumed_equals_uninterrupted(tiny_settings, tiny_run, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def straight(tiny_settings, tmp_path_factory):
+    return pretraining.pretrain(dataclasses.replace(tiny_settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+
+
+def test_killed_and_resumed_equals_uninterrupted(tiny_settings, straight, tmp_path, monkeypatch):
     settings = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
 
     class Killed(BaseException):
@@ -52,13 +59,13 @@ def test_killed_and_resumed_equals_uninterrupted(tiny_settings, tiny_run, tmp_pa
         return in_the_third_step
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining.Report, "step", dies(pretraining.Report.step))
+        patch.setattr(loop.Report, "step", dies(loop.Report.step))
         with pytest.raises(Killed):
             pretraining.pretrain(settings)
     assert int(load_model(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
     pretraining.pretrain(settings)
-    for resumed, straight in zip(weights(tmp_path / "run"), weights(tiny_run), strict=True):
-        np.testing.assert_array_equal(resumed, straight)
+    for one, other in zip(weights(tmp_path / "run"), weights(straight), strict=True):
+        np.testing.assert_array_equal(one, other)
     assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
 
 

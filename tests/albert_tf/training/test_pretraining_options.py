@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.training import phases, pretraining
+from albert_tf.training import loop, phases, pretraining
 from albert_tf.training.model_folder import load_model
 from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def last(folder):
@@ -70,9 +72,9 @@ def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, stra
 def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, straight, monkeypatch, tmp_path):
     """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
     seen = []
-    record = pretraining.Report.step
+    record = loop.Report.step
     monkeypatch.setattr(
-        pretraining.Report, "step", lambda self, tokens, wait: (seen.append(tokens), record(self, tokens, wait))
+        loop.Report, "step", lambda self, tokens, *more: (seen.append(tokens), record(self, tokens, *more))
     )
     one_phase = dataclasses.replace(
         settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=2,
@@ -127,7 +129,7 @@ def test_the_official_norm_is_a_choice(tiny_settings, tiny_run, tmp_path):
 
 def spoil(monkeypatch, bad_steps):
     """Makes the weights of the predicted words NaN in the batches of these steps."""
-    training = phases.Phase.training
+    training = phases.RecordsPhase.training
 
     def spoiled(self, settings, step):
         read = training(self, settings, step)
@@ -138,7 +140,7 @@ def spoil(monkeypatch, bad_steps):
 
         return lambda *which: read(*which).enumerate().map(bad)
 
-    monkeypatch.setattr(phases.Phase, "training", spoiled)
+    monkeypatch.setattr(phases.RecordsPhase, "training", spoiled)
 
 
 def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, monkeypatch):

@@ -11,11 +11,13 @@ import subprocess
 import numpy as np
 import pytest
 
-from albert_tf.training import finetuning, pretraining, resumable
+from albert_tf.training import finetuning, loop, pretraining, run_folder
 from albert_tf.training.model_folder import load_model
 from tests.albert_tf.training.test_finetuning import write_classes
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def steps_of(folder):
@@ -77,7 +79,7 @@ def test_two_damaged_ones_are_an_error(tmp_path):
     for name in ("last.keras", "previous.keras"):
         (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UserError, match=r"last\.keras.*previous\.keras.*another --output_dir"):
-        resumable.load(tmp_path)
+        run_folder.load_checkpoint(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.keras", "previous.keras"]
 
 
@@ -107,13 +109,13 @@ def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkey
         model.optimizer.iterations.assign(77)
         if die_at < 4:
             with pytest.raises(PowerCut):
-                resumable.save(model, folder)
+                run_folder.save_checkpoint(model, folder)
         else:
-            resumable.save(model, folder)
+            run_folder.save_checkpoint(model, folder)
             # The order that a power cut asks for: bytes, then names, then the folder that has the names.
             assert calls == ["replace", "fsync", "replace", "fsync"]
         calls.clear()
-        assert int(resumable.load(folder).optimizer.iterations) == (77 if die_at >= 3 else 4)
+        assert int(run_folder.load_checkpoint(folder).optimizer.iterations) == (77 if die_at >= 3 else 4)
 
 
 def test_what_a_killed_save_left_is_swept_and_a_living_ones_is_not(stopped, tmp_path):
@@ -124,7 +126,7 @@ def test_what_a_killed_save_left_is_swept_and_a_living_ones_is_not(stopped, tmp_
     kept = [f".last.{os.getppid()}.partial.keras", "tmp-notes.txt", ".hidden.keras"]
     for name in (*left, *kept):
         (tmp_path / "run" / name).write_bytes(b"x")
-    resumable.load(tmp_path / "run")
+    run_folder.load_checkpoint(tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert not names & set(left) and names >= set(kept)
 
@@ -153,7 +155,7 @@ def send(monkeypatch, owner, name, number, call):
 def test_signals_save_first_and_change_nothing(settings, straight, tmp_path, monkeypatch, number, ends):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     with monkeypatch.context() as patch:
-        send(patch, pretraining.Report, "step", number, call=3 if number == signal.SIGTERM else 1)
+        send(patch, loop.Report, "step", number, call=3 if number == signal.SIGTERM else 1)
         with pytest.raises(ends) as ended:
             pretraining.pretrain(settings)
     if ends is SystemExit:
@@ -166,7 +168,6 @@ def test_signals_save_first_and_change_nothing(settings, straight, tmp_path, mon
 
 def test_fine_tuning_stops_between_checkpoints_and_goes_on(tiny_run, tmp_path, monkeypatch):
     from albert_tf.tasks.settings import FinetuningSettings
-    from albert_tf.training import finetuning_callbacks
 
     write_classes(tmp_path)
     settings = FinetuningSettings(
@@ -177,7 +178,7 @@ def test_fine_tuning_stops_between_checkpoints_and_goes_on(tiny_run, tmp_path, m
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     for call, step in ((2, 2), (3, 5)):
         with monkeypatch.context() as patch:
-            send(patch, finetuning_callbacks.Progress, "on_train_batch_end", signal.SIGTERM, call)
+            send(patch, loop.Report, "step", signal.SIGTERM, call)
             with pytest.raises(SystemExit):
                 finetuning.finetune(settings)
         assert steps_of(tmp_path / "run") == step

@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.squad.predictions import read_null_odds, read_predictions
+from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune

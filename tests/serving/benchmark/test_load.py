@@ -7,8 +7,8 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.benchmark import answers, arrivals, point, workload
-from serving.benchmark.load import Driver, Effort, Samples, Share
+from serving.benchmark import answers, point, workload
+from serving.benchmark.load import Driver, Effort, Samples, Share, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import StandIn, constant_answer
@@ -51,7 +51,7 @@ def test_open_loop_sends_every_request_once_in_turn_and_not_early():
     recorder = Recorder()
     requests = [bytes([i]) for i in range(3)]
     with StandIn(recorder, threads=1) as server:
-        samples = drive(server, due=arrivals.constant(100, 0.3), requests=requests)
+        samples = drive(server, due=constant_arrivals(100, 0.3), requests=requests)
     assert len(samples.due) == 30 and sorted(recorder.seen) == sorted(requests * 10)
     assert samples.item.tolist() == [0, 1, 2] * 10
     assert (samples.code == 0).all()
@@ -94,7 +94,7 @@ def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one():
     with StandIn(StallOnce(), threads=1) as server:
         closed = drive(server, clients=1, seconds=2.0)
     with StandIn(StallOnce(), threads=1) as server:
-        opened = drive(server, due=arrivals.constant(100, 2.0))
+        opened = drive(server, due=constant_arrivals(100, 2.0))
     closed_ms, opened_ms = ((samples.done - samples.due) * 1000 for samples in (closed, opened))
     assert (closed_ms > 100).sum() == 1 and np.percentile(closed_ms, 90) < 100
     # 100 requests were due in the stalled second, and waited from then.
@@ -146,7 +146,7 @@ def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
     real_sleep = time.sleep
     monkeypatch.setattr("serving.benchmark.load.time.sleep", lambda seconds: real_sleep(seconds + 0.02))
     with StandIn() as server:
-        samples = drive(server, due=arrivals.constant(100, 0.5))
+        samples = drive(server, due=constant_arrivals(100, 0.5))
     assert not generator_lag(samples)["valid"]
 
 
@@ -161,7 +161,7 @@ def test_errors_are_counted_by_status(loop):
         return ANSWER
 
     with StandIn(unreliable, threads=1) as server:
-        loops = {"open": {"due": arrivals.constant(100, 0.4)}, "closed": {"clients": 1}}
+        loops = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
         samples = drive(server, **loops[loop])
     assert len(samples.code) == len(calls)
     assert (samples.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).sum() == len(calls) // 4
@@ -173,7 +173,7 @@ def test_errors_are_counted_by_status(loop):
 @pytest.mark.parametrize("loop", ["open", "closed"])
 def test_late_answers_are_deadline_errors(loop):
     with StandIn(Recorder(seconds=0.3), threads=8) as server:
-        loops = {"open": {"due": arrivals.constant(10, 0.4)}, "closed": {"clients": 2}}
+        loops = {"open": {"due": constant_arrivals(10, 0.4)}, "closed": {"clients": 2}}
         samples = drive(server, timeout_s=0.1, **loops[loop])
     assert len(samples.code) and (samples.code == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]).all()
 
@@ -183,7 +183,7 @@ def test_a_server_that_dies_leaves_errors_not_a_hang():
     server.__enter__()
     stopper = threading.Timer(0.3, lambda: server.__exit__())
     stopper.start()
-    samples = drive(server, due=arrivals.constant(100, 0.8))
+    samples = drive(server, due=constant_arrivals(100, 0.8))
     stopper.join()
     assert (samples.code[:10] == 0).all() and (samples.code[-10:] != 0).all()
 
@@ -197,7 +197,7 @@ def test_wrong_answers_are_found_while_measuring(loop):
         return constant_answer((0.9, 0.1)) if len(calls) % 5 == 0 else ANSWER
 
     with StandIn(liar, threads=1) as server:
-        loops = {"open": {"due": arrivals.constant(100, 0.4)}, "closed": {"clients": 1}}
+        loops = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
         samples = drive(server, references=[ANSWER], **loops[loop])
     checked = answers.check(samples.differing, [answers.read_grpc(ANSWER)])
     assert checked["wrong"] == len(calls) // 5 > 0
@@ -302,7 +302,7 @@ def test_an_open_loop_is_stretched_until_a_least_number_is_due():
 
 
 def test_the_offered_rate_is_what_was_sent():
-    due = arrivals.constant(100, 2.0)
+    due = constant_arrivals(100, 2.0)
     share = Share([b""], [None], 1.0, 0.0, 2.0, due=due)
     on_time = Samples(due, due, due + 0.01, np.zeros(200, np.uint8), np.zeros(200, int))
     assert point.offered(on_time, share) == 100

@@ -296,9 +296,8 @@ def test_a_trial_has_arrivals_enough_for_a_p99(rate, least, due):
 
 def test_a_search_that_finds_no_rate_says_so():
     with StandIn() as server:
-        report = run_benchmark(
-            settings(server, lengths="8", find_rate=True, bound_ms=0.001, least_requests=10, warmup_seconds=0.0)
-        )
+        quick = {"seconds": 0.2, "least_requests": 10, "warmup_seconds": 0.0}
+        report = run_benchmark(settings(server, lengths="8", find_rate=True, bound_ms=0.001, **quick))
     (found,) = report["found_rates"]
     assert found["rate"] is None and len(found["trials"]) >= 1
     assert report["points"][0]["within_bound"] == 0 and "no rate tried" in table.console_text(report)

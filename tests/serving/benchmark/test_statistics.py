@@ -65,7 +65,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     truth = {"p50": np.exp(2), "p90": np.exp(2 + 0.4 * 1.2815515655)}
     hits = dict.fromkeys(truth, 0)
     for _ in range(40):
-        intervals = statistics.intervals(windows_of(random, 10, 300))
+        intervals = statistics.intervals(windows_of(random, 10, 100))
         for name, value in truth.items():
             hits[name] += intervals[name][0] <= value <= intervals[name][1]
     # Binomial(40, 0.95) falls below 32 once in ten thousand runs; an interval half as wide would cover 67 %, so 27.

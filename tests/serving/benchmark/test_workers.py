@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.benchmark import arrivals
-from serving.benchmark.load import Share
+from serving.benchmark.load import Share, constant_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.benchmark.workers import Workers, split
 from serving.client import Connection
@@ -50,7 +49,7 @@ def test_several_processes_send_one_schedule():
         return constant_answer()
 
     with StandIn(note) as server, Workers(Connection(server.target, attempts=1), processes=2) as workers:
-        samples = workers.run(share(due=arrivals.constant(100, 0.3)))
+        samples = workers.run(share(due=constant_arrivals(100, 0.3)))
         again = workers.run(share(clients=2, item_step=2))
     assert len(samples.due) == 30 and (samples.code == 0).all()
     assert sorted(seen[:30]) == sorted([b"a", b"b", b"c"] * 10)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.client import messages
-from serving.client.signatures import Signature, TensorSpec
+from serving.client.messages import Signature, TensorSpec
 from tfrecords.base.errors import UserError
 
 INT32, INT64, FLOAT, STRING = 3, 9, 1, 7

@@ -7,7 +7,7 @@ import tensorflow as tf
 from serving import cpu
 from serving.exportable import CLASSIFY, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
-from serving.model_server.saved_model import SavedModel
+from serving.model_server.servable import SavedModel
 from tests.serving.inference.encoders import needs_avx512
 
 INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"

@@ -9,11 +9,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.tasks.rows import frame
 from albert_tf.tasks.squad.answers import find_answers
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from serving.exportable.spans import _with_texts, _without_spaces
+from tfrecords.framing import Framer, encode
 
 FIRST = ["The Café is 2,000 mats (two)", "", "paris", "the cat sat in the river of france and the film is dull " * 4]
 # One servable a head, so that tests share what was traced.
@@ -46,7 +46,7 @@ def padded(rows, segments=None):
 @pytest.mark.parametrize("head", ["classifier", "pretrainer"])
 def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
     _, served = serve(head, text=True, **OPTIONS[head])
-    rows = [frame(tokenizer, ids_of(tokenizer, text), None, 20)[0] for text in FIRST]
+    rows = Framer(tokenizer, 20).single(encode(tokenizer, FIRST)).input_ids.to_list()
     by_ids = served("ids", **padded(rows))
     for name, values in served("serving_default", text=FIRST).items():
         if values.dtype == object:
@@ -54,9 +54,7 @@ def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
         else:
             np.testing.assert_allclose(values, by_ids[name], atol=1e-5)
     tokens = served("tokenize", text=FIRST)
-    assert [ids[:size].tolist() for ids, size in zip(tokens["input_ids"], tokens["lengths"])] == [
-        row.tolist() for row in rows
-    ]
+    assert [ids[:size].tolist() for ids, size in zip(tokens["input_ids"], tokens["lengths"])] == [row for row in rows]
     assert tokens["pieces"][2].tolist()[:4] == [b"[CLS]", b"paris", b"[SEP]", b""]
 
 
@@ -64,9 +62,9 @@ def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
 def test_a_pair_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, limit):
     _, served = serve("classifier", text=True, max_seq_length=limit, task={"inputs": ["premise", "hypothesis"]})
     pairs = [(a, b) for a in FIRST for b in SECOND]
-    framed = [frame(tokenizer, ids_of(tokenizer, a), ids_of(tokenizer, b), limit) for a, b in pairs]
-    rows, segments = ([part[i] for part in framed] for i in (0, 1))
     texts = {"first": [a for a, _ in pairs], "second": [b for _, b in pairs]}
+    framed = Framer(tokenizer, limit).pair(*(encode(tokenizer, column) for column in texts.values()))
+    rows, segments = framed.input_ids.to_list(), framed.segment_ids.to_list()
     tokens = served("tokenize", **texts)
     expected = padded(rows, segments)
     for name in ("input_ids", "segment_ids"):

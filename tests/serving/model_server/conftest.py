@@ -5,7 +5,6 @@ import dataclasses
 import http.client
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +12,11 @@ from types import SimpleNamespace
 import grpc
 import pytest
 import tensorflow as tf
+from prometheus_client.parser import text_string_to_metric_families
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 
+from scripts.server import free_port
+from serving.model_server import telemetry
 from serving.model_server.flags import Options
 from serving.model_server.server import ModelServer
 
@@ -104,12 +106,6 @@ class RunningServer:
         self.server.stop(grace=10)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def start(**options) -> RunningServer:
     """Flags as keywords; ports are chosen, polling is quick, nothing is retried unless said otherwise."""
     defaults = {
@@ -169,6 +165,20 @@ def error_of() -> Callable[..., tuple[str, str]]:
         return caught.value.code().name, caught.value.details()
 
     return call
+
+
+@pytest.fixture(scope="session")
+def counted() -> Callable[..., float]:
+    """counted("request_count", model_name="m", status="OK"): the figure on the metrics page, 0 where there is none."""
+
+    def read(name: str, **labels: str) -> float:
+        families = text_string_to_metric_families(telemetry.exposition())
+        samples = [sample for family in families for sample in family.samples]
+        # The parser gives counters the suffix that they do not have.
+        names = {f":tensorflow:serving:{name}", f":tensorflow:serving:{name}_total"}
+        return sum(sample.value for sample in samples if sample.name in names and sample.labels == labels)
+
+    return read
 
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

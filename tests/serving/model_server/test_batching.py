@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from serving.model_server import metrics
 from serving.model_server.batch_scheduler import BatchScheduler
 from serving.model_server.batching import BatchingOptions, BatchingRunner
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters
 
 
@@ -109,7 +108,7 @@ def test_a_batch_is_never_above_the_maximum(scheduler):
 
 def test_a_request_above_the_maximum_is_refused(scheduler):
     batching = runner(scheduler, Recorder(), max_batch_size=3)
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         batching.run(x(1, 2, 3, 4), ["y"])
     assert str(caught.value) == "INVALID_ARGUMENT: Task size 4 is larger than maximum input batch size 3"
 
@@ -168,7 +167,7 @@ def test_padding_to_allowed_sizes_repeats_the_last_task_s_first_row(scheduler):
     ],
 )
 def test_sizes_that_cannot_be_met(scheduler, parameters, message):
-    with pytest.raises(ServingError, match=message):
+    with pytest.raises(StatusError, match=message):
         runner(scheduler, Recorder(), **parameters)
 
 
@@ -215,7 +214,7 @@ def test_other_outputs_never_share_a_batch(scheduler):
     ],
 )
 def test_inputs_that_cannot_be_batched(scheduler, feeds, message):
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         runner(scheduler, Recorder()).run(feeds, ["y"])
     assert str(caught.value) == f"INVALID_ARGUMENT: {message}"
 
@@ -232,7 +231,7 @@ def test_inputs_that_cannot_be_batched(scheduler, feeds, message):
     ],
 )
 def test_outputs_that_cannot_be_cut(scheduler, output, message):
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         runner(scheduler, Recorder(lambda feeds: [output])).run(x(1), ["y"])
     assert str(caught.value) == f"FAILED_PRECONDITION: {message}"
 
@@ -261,7 +260,7 @@ def test_time_limits(scheduler):
         threading.Event().wait(0.05)
         recorder.gate.set()
         blocker.result()
-        with pytest.raises(ServingError, match="timeout exceeded while waiting in batching queue") as caught:
+        with pytest.raises(StatusError, match="timeout exceeded while waiting in batching queue") as caught:
             expired.result()
         assert caught.value.code.name == "RESOURCE_EXHAUSTED"
         for future in patient:
@@ -301,20 +300,20 @@ def test_everyone_gets_their_own_rows(requests, allowed, split):
     scheduler.stop()
 
 
-def test_behind_the_server(start_server, half_plus_two, tmp_path):
+def test_behind_the_server(start_server, half_plus_two, tmp_path, counted):
     file = tmp_path / "batching.config"
     file.write_text(
         "max_batch_size { value: 8 } batch_timeout_micros { value: 20000 } num_batch_threads { value: 1 } "
         'thread_pool_name { value: "pool" } allowed_batch_sizes: 4 allowed_batch_sizes: 8'
     )
     running = start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
-    runs = metrics.WRAPPED_RUN_COUNT.value()
-    queued = metrics.QUEUING_LATENCY.count("pool")
+    runs = counted("batching_session:wrapped_run_count")
+    queued = counted("batching_session:queuing_latency_count", thread_pool_name="pool")
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda v: running.predict(float(v)), range(8)))
     assert answers == [[v / 2 + 2] for v in range(8)]
-    assert 1 <= metrics.WRAPPED_RUN_COUNT.value() - runs < 8
-    assert metrics.QUEUING_LATENCY.count("pool") - queued == 8
+    assert 1 <= counted("batching_session:wrapped_run_count") - runs < 8
+    assert counted("batching_session:queuing_latency_count", thread_pool_name="pool") - queued == 8
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})
     assert (status, answer["error"]) == (400, "Batching Run() input tensors must have at least one dimension")
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"instances": [1.0] * 9})
@@ -341,12 +340,12 @@ def test_parameters_per_model(start_server, build, tmp_path):
 def test_parameters_that_do_not_fit_fail_the_load(start_server, half_plus_two, tmp_path):
     file = tmp_path / "batching.config"
     file.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 8")
-    with pytest.raises(ServingError, match="Last entry in allowed_batch_sizes must match max_batch_size"):
+    with pytest.raises(StatusError, match="Last entry in allowed_batch_sizes must match max_batch_size"):
         start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
     file.write_text("num_batch_threads { value: 0 }")
-    with pytest.raises(ServingError, match="num_batch_threads must be positive; was 0"):
+    with pytest.raises(StatusError, match="num_batch_threads must be positive; was 0"):
         start_server(model_base_path=str(half_plus_two), enable_batching=True, batching_parameters_file=str(file))
-    with pytest.raises(ServingError, match=r"without setting server_options\.enable_batching to true"):
+    with pytest.raises(StatusError, match=r"without setting server_options\.enable_batching to true"):
         start_server(model_base_path=str(half_plus_two), batching_parameters_file=str(file))
 
 

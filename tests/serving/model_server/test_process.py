@@ -17,7 +17,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving.model_server import flags, server
 from serving.model_server.__main__ import main
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 COMMAND = [sys.executable, "-m", "serving.model_server"]
 
@@ -50,22 +50,28 @@ def wait_until_open(port, process, seconds=60):
     raise AssertionError("the port never opened")
 
 
-def predict(port, model="default", timeout=10):
+def predict(channel):
+    """The call that asks the model named `default` for x = 2."""
     request = predict_pb2.PredictRequest()
-    request.model_spec.name = model
+    request.model_spec.name = "default"
     request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
-    with grpc.insecure_channel(f"localhost:{port}") as channel:
-        return list(
-            prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout).outputs["y"].float_val
-        )
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict.future(request, 60)
 
 
-def test_whole_life(launch, half_plus_two, build, tmp_path):
-    """Starts, says what it did not understand, serves, logs, survives kill -9 and ends on SIGTERM with status 0."""
+def test_whole_life(launch, build, tmp_path):
+    """Starts, says what it did not understand, serves, logs, survives kill -9, and on SIGTERM finishes what runs and
+    ends with status 0."""
+
+    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32)])
+    def slow(x):
+        end = tf.timestamp() + 1.0
+        return {"y": tf.while_loop(lambda v: tf.timestamp() < end, lambda v: v + 0.0, [x])[0] + 1.0}
+
+    build.function(tmp_path / "m" / "1", serving_default=slow)
     log = tmp_path / "access.log"
     port, rest_port = build.free_port(), build.free_port()
     arguments = (
-        f"--port={port}", f"--rest_api_port={rest_port}", f"--model_base_path={half_plus_two}", f"--access_log={log}",
+        f"--port={port}", f"--rest_api_port={rest_port}", f"--model_base_path={tmp_path}/m", f"--access_log={log}",
         "--bogus=1", "--enable_grpc_healthcheck_service", "--file_system_poll_wait_seconds=0",
     )  # fmt: skip
     first = launch(*arguments)
@@ -75,9 +81,13 @@ def test_whole_life(launch, half_plus_two, build, tmp_path):
     assert output.startswith("unknown argument: --bogus=1\nusage: ")
     second = launch(*arguments)
     wait_until_open(port, second)
-    assert predict(port) == [3.0]
     assert listening_addresses(port) == {"127.0.0.1"}
-    second.send_signal(signal.SIGTERM)
+    with grpc.insecure_channel(f"localhost:{port}") as channel:
+        call = predict(channel)
+        time.sleep(0.3)
+        assert not call.done()
+        second.send_signal(signal.SIGTERM)
+        assert list(call.result().outputs["y"].float_val) == [3.0]
     assert second.wait(30) == 0
     entry = json.loads(log.read_text().splitlines()[-1])
     assert (entry["call"], entry["model"], entry["status"]) == ("Predict", "default", "OK")
@@ -95,29 +105,6 @@ def listening_addresses(port):
     return result
 
 
-def test_sigterm_finishes_what_runs(launch, build, tmp_path):
-    @tf.function(input_signature=[tf.TensorSpec([1], tf.float32)])
-    def slow(x):
-        end = tf.timestamp() + 1.0
-        return {"y": tf.while_loop(lambda v: tf.timestamp() < end, lambda v: v + 0.0, [x])[0] + 1.0}
-
-    build.function(tmp_path / "m" / "1", serving_default=slow)
-    port = build.free_port()
-    process = launch(f"--port={port}", f"--model_base_path={tmp_path}/m")
-    wait_until_open(port, process)
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "default"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
-    with grpc.insecure_channel(f"localhost:{port}") as channel:
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        call = stub.Predict.future(request, 60)
-        time.sleep(0.3)
-        assert not call.done()
-        process.send_signal(signal.SIGTERM)
-        assert list(call.result().outputs["y"].float_val) == [3.0]
-    assert process.wait(30) == 0
-
-
 def test_sigterm_does_not_wait_for_ever(launch, build, tmp_path):
     """Under requests that no deadline ends, the drain is bounded."""
 
@@ -129,11 +116,8 @@ def test_sigterm_does_not_wait_for_ever(launch, build, tmp_path):
     port = build.free_port()
     process = launch(f"--port={port}", f"--model_base_path={tmp_path}/m", "--drain_seconds=0.5")
     wait_until_open(port, process)
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "default"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto([2.0]))
     with grpc.insecure_channel(f"localhost:{port}") as channel:
-        call = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict.future(request, 60)
+        call = predict(channel)
         time.sleep(0.5)
         assert not call.done()
         process.send_signal(signal.SIGTERM)
@@ -197,7 +181,7 @@ def test_grpc_does_not_serve_before_the_rest_port_is_known_to_be_free(half_plus_
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(ServingError, match="Cannot listen on"):
+        with pytest.raises(StatusError, match="Cannot listen on"):
             build.start(model_base_path=str(half_plus_two), rest_api_port=taken.getsockname()[1])
     assert not started
 

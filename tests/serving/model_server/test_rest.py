@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from serving.model_server import json_response
 from serving.model_server import json_values as json_parsing
-from serving.model_server.access_log import AccessLog
 from serving.model_server.rest import RestApi
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
+from serving.model_server.telemetry import AccessLog
 
 PREDICT = "/v1/models/default:predict"
 TYPED = "/v1/models/typed:predict"
@@ -244,7 +244,7 @@ def test_every_parser_reads_alike(document, ascii, position, typo):
 def outcome(parse):
     try:
         return repr(parse())
-    except ServingError as error:
+    except StatusError as error:
         return "error", error.message
     except json.JSONDecodeError as error:
         return "error", error.pos
@@ -412,6 +412,21 @@ def test_bodies_above_the_limit(start_server, half_plus_two):
         connection.sendall(head + b" " * 1001 + b"\r\n0\r\n\r\n")
         assert b" 413 " in connection.recv(1000)
     assert running.http("POST", PREDICT, body)[1] == {"outputs": 3.0}
+
+
+def test_a_large_compressed_body_is_inflated_in_its_turn(server):
+    """A few bytes may become a hundred million: one such body at a time, and small ones do not wait for it."""
+    api, packed = RestApi(server.server.core, AccessLog("")), {"content-encoding": "gzip"}
+    large = gzip.compress(b'{"inputs": 2.0' + b" " * 2**21 + b"}")
+    cut = large[:1500]
+    with api._turn(2**20, float("inf")):
+        late = time.monotonic() - 29.9
+        assert api.answer("POST", PREDICT, packed, large, late).status == 504
+        assert api.answer("POST", PREDICT, packed, cut, late).status == 504, "cut off, which nobody has seen yet"
+        assert api.answer("POST", PREDICT, packed, gzip.compress(b'{"inputs": 2.0}')).status == 200
+    assert api.answer("POST", PREDICT, packed, large).status == 200
+    answer = api.answer("POST", PREDICT, packed, cut)
+    assert (answer.status, b"Cannot decompress the gzip body" in answer.body) == (400, True)
 
 
 def test_parsing_counts_in_the_time_limit(server):

@@ -9,20 +9,20 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import predict_pb2
 
-from serving.model_server.saved_model import SavedModel
-from serving.model_server.status import ServingError
+from serving.model_server.servable import SavedModel
+from serving.model_server.status import StatusError
 
 tf1 = tf.compat.v1
 
 
 def test_missing_junk_and_wrong_tags(tmp_path, half_plus_two):
-    with pytest.raises(ServingError, match="Could not find SavedModel"):
+    with pytest.raises(StatusError, match="Could not find SavedModel"):
         SavedModel(str(tmp_path))
     (tmp_path / "saved_model.pb").write_bytes(b"junk")
-    with pytest.raises(ServingError, match="as binary proto") as caught:
+    with pytest.raises(StatusError, match="as binary proto") as caught:
         SavedModel(str(tmp_path))
     assert caught.value.code.name == "DATA_LOSS"
-    with pytest.raises(ServingError, match=r"Could not find meta graph def matching supplied tags: \{ serve gpu \}"):
+    with pytest.raises(StatusError, match=r"Could not find meta graph def matching supplied tags: \{ serve gpu \}"):
         SavedModel(str(half_plus_two / "00000123"), ["serve", "gpu"])
 
 
@@ -66,13 +66,13 @@ def test_assets_outside_the_model_are_refused(with_asset, name):
     saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     saved_model.meta_graphs[0].asset_file_def[0].filename = name
     path.write_bytes(saved_model.SerializeToString())
-    with pytest.raises(ServingError, match="lies outside the model's folder"):
+    with pytest.raises(StatusError, match="lies outside the model's folder"):
         SavedModel(str(with_asset))
 
 
 def test_unknown_tensor_names(half_plus_two):
     model = SavedModel(str(half_plus_two / "00000123"))
-    with pytest.raises(ServingError, match="nobody:0, specified in either feed_devices or fetch_devices was not found"):
+    with pytest.raises(StatusError, match="nobody:0, specified in either feed_devices or fetch_devices was not found"):
         model.run({}, ["nobody:0"])
     model.close()
 
@@ -80,7 +80,7 @@ def test_unknown_tensor_names(half_plus_two):
 SCRIPT = """
 import sys
 import numpy as np
-from serving.model_server.saved_model import SavedModel, disable_xla
+from serving.model_server.servable import SavedModel, disable_xla
 disable_xla()
 model = SavedModel(sys.argv[1])
 signature = model.signatures["serving_default"]

@@ -17,7 +17,7 @@ from tensorflow_serving.apis import (
 )
 from tensorflow_serving.config import model_server_config_pb2
 
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 
@@ -334,7 +334,7 @@ def test_labels_at_start_need_the_flag(start_server, build, tmp_path, half_plus_
     model.version_labels["stable"] = 123
     file = tmp_path / "models.config"
     file.write_text(str(list_))
-    with pytest.raises(ServingError, match="not currently available for inference"):
+    with pytest.raises(StatusError, match="not currently available for inference"):
         start_server(model_config_file=str(file))
     running = start_server(model_config_file=str(file), allow_version_labels_for_unavailable_models=True)
     assert running.predict(2.0, label="stable") == [3.0]
@@ -400,7 +400,7 @@ def test_a_reload_that_waits_ends_in_time_and_stops_nobody(start_server, half_pl
         if call.done():
             assert call.code().name == "ABORTED"
     begin = time.monotonic()
-    with pytest.raises(ServingError, match="DEADLINE_EXCEEDED"):
+    with pytest.raises(StatusError, match="DEADLINE_EXCEEDED"):
         running.server.core.reload(missing.config, timeout=0.3)
     assert time.monotonic() - begin >= 0.3
     assert all(wait_for(call.done) for call in waiting)

@@ -8,7 +8,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow_serving.apis import predict_pb2
 
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated:UserWarning")
 
@@ -115,12 +115,12 @@ def test_metadata_that_names_no_tensor_or_two_signatures(start_server, tmp_path)
     plain = file.read_bytes()
     signature = stored_signature(base, input="x", output="y")
     store_signatures(file, {"a": signature, "b": signature})
-    with pytest.raises(ServingError, match="Multiple SignatureDefs found in TfLite model"):
+    with pytest.raises(StatusError, match="Multiple SignatureDefs found in TfLite model"):
         start_server(model_base_path=str(base), prefer_tflite_model=True)
     file.write_bytes(plain)
     signature.inputs["x"].name = "other:0"
     store_signatures(file, {"a": signature})
-    with pytest.raises(ServingError, match="Cannot find signature def input name from tflite input tensor"):
+    with pytest.raises(StatusError, match="Cannot find signature def input name from tflite input tensor"):
         start_server(model_base_path=str(base), prefer_tflite_model=True)
 
 
@@ -131,5 +131,5 @@ def test_saved_models_still_load(start_server, half_plus_two):
 def test_no_model_at_all(start_server, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.tflite").write_bytes(b"junk")
-    with pytest.raises(ServingError, match=r"Failed to load model\.tflite"):
+    with pytest.raises(StatusError, match=r"Failed to load model\.tflite"):
         start_server(model_base_path=str(tmp_path / "m"), prefer_tflite_model=True)

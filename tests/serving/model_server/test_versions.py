@@ -12,7 +12,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from serving.model_server import manager as manager_module
 from serving.model_server.manager import AVAILABLE, END, Manager
 from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 
 def wait_for(condition, seconds=15.0):
@@ -86,7 +86,7 @@ class Loader:
         if number in self.held:
             self.held[number].wait(10)
         if number in self.broken:
-            raise ServingError(grpc.StatusCode.DATA_LOSS, "broken")
+            raise StatusError(grpc.StatusCode.DATA_LOSS, "broken")
         self.loaded[number] = FakeServable()
         return self.loaded[number]
 
@@ -178,7 +178,7 @@ def test_no_wanted_version_unloads_everything(manager):
     assert wait_for(lambda: len(manager.available("m")) == 2)
     manager.aspire("m", {})
     assert wait_for(lambda: states(manager) == [(2, END), (1, END)])
-    with pytest.raises(ServingError, match=r"Latest\(m\)"), manager.use("m"):
+    with pytest.raises(StatusError, match=r"Latest\(m\)"), manager.use("m"):
         pass
 
 
@@ -338,7 +338,7 @@ def test_all_versions_and_specific_requests(start_server, build, tmp_path):
 
 def test_start_fails_when_a_model_does_not_load(start_server, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         start_server(model_base_path=str(tmp_path / "m"))
     assert str(caught.value).startswith(
         "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 1} due to error: NOT_FOUND: "

@@ -4,8 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.model_server import metrics
-from serving.model_server.status import ServingError
+from serving.model_server.status import StatusError
 
 
 def predict_log(signature="", **inputs):
@@ -45,17 +44,17 @@ def export_with(build, base, *logs):
     return file
 
 
-def test_every_kind_is_replayed(start_server, build, tmp_path, caplog):
+def test_every_kind_is_replayed(start_server, build, tmp_path, caplog, counted):
     file = export_with(
         build, tmp_path / "m", predict_log(x=[[1.0]]), example_log("classify_log", "classify_x_to_y"),
         example_log("regress_log", "regress_x_to_y"), multi_log(),
     )  # fmt: skip
-    before = metrics.RUNTIME_LATENCY.count("default", "MultiInference", "TF1")
+    before = counted("runtime_latency_count", model_name="default", API="MultiInference", runtime="TF1")
     with caplog.at_level("INFO"):
         running = start_server(model_base_path=str(tmp_path / "m"), num_request_iterations_for_warmup=3)
     assert running.predict(2.0) == [3.0]
-    assert metrics.RUNTIME_LATENCY.count("default", "MultiInference", "TF1") - before == 3
-    assert metrics.WARMUP_RECORDS_READ.value(str(tmp_path / "m" / "1")) == 4
+    assert counted("runtime_latency_count", model_name="default", API="MultiInference", runtime="TF1") - before == 3
+    assert counted("model_warmup_records_read", model_path=str(tmp_path / "m" / "1")) == 4
     assert f"Finished reading warmup data for model at {file}. Number of warmup records read: 4." in caplog.text
 
 
@@ -77,7 +76,7 @@ def test_no_file_is_fine(start_server, build, tmp_path, caplog):
 )
 def test_a_failing_record_fails_the_load(start_server, build, tmp_path, log, message):
     export_with(build, tmp_path / "m", predict_log(x=[[1.0]]), log)
-    with pytest.raises(ServingError, match=message):
+    with pytest.raises(StatusError, match=message):
         start_server(model_base_path=str(tmp_path / "m"))
     running = start_server(model_base_path=str(tmp_path / "m"), enable_model_warmup=False)
     assert running.predict(2.0) == [3.0]
@@ -86,20 +85,20 @@ def test_a_failing_record_fails_the_load(start_server, build, tmp_path, log, mes
 def test_not_a_record_file(start_server, build, tmp_path):
     file = export_with(build, tmp_path / "m")
     file.write_bytes(b"this is no TFRecord file at all, whatever its name")
-    with pytest.raises(ServingError, match="Please verify your warmup data is in TFRecord format"):
+    with pytest.raises(StatusError, match="Please verify your warmup data is in TFRecord format"):
         start_server(model_base_path=str(tmp_path / "m"))
 
 
 def test_too_many_records(start_server, build, tmp_path):
     log = predict_log(x=[[1.0]]).SerializeToString()
     file = export_with(build, tmp_path / "m", *[log] * 1001)
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         start_server(model_base_path=str(tmp_path / "m"))
     assert f"Number of warmup records exceeds the maximum (1000) at {file}" in str(caught.value)
 
 
-def test_batched_model_is_warmed_up_too(start_server, build, tmp_path):
+def test_batched_model_is_warmed_up_too(start_server, build, tmp_path, counted):
     export_with(build, tmp_path / "m", predict_log(x=[[1.0]]))
-    runs = metrics.WRAPPED_RUN_COUNT.value()
+    runs = counted("batching_session:wrapped_run_count")
     start_server(model_base_path=str(tmp_path / "m"), enable_batching=True)
-    assert metrics.WRAPPED_RUN_COUNT.value() == runs + 1
+    assert counted("batching_session:wrapped_run_count") == runs + 1

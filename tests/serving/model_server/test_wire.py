@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server import metrics, rest_server
-from serving.model_server.status import ServingError
+from serving.model_server import rest_server, telemetry
+from serving.model_server.status import StatusError
 from serving.wire.tensors import fill_tensor
 
 
@@ -87,7 +87,7 @@ def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_o
 @pytest.mark.parametrize("text", ['server_key: "/a/file.key"', "server_key: {", 'no_such_field: "a"'])
 def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
     (tmp_path / "ssl").write_text(text)
-    with pytest.raises(ServingError):
+    with pytest.raises(StatusError):
         start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
 
 
@@ -102,7 +102,7 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
 )
 def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
     changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
-    with pytest.raises(ServingError) as caught:
+    with pytest.raises(StatusError) as caught:
         build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
     assert caught.value.code.name == "INVALID_ARGUMENT"
     assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
@@ -133,17 +133,17 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
 
 
-def test_invented_model_names_make_no_series(server, error_of):
+def test_invented_model_names_make_no_series(server, error_of, counted):
     """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
-    before = metrics.REQUEST_COUNT.value("", "NOT_FOUND")
+    before = counted("request_count", model_name="", status="NOT_FOUND")
     for index in range(20):
         assert error_of(server.predict, 1.0, model=f"invented {index}")[0] == "NOT_FOUND"
         assert server.http("POST", f"/v1/models/invented{index}:predict", {"inputs": 1.0})[0] == 404
-    assert "invented" not in metrics.exposition()
-    assert metrics.REQUEST_COUNT.value("", "NOT_FOUND") - before == 40
-    known = metrics.REQUEST_COUNT.value("default", "OK")
+    assert "invented" not in telemetry.exposition()
+    assert counted("request_count", model_name="", status="NOT_FOUND") - before == 40
+    known = counted("request_count", model_name="default", status="OK")
     server.predict(1.0)
-    assert metrics.REQUEST_COUNT.value("default", "OK") - known == 1
+    assert counted("request_count", model_name="default", status="OK") - known == 1
 
 
 def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
@@ -157,9 +157,9 @@ def test_page_is_what_prometheus_reads():
     """Names with a leading colon and counters without _total, read by Prometheus' own parser."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    metrics.REQUEST_COUNT.increase(2, 'odd "name"\\', "OK")
-    metrics.REQUEST_EXAMPLE_COUNTS.observe(3, "parsed")
-    families = {family.name: family for family in text_string_to_metric_families(metrics.exposition())}
+    telemetry.REQUEST_COUNT.labels('odd "name"\\', "OK").inc(2)
+    telemetry.REQUEST_EXAMPLE_COUNTS.labels("parsed").observe(3)
+    families = {family.name: family for family in text_string_to_metric_families(telemetry.exposition())}
     samples = families[":tensorflow:serving:request_count"].samples
     assert any(s.labels == {"model_name": 'odd "name"\\', "status": "OK"} and s.value == 2 for s in samples)
     histogram = [s for s in families[":tensorflow:serving:request_example_counts"].samples

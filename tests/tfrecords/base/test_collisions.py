@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfrecords.base.collisions import find_collisions
+from tfrecords.base.script import find_collisions
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,8 +7,7 @@ import shutil
 import pytest
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import load_tokenizer
-from tfrecords.tokenizers.published import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, read_tokenizer, tokenizer_in
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 models, normalizers = tokenizers.models, tokenizers.normalizers

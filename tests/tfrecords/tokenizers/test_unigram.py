@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords import corpus
-from tfrecords.tokenizers.base import load_tokenizer
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram import can_segment
 

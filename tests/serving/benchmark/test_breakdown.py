@@ -5,8 +5,7 @@ import threading
 
 import pytest
 
-from serving.benchmark import server_metrics
-from serving.benchmark.breakdown import breakdown
+from serving.benchmark import breakdown
 from tfrecords.base.errors import UserError
 
 # As a server writes it that probes ask for the model's status, over REST, now and then.
@@ -36,34 +35,34 @@ PAGE = """# TYPE :tensorflow:serving:request_count counter
 
 
 def reading(count, request, session, queue, model="m"):
-    return server_metrics.parse(PAGE.format(count=count, request=request, session=session, queue=queue), model)
+    return breakdown.parse(PAGE.format(count=count, request=request, session=session, queue=queue), model)
 
 
 def test_means_are_of_what_happened_between_two_readings():
     before, after = reading(10, 5e5, 4e5, 1e5), reading(30, 5.8e5, 4.6e5, 1.2e5)
-    assert server_metrics.means(before, after) == {"server": 4.0, "session": 3.0, "queue": 1.0}
-    assert server_metrics.means(before, after, "rest") == {"server": 1000.0, "session": 3.0, "queue": 1.0}
+    assert breakdown.means(before, after) == {"server": 4.0, "session": 3.0, "queue": 1.0}
+    assert breakdown.means(before, after, "rest") == {"server": 1000.0, "session": 3.0, "queue": 1.0}
 
 
 def test_requests_so_far_are_the_models_own_and_no_probes():
     # 30 over gRPC, 30 over REST.
-    assert server_metrics.requests_so_far(reading(30, 1.0, 1.0, 1.0)) == 60
-    assert server_metrics.requests_so_far(reading(0, 0.0, 0.0, 0.0)) == 0
+    assert breakdown.requests_so_far(reading(30, 1.0, 1.0, 1.0)) == 60
+    assert breakdown.requests_so_far(reading(0, 0.0, 0.0, 0.0)) == 0
 
 
 def test_nothing_between_two_readings_is_no_mean():
     same = reading(10, 1.0, 1.0, 1.0)
-    assert server_metrics.means(same, same) == dict.fromkeys(["server", "session", "queue"])
-    assert server_metrics.means({}, {}) == dict.fromkeys(["server", "session", "queue"])
-    assert server_metrics.means({}, same) == dict.fromkeys(["server", "session", "queue"])
-    assert server_metrics.requests_so_far(reading(10, 1.0, 1.0, 1.0, model="absent")) == 0
+    assert breakdown.means(same, same) == dict.fromkeys(["server", "session", "queue"])
+    assert breakdown.means({}, {}) == dict.fromkeys(["server", "session", "queue"])
+    assert breakdown.means({}, same) == dict.fromkeys(["server", "session", "queue"])
+    assert breakdown.requests_so_far(reading(10, 1.0, 1.0, 1.0, model="absent")) == 0
 
 
 def test_parts_add_up_to_the_mean():
     costs = {"client_encode": 0.1, "client_decode": 0.2}
-    parts = breakdown(5.0, costs, {"server": 4.0, "session": 3.0, "queue": 1.0})
+    parts = breakdown.parts_of_mean(5.0, costs, {"server": 4.0, "session": 3.0, "queue": 1.0})
     assert parts == costs | {"wire": 1.0, "server_queue": 1.0, "server_compute": 2.0, "server_other": 1.0}
-    silent = breakdown(5.0, costs, dict.fromkeys(["server", "session", "queue"]))
+    silent = breakdown.parts_of_mean(5.0, costs, dict.fromkeys(["server", "session", "queue"]))
     assert silent == costs | dict.fromkeys(["wire", "server_queue", "server_compute", "server_other"])
 
 
@@ -76,12 +75,12 @@ def test_page_is_fetched_and_its_absence_said():
 
     web = http.server.HTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=web.serve_forever, daemon=True).start()
-    url = server_metrics.metrics_url("127.0.0.1:8500", web.server_port)
-    assert server_metrics.requests_so_far(server_metrics.read(url, "m")) == 6
+    url = breakdown.metrics_url("127.0.0.1:8500", web.server_port)
+    assert breakdown.requests_so_far(breakdown.read(url, "m")) == 6
     web.shutdown()
     web.server_close()
     with pytest.raises(UserError, match="--monitoring_config_file"):
-        server_metrics.read(url, "m")
+        breakdown.read(url, "m")
 
 
 def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone():
@@ -99,5 +98,5 @@ def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone():
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         with pytest.raises(UserError, match="no metrics at"):
-            server_metrics.read(server_metrics.metrics_url("127.0.0.1:1", server.server_port), "m")
+            breakdown.read(breakdown.metrics_url("127.0.0.1:1", server.server_port), "m")
         thread.join()

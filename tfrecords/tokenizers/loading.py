@@ -1,4 +1,4 @@
-"""The tokenizer that lies in a folder: this library's own, or a published checkpoint's in whatever files it came.
+"""A tokenizer from a file or folder: this library's own, or a published checkpoint's in whatever files it came.
 
 Known are google-research's and brightmart's vocabularies, folders that transformers and sentence-transformers wrote
 (with a vocabulary file, or with nothing but the `tokenizer.json` of the `tokenizers` library), and keras-hub's presets.
@@ -10,9 +10,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sentencepiece import SentencePieceNormalizer
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import TOKENIZER_FILE, Tokenizer, load_tokenizer
+from tfrecords.base.files import download_hint
+from tfrecords.tokenizers.base import TOKENIZER_FILE, Tokenizer
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 # By precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -24,6 +30,57 @@ _VOCABULARIES = (
 )
 # Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
 _CASED_SHARE = 0.01
+
+
+def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
+    """Loads a SentencePiece .model, a WordPiece vocab .txt, or a folder: a saved tokenizer's, or a published model's.
+
+    lower_case, keep_accents: as the vocabulary was made; a folder knows its own. Where keep_accents is None, a
+    SentencePiece model knows it too, and anything else is taken to strip them. Raises UserError for anything else, for
+    a folder whose vocabulary is not the one it was saved with, and for accents that the vocabulary itself strips.
+    """
+    path = Path(path)
+    if not path.exists():
+        mend = download_hint(path) or "give a .model, a vocab .txt or a folder with tokenizer.json"
+        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
+    if path.is_dir():
+        if not is_own(path / TOKENIZER_FILE):
+            return read_tokenizer(path, keep_accents=keep_accents)
+        tokenizer = _load_folder(path)
+        if keep_accents not in (None, tokenizer.keep_accents):
+            raise UserError(
+                f"the tokenizer in '{path}' was saved with keep_accents={tokenizer.keep_accents}; "
+                "leave out --keep_accents"
+            )
+        return tokenizer
+    try:
+        vocabulary = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
+    kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
+    return _build(kind, vocabulary, lower_case, keep_accents, path)
+
+
+def _load_folder(folder: Path) -> Tokenizer:
+    description = files.read_json(folder / TOKENIZER_FILE)
+    try:
+        path = folder / description["vocabulary"]
+        rules = description["lower_case"], description.get("keep_accents", False)
+        tokenizer = _build(description["kind"], path.read_bytes(), *rules, path)
+        expected = description["sha256"]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"'{folder / TOKENIZER_FILE}' is not a tokenizer's description; save it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
+    if tokenizer.sha256 != expected:
+        raise UserError(f"'{path}' is not the vocabulary that '{folder / TOKENIZER_FILE}' describes; save it again")
+    return tokenizer
+
+
+def _build(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
+    if kind == "sentencepiece":
+        return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
+    return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))
 
 
 def read_tokenizer(
@@ -157,8 +214,6 @@ def _from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | N
 
 
 def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
-    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-
     model = values["model"]
     if model.get("continuing_subword_prefix", "##") != "##":
         raise UserError(f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}'; known is '##'")
@@ -169,11 +224,6 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
 
 
 def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
-    from sentencepiece import SentencePieceNormalizer
-    from sentencepiece import sentencepiece_model_pb2 as model_pb2
-
-    from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-
     model, kinds = values["model"], model_pb2.ModelProto.SentencePiece
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()

@@ -1,0 +1,293 @@
+"""The training loop of pre-training and fine-tuning.
+
+It is not Keras's `fit`, which can neither go on within an epoch nor sum the losses of replicas and workers rightly; the
+models train in plain `fit` as well.
+"""
+
+import dataclasses
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.training import model_folder, run_folder
+from albert_tf.training.devices import Devices, whereabouts
+from albert_tf.training.report import Report, memory_figures
+from tfrecords.base import files
+from tfrecords.tokenizers.base import Tokenizer
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Steps from `first_step` to before `last_step` on batches of one kind."""
+
+    first_step: int
+    last_step: int
+
+
+class Training:
+    """A training run. Its kinds say what is trained, on which batches, and what an evaluation is.
+
+    Args:
+        settings: a dataclass with the fields that PretrainingSettings and FinetuningSettings share.
+        devices: to train on.
+        config: of the encoder.
+        tokenizer: that the batches were made with.
+        started: when the command began, as `time.monotonic()` gives it; `settings.max_hours` count from there.
+
+    Attributes:
+        name: what is done, beside the bar.
+        free: the settings that a resumed run may have other than before.
+        main_metric: the figure of an evaluation by which `model.keras` is chosen, the first of the best; where it is
+            not measured, the newest model is.
+        lower_is_better: whether the least is the best.
+        log_steps: steps between two rows of the history; 0: only at checkpoints.
+        stop_step: a step to stop after, as when `max_hours` are over; None: only at the end.
+        patience: end after as many evaluations in a row without a better main metric; 0: never.
+        model: what is trained, once `run` has begun.
+        step: updates made.
+        stopped: whether the run was stopped before its end, to be gone on with.
+    """
+
+    name = "training"
+    free: Sequence[str] = ()
+    main_metric = ""
+    lower_is_better = False
+    log_steps = 0
+    stop_step: int | None = None
+    patience = 0
+
+    def __init__(self, settings: Any, devices: Devices, config: AlbertConfig, tokenizer: Tokenizer, started: float):
+        self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
+        self.folder, self.started = Path(settings.output_dir), started
+        self.stopped = False
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what decides the run beside its settings, for run.json."""
+        raise NotImplementedError
+
+    def new_model(self) -> keras.Model:
+        """Returns the compiled model of a run that begins, its optimizer built."""
+        raise NotImplementedError
+
+    def phases(self) -> list[Phase]:
+        """Returns the phases of the run, in order."""
+        raise NotImplementedError
+
+    def batches(self, phase: Phase, step: int) -> Callable:
+        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the phase's
+        batches from `step` on, each in as many elements as `parts` times the parts of a step."""
+        raise NotImplementedError
+
+    def evaluate(self, phase: Phase) -> dict[str, float]:
+        """Returns the figures of held-out rows, by the names that the history has for them; {} where there are none."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Makes the model ready for its first step; called only where there is one to make."""
+
+    def check(self, figures: dict[str, float]) -> None:
+        """Raises UserError where these figures of training must end the run."""
+
+    def describe(self, figures: dict[str, float]) -> None:
+        """Writes what belongs beside the `model.keras` that has these figures."""
+
+    def remark(self) -> str:
+        """Returns what the first line says after the number of parameters."""
+        return ""
+
+    def run(self) -> bool:
+        """Trains from the last checkpoint, if there is one, to the last step.
+
+        Returns:
+            Whether the run is at its end, or else was stopped to be gone on with.
+
+        Raises:
+            UserError: the folder holds a run of other settings, or the figures are not what training can go on with.
+            KeyboardInterrupt, SystemExit: a signal asked for it; a checkpoint is saved.
+        """
+        files.make_output_dir(self.folder)
+        if self.devices.is_chief:
+            run_folder.claim(self.folder, self.settings, self.free, self.facts())
+        keras.utils.set_random_seed(self.settings.seed)
+        with self.devices.scope():
+            self.model = run_folder.load_checkpoint(self.folder, self.devices.is_chief) or self.new_model()
+        self.step = self.model.optimizer.updates
+        self.devices.check_same(self.step)
+        self.history = run_folder.History(self.folder, self.step)
+        if self.step >= self.settings.num_train_steps or self._has_stalled():
+            self._say(f"{self.folder} is trained already ({self.step} steps)")
+            return True
+        with self.devices.scope():
+            self.prepare()
+        self._begin()
+        with StopSignals() as self.signals:
+            self._train()
+        if self.stopped:
+            total = self.settings.num_train_steps
+            self._say(f"stopped at step {self.step} of {total}; the same command goes on from there")
+        self.signals.end()
+        return not self.stopped
+
+    def _say(self, line: str) -> None:
+        if self.devices.is_chief:
+            print(line)
+
+    def _begin(self) -> None:
+        action, total = "Resuming" if self.step else "Starting", self.settings.num_train_steps
+        parameters = self.model.count_params()
+        self._say(f"{action} at step {self.step} of {total}: {parameters:,} parameters{self.remark()}")
+        if where := whereabouts(self.settings.strategy, self.devices):
+            self._say(where)
+        if self.devices.is_chief:
+            self.tokenizer.save(self.folder)
+            self.config.to_json(self.folder / "config.json")
+
+    def _train(self) -> None:
+        settings = self.settings
+        self.steps = make_steps(self.model, self.devices, settings.jit_compile, settings.gradient_accumulation_steps)
+        history = self.history if self.devices.is_chief else None
+        self.report = Report(history, self.name, settings.num_train_steps, self.step)
+        self._ended = False
+        for phase in self.phases():
+            if self.step < phase.last_step and not self._ended:
+                self._train_phase(phase)
+        self.report.close()
+
+    def _train_phase(self, phase: Phase) -> None:
+        """Goes on to the end of the phase, or until the run has to end."""
+        # Of this phase: scores on other held-out rows do not compare.
+        self.best = max(self._scores(phase.first_step), default=-math.inf)
+        batches = self.steps.batches(self.batches(phase, self.step), training=True)()
+        while self.step < phase.last_step and not self._ended:
+            self._make_step(batches)
+            saves = self.step % self.settings.save_checkpoints_steps == 0 or self.step == phase.last_step
+            if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
+                self._row(phase, saves)
+            elif self.signals.asked and self.devices.processes == 1:
+                # In a second or two; a model that keeps its sums goes on with them, so that no row is cut in two.
+                self.stopped = self._ended = True
+                self.steps.sync()
+                run_folder.save_checkpoint(self.model, self.folder)
+
+    def _make_step(self, batches: Iterator) -> None:
+        waited, tokens = 0.0, 0
+        for _ in range(self.steps.parts):
+            asked = time.monotonic()
+            batch = next(batches)
+            waited += time.monotonic() - asked
+            tokens += self.steps.tokens(batch)
+            self.steps.train(batch)
+        self.step += 1
+        self.report.step(tokens, waited, self.steps.running if self.devices.processes == 1 else None)
+
+    def _row(self, phase: Phase, saves: bool) -> None:
+        figures, seconds = self.steps.results(), self.report.seconds
+        optimizer = self.model.optimizer
+        figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
+        figures |= memory_figures()
+        self.check(figures)
+        self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds)
+        evaluates, held_out = saves or self.stopped, {}
+        if evaluates:
+            self.report.waits_for("evaluating")
+            self.steps.sync()
+            held_out = self.evaluate(phase)
+        self.report.row(self.step, figures, held_out, seconds)
+        if evaluates and self.devices.is_chief:
+            self._save(figures | held_out)
+        if self.patience and self.devices.of_chief(self._has_stalled()):
+            self._say(f"no better {self.main_metric} in {self.patience} evaluations: stopped early")
+            self.stopped, self._ended = False, True
+
+    def _is_over(self, seconds: float) -> bool:
+        """Whether another row would not fit into the time, the step to stop after is reached, or a signal asks any
+        process to end; all agree on it."""
+        hours = (time.monotonic() - self.started + seconds) / 3600
+        over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
+        return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
+
+    def _scores(self, after: int = 0) -> list[float]:
+        """By evaluation, of those past a step; as history.csv rounds them, so that a resumed run decides the same."""
+        scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
+        return [score for score in scores if score is not None]
+
+    def _score(self, figures: dict[str, Any]) -> float | None:
+        """The main metric, the higher the better; None where it was not measured."""
+        value = figures.get(self.main_metric, "")
+        if value == "":
+            return None
+        return float(f"{float(value):.6g}") * (-1 if self.lower_is_better else 1)
+
+    def _has_stalled(self) -> bool:
+        """Whether the last `patience` evaluations brought nothing better than those before."""
+        scores = self._scores()
+        return 0 < self.patience < len(scores) and max(scores[-self.patience :]) <= max(scores[: -self.patience])
+
+    def _save(self, figures: dict[str, float]) -> None:
+        """Writes `model.keras`, without optimizer, if this is the best; and a checkpoint to go on from."""
+        score = self._score(figures)
+        with self.devices.alone():  # To write a model Keras makes others.
+            if score is None or score > self.best:
+                self.best = -math.inf if score is None else score
+                model_folder.save_for_inference(self.model, self.folder / model_folder.MODEL_FILE)
+                self.describe(figures)
+            run_folder.save_checkpoint(self.model, self.folder)
+
+
+def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int):
+    """Returns the TensorFlowSteps or JaxSteps of a model."""
+    if keras.backend.backend() == "jax":
+        from albert_tf.training.jax_steps import JaxSteps
+
+        return JaxSteps(model, devices, parts)
+    from albert_tf.training.tensorflow_steps import TensorFlowSteps
+
+    return TensorFlowSteps(model, devices, jit_compile, parts)
+
+
+class StopSignals:
+    """Notes Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
+
+    Outside the main thread, and of a signal that is ignored (Ctrl-C in the background), nothing is changed.
+    """
+
+    def __init__(self):
+        self.asked: int | None = None
+        self._before = {}
+
+    def __enter__(self) -> "StopSignals":
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def end(self) -> None:
+        """Ends the process as the signal would have: KeyboardInterrupt, or status 143; returns where none came."""
+        if self.asked == signal.SIGTERM:
+            sys.exit(128 + signal.SIGTERM)
+        if self.asked is not None:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again, self.asked = self.asked is not None, number
+        if again:
+            self.end()
+        # `print` may be what was interrupted.
+        os.write(2, b"\nsaving after this step; once more: stop at once\n")

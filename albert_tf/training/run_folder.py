@@ -1,0 +1,164 @@
+"""The folder of a training run: what it was begun with, its history, and the checkpoints that it goes on from."""
+
+import contextlib
+import csv
+import dataclasses
+import os
+import secrets
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.training.devices import Devices
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
+LAST, BEFORE = "last.keras", "previous.keras"
+# What a newest checkpoint that cannot be read is renamed to, out of the way of the next one.
+DAMAGED = "damaged.keras"
+# The files that only training reads; all others are of the trained model.
+OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
+
+
+def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
+    """Refuses a folder whose run began with something else.
+
+    Args:
+        folder: of the run; it need not exist.
+        settings: a dataclass.
+        free: the settings that a resumed run may have other than before.
+        facts: what decides the run beside its settings, such as the model's configuration; what the folder's run did
+            not note counts as equal.
+
+    Raises:
+        UserError: naming what differs.
+    """
+    path = folder / RUN_FILE
+    if not path.is_file():
+        return
+    decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
+    # A run of before a setting was there had its default.
+    began = facts | {field.name: field.default for field in dataclasses.fields(settings)} | files.read_json(path)
+    different = [key for key in decisive if began.get(key) != decisive[key]]
+    if different:
+        pairs = ", ".join(f"{key}={began.get(key)!r} (now {decisive[key]!r})" for key in different)
+        raise UserError(f"'{folder}' holds a run with {pairs}; use the same flags or another --output_dir")
+
+
+def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
+    """Writes what decides the run into its folder: run.json, and settings.json for the flag --settings.
+
+    Raises:
+        UserError: as `check_claim`.
+    """
+    check_claim(folder, settings, free, facts)
+    values = dataclasses.asdict(settings)
+    files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
+    files.write_json(folder / RUN_FILE, values | facts)
+
+
+@contextlib.contextmanager
+def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
+    """Makes a new folder in `output_dir`, one for all processes; the chief makes it and removes it."""
+    number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
+    name = f".dryrun-{int(number)}"
+    with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
+        devices.sums([0])  # No other process makes a folder before the chief has seen what is there.
+        yield output_dir / name
+
+
+class History:
+    """Rows of figures by step, in `history.csv`. Rows of an earlier start past the step resumed from are dropped."""
+
+    def __init__(self, folder: Path, first_step: int):
+        self.path = folder / HISTORY_FILE
+        self.rows: list[dict] = []
+        if self.path.is_file():
+            with open(self.path, newline="", encoding="utf-8") as file:
+                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
+
+    def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
+        """Adds a row and writes the file anew; figures have six digits."""
+        row = {"step": step, "seconds": round(seconds, 3)}
+        self.rows.append(row | {key: f"{float(value):.6g}" for key, value in figures.items()})
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        with files.replacing(self.path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=columns, restval="")
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Tells whether there is a checkpoint to go on from."""
+    return any((folder / name).is_file() for name in (LAST, BEFORE))
+
+
+def save_checkpoint(model: keras.Model, folder: Path) -> None:
+    """Writes `last.keras`, with the optimizer; what was so called becomes `previous.keras`.
+
+    Neither a kill nor a power cut takes both.
+    """
+    with files.replacing(folder / LAST) as temporary:
+        model.save(temporary)
+        # Killed before the new one has its name, a run goes on from the one before.
+        if (folder / LAST).is_file():
+            os.replace(folder / LAST, folder / BEFORE)
+
+
+def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
+    """Loads the newest checkpoint that can be read, compiled; None where there is none.
+
+    A newest one that cannot be read is named on stderr and put aside.
+
+    Args:
+        folder: of the run.
+        is_chief: whether this process writes; it also removes what a killed one left half-written.
+
+    Raises:
+        UserError: there are checkpoints, and none can be read.
+    """
+    if is_chief:
+        files.remove_unfinished(folder)
+    problems = []
+    for name in (LAST, BEFORE):
+        if not (folder / name).is_file():
+            continue
+        try:
+            model = load_keras(folder / name, compile=True)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if problems and is_chief:
+            os.replace(folder / LAST, folder / DAMAGED)
+            print(f"{problems[0]}; it is kept as {DAMAGED}, going on from {name}", file=sys.stderr)
+        _remove_accumulators(model)
+        return model
+    if problems:
+        raise UserError(f"{'; '.join(problems)}; copy one back whole, or start again in another --output_dir")
+    return None
+
+
+def _remove_accumulators(model: keras.Model) -> None:
+    """Gives a model of a run whose optimizer added up the parts of a step, as once, an optimizer that does not."""
+    optimizer = model.optimizer
+    parts = optimizer.gradient_accumulation_steps
+    if not parts:
+        return
+    store = {}
+    optimizer.save_own_variables(store)
+    accumulators = {id(variable) for variable in optimizer._accumulated_gradients}
+    values = [
+        store[str(n)]
+        for n, variable in enumerate(optimizer.variables)
+        if id(variable) not in accumulators and str(n) in store
+    ]
+    values[0] = values[0] // parts  # Iterations, which Keras counts in parts.
+    config = model.get_compile_config()
+    config["optimizer"]["config"]["gradient_accumulation_steps"] = None
+    model.compile_from_config(config)
+    model.optimizer.load_own_variables({str(number): value for number, value in enumerate(values)})

@@ -1,0 +1,344 @@
+"""The PredictionService's calls on one servable.
+
+Predict takes named tensors; Classify, Regress and MultiInference take tf.Examples.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2, types_pb2
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
+from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, regression_pb2
+
+from serving.model_server import telemetry
+from serving.model_server.servable import Servable
+from serving.model_server.status import FAILED_PRECONDITION, UNIMPLEMENTED, StatusError, invalid_argument
+from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
+
+DEFAULT_SIGNATURE = "serving_default"
+PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
+_METHODS = (PREDICT, CLASSIFY, REGRESS)
+_INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
+
+Outputs = Mapping[str, np.ndarray]
+
+
+def predict(
+    servable: Servable,
+    signature_name: str,
+    inputs: Mapping[str, tensor_pb2.TensorProto | np.ndarray],
+    output_filter: Sequence[str] = (),
+    timeout: float | None = None,
+    check_method: bool = False,
+) -> tuple[str, dict[str, np.ndarray]]:
+    """Runs one signature.
+
+    Args:
+        servable: the model version.
+        signature_name: empty means serving_default.
+        inputs: input alias -> tensor of any shape.
+        output_filter: the outputs to compute, all when empty.
+        timeout: seconds.
+        check_method: refuse signatures whose method is none of TF Serving's.
+
+    Returns:
+        The signature's resolved name, and output alias -> array.
+
+    Raises:
+        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+    """
+    name = signature_name or DEFAULT_SIGNATURE
+    signature = servable.signatures.get(name)
+    if signature is None:
+        raise StatusError(FAILED_PRECONDITION, f'Serving signature key "{name}" not found.')
+    if check_method and signature.method_name not in _METHODS:
+        raise invalid_argument(f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
+                               f"Was: {signature.method_name}")  # fmt: skip
+    feeds = _feeds(signature, inputs)
+    aliases = _outputs(signature, output_filter)
+    values = servable.run("Predict", feeds, [signature.outputs[alias].name for alias in aliases], timeout)
+    return name, dict(zip(aliases, values, strict=True))
+
+
+def _feeds(signature: SignatureDef, inputs: Mapping) -> dict[str, np.ndarray]:
+    defaults = signature.defaults
+    required = set(signature.inputs) - set(defaults)
+    if len(inputs) > len(signature.inputs) or len(inputs) < len(required):
+        sent, expected = set(inputs), set(signature.inputs)
+        raise invalid_argument(
+            f"input size does not match signature: {len(sent)}!={len(expected)} len({_names(sent)}) != "
+            f"len({_names(expected)}). Sent extra: {_names(sent - expected)}. "
+            f"Missing but required: {_names(required - sent)}."
+        )
+    feeds = {}
+    for alias, info in sorted(signature.inputs.items()):
+        value = inputs.get(alias) if alias in inputs else None
+        if value is not None:
+            feeds[info.name] = value if isinstance(value, np.ndarray) else _parse_tensor(alias, value)
+        elif alias in defaults:
+            feeds[info.name] = _to_numpy(defaults[alias])
+        else:
+            raise invalid_argument(
+                f"Signature input alias: {alias}(feed name: {info.name}) not found in request and no default value "
+                f"provided. Inputs expected to be in the request {_names(inputs)}, or default input alias set: "
+                + ",".join(sorted(defaults))
+            )
+    return feeds
+
+
+def _parse_tensor(alias: str, tensor: tensor_pb2.TensorProto) -> np.ndarray:
+    try:
+        return _to_numpy(tensor)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        # TensorFlow has no NumPy type for some numbers of DataType, and says so with each of these.
+        raise invalid_argument(f"tensor parsing error: {alias}") from error
+
+
+def _to_numpy(tensor: tensor_pb2.TensorProto) -> np.ndarray:
+    if has_numpy_type(tensor.dtype):
+        return to_numpy(tensor, ml_dtypes.bfloat16)
+    # Quantized types and those of less than 16 bits, which TensorFlow alone knows.
+    checked_shape(tensor)
+    return tf.make_ndarray(tensor)
+
+
+def _outputs(signature: SignatureDef, output_filter: Sequence[str]) -> list[str]:
+    aliases: list[str] = []
+    for alias in output_filter:
+        if alias not in signature.outputs:
+            raise invalid_argument(f"output tensor alias not found in signature: {alias} "
+                                   f"Outputs expected to be in the set {_names(signature.outputs)}.")  # fmt: skip
+        if alias in aliases:
+            raise invalid_argument(f"duplicate output tensor alias: {alias}")
+        aliases.append(alias)
+    return aliases or sorted(signature.outputs)
+
+
+def _names(names: Iterable[str]) -> str:
+    return "{" + ",".join(sorted(names)) + "}"
+
+
+def classify(
+    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
+) -> classification_pb2.ClassificationResult:
+    """Returns labels and scores of each example; `timeout` in seconds.
+
+    Raises:
+        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+    """
+    return _infer(servable, CLASSIFY, signature_name, examples, timeout)
+
+
+def regress(
+    servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
+) -> regression_pb2.RegressionResult:
+    """Returns one value for each example; `timeout` in seconds.
+
+    Raises:
+        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+    """
+    return _infer(servable, REGRESS, signature_name, examples, timeout)
+
+
+def _infer(servable: Servable, method: str, signature_name: str, examples: input_pb2.Input, timeout: float | None):
+    head = _HEADS[method]
+    signature = _signature(servable, signature_name, "No signature was found with the name")
+    tensor, fetches = head.plan(signature, servable.check_method)
+    values, count = _run(servable, head.api, examples, [tensor], fetches, timeout)
+    return head.result(signature, count, values)
+
+
+def multi_inference(
+    servable: Servable, request: inference_pb2.MultiInferenceRequest, timeout: float | None = None
+) -> inference_pb2.MultiInferenceResponse:
+    """Runs several classify and regress signatures of one model on the same examples, in one run of the graph.
+
+    Each signature may have an input tensor of its own, as those of tf.saved_model.save do.
+
+    Raises:
+        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+    """
+    plans = _task_plans(servable, request)
+    tensors = {tensor for _, tensor, _ in plans}
+    fetches = sorted({name for _, _, names in plans for name in names})
+    values, count = _run(servable, "MultiInference", request.input, tensors, fetches, timeout)
+    response = inference_pb2.MultiInferenceResponse()
+    for task, (signature, _, _) in zip(request.tasks, plans, strict=True):
+        head = _HEADS[task.method_name]
+        result = response.results.add()
+        getattr(result, head.field).CopyFrom(head.result(signature, count, values))
+        result.model_spec.name = task.model_spec.name
+        result.model_spec.version.value = servable.version
+        result.model_spec.signature_name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+    return response
+
+
+def _task_plans(servable: Servable, request: inference_pb2.MultiInferenceRequest) -> list:
+    names: set[str] = set()
+    plans: list[tuple[SignatureDef, str, list[str]]] = []
+    for task in request.tasks:
+        if not task.model_spec.name:
+            raise invalid_argument("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != request.tasks[0].model_spec.name:
+            raise invalid_argument("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        if name in names:
+            raise invalid_argument(f"Duplicate evaluation of signature: {name}")
+        names.add(name)
+        signature = _signature(servable, name, "Requested signature not found in model graph")
+        if task.method_name not in _HEADS:
+            raise StatusError(UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
+        plans.append((signature, *_HEADS[task.method_name].plan(signature, servable.check_method)))
+    return plans
+
+
+def _signature(servable: Servable, name: str, complaint: str) -> SignatureDef:
+    name = name or DEFAULT_SIGNATURE
+    if name not in servable.signatures:
+        raise invalid_argument(f"{complaint}: {name}")
+    return servable.signatures[name]
+
+
+def _classify_plan(signature: SignatureDef, check_method: bool) -> tuple[str, list[str]]:
+    """The tensor to feed and those to fetch."""
+    _check_head(signature, CLASSIFY, "classification", check_method)
+    if len(signature.outputs) not in (1, 2):
+        raise invalid_argument(f"Expected one or two output Tensors, found {len(signature.outputs)}")
+    tensor = _input_tensor(signature, "classification")
+    fetches = [signature.outputs[alias].name for alias in (_CLASSES, _SCORES) if alias in signature.outputs]
+    if not fetches:
+        raise invalid_argument(
+            "Expected classification signature outputs to contain at least one of "
+            f'"{_CLASSES}" or "{_SCORES}". Signature was: {signature}'
+        )
+    return tensor, fetches
+
+
+def _regress_plan(signature: SignatureDef, check_method: bool) -> tuple[str, list[str]]:
+    _check_head(signature, REGRESS, "regression", check_method)
+    if len(signature.outputs) != 1:
+        raise invalid_argument("Expected one output Tensor.")
+    tensor = _input_tensor(signature, "regression")
+    if _OUTPUTS not in signature.outputs:
+        raise invalid_argument(f"No regression outputs found in SignatureDef: {signature}")
+    return tensor, [signature.outputs[_OUTPUTS].name]
+
+
+def _check_head(signature: SignatureDef, method: str, kind: str, check_method: bool) -> None:
+    if check_method and signature.method_name != method:
+        raise invalid_argument(f"Expected {kind} signature method_name to be {method}. Was: {signature.method_name}")
+    if len(signature.inputs) != 1:
+        raise invalid_argument("Expected one input Tensor.")
+
+
+def _input_tensor(signature: SignatureDef, kind: str) -> str:
+    if _INPUTS not in signature.inputs:
+        raise invalid_argument(f"No {kind} inputs found in SignatureDef: {signature}")
+    return signature.inputs[_INPUTS].name
+
+
+def _run(
+    servable: Servable,
+    api: str,
+    examples: input_pb2.Input,
+    tensors: Iterable[str],
+    fetches: Sequence[str],
+    timeout: float | None,
+) -> tuple[Outputs, int]:
+    serialized = _serialized_examples(examples)
+    values = servable.run(api, dict.fromkeys(tensors, serialized), fetches, timeout)
+    telemetry.REQUEST_EXAMPLE_COUNTS.labels(servable.name).observe(len(serialized))
+    telemetry.REQUEST_EXAMPLE_COUNT_TOTAL.labels(servable.name).inc(len(serialized))
+    return dict(zip(fetches, values, strict=True)), len(serialized)
+
+
+def _serialized_examples(examples: input_pb2.Input) -> np.ndarray:
+    kind = examples.WhichOneof("kind")
+    # Messages concatenated on the wire are merged: that is how the context's features reach every example.
+    context = examples.example_list_with_context.context.SerializeToString() if kind != "example_list" else b""
+    entries = getattr(examples, kind).examples if kind else ()
+    if not entries:
+        raise invalid_argument("Input is empty.")
+    return np.array([context + entry.SerializeToString() for entry in entries], object)
+
+
+def _classification(signature: SignatureDef, count: int, values: Outputs) -> classification_pb2.ClassificationResult:
+    labels = scores = None
+    if _CLASSES in signature.outputs:
+        labels = _checked_matrix(values[signature.outputs[_CLASSES].name], _CLASSES, tf.string, count)
+    if _SCORES in signature.outputs:
+        scores = _checked_matrix(values[signature.outputs[_SCORES].name], _SCORES, tf.float32, count)
+    if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
+        raise invalid_argument(
+            f"Tensors class and score should match in dim_size(1). Got {labels.shape[1]} vs. {scores.shape[1]}"
+        )
+    result = classification_pb2.ClassificationResult()
+    for row in range(count):
+        classifications = result.classifications.add()
+        for column in range((labels if labels is not None else scores).shape[1]):
+            entry = classifications.classes.add()
+            if labels is not None:
+                entry.label = labels[row, column].decode("utf-8", "replace")
+            if scores is not None:
+                entry.score = scores[row, column]
+    return result
+
+
+def _checked_matrix(value: np.ndarray, alias: str, dtype: tf.DType, count: int) -> np.ndarray:
+    value = np.asarray(value)
+    if value.ndim != 2:
+        raise invalid_argument(f"Expected Tensor shape: [batch_size num_classes] but got {_shape(value)}")
+    actual = tf.as_dtype(value.dtype)
+    if actual != dtype:
+        raise invalid_argument(f"Expected {alias} Tensor of {_enum_name(dtype)}. Got: {_enum_name(actual)}")
+    if len(value) != count:
+        raise invalid_argument(f"Expected {alias} output batch size of {count}. Got: {len(value)}")
+    return value
+
+
+def _regression(signature: SignatureDef, count: int, values: Outputs) -> regression_pb2.RegressionResult:
+    value = np.asarray(values[signature.outputs[_OUTPUTS].name])
+    if not (value.ndim == 1 or (value.ndim == 2 and value.shape[1] == 1)):
+        raise invalid_argument(
+            f"Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got {_shape(value)}"
+        )
+    if len(value) != count:
+        raise invalid_argument(f"Input batch size did not match output batch size: {count} vs. {len(value)}")
+    dtype = tf.as_dtype(value.dtype)
+    if dtype != tf.float32:
+        raise invalid_argument(f"Expected output Tensor of DT_FLOAT.  Got: {_enum_name(dtype)}")
+    result = regression_pb2.RegressionResult()
+    for number in value.reshape(-1).tolist():
+        result.regressions.add(value=number)
+    return result
+
+
+@dataclass(frozen=True)
+class _Head:
+    """One kind of inference on tf.Examples.
+
+    plan(signature, check_method) -> the tensor to feed and those to fetch; result(signature, count, values) -> the
+    message; field: where MultiInference's answer holds it.
+    """
+
+    api: str
+    plan: Callable[[SignatureDef, bool], tuple[str, list[str]]]
+    result: Callable[[SignatureDef, int, Outputs], object]
+    field: str
+
+
+_HEADS = {
+    CLASSIFY: _Head("Classify", _classify_plan, _classification, "classification_result"),
+    REGRESS: _Head("Regress", _regress_plan, _regression, "regression_result"),
+}
+
+
+def _shape(value: np.ndarray) -> str:
+    return "[" + ",".join(map(str, value.shape)) + "]"
+
+
+def _enum_name(dtype: tf.DType) -> str:
+    return types_pb2.DataType.Name(dtype.as_datatype_enum)

@@ -1,0 +1,176 @@
+"""What the server tells of its requests: TF Serving's metrics under their own names, and a line a request in a log.
+
+prometheus-client counts, and cannot print: it appends _total to counters, and these names must stay as dashboards know
+them.
+"""
+
+import contextlib
+import datetime
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import Counter, Histogram
+from tensorflow_serving.apis import model_pb2
+
+from serving.model_server.status import invalid_argument
+
+# By path, as TensorFlow names it: "/tensorflow/serving/request_count".
+_METRICS: dict[str, Counter | Histogram] = {}
+# Parts of a family, by the suffixes that prometheus-client gives their samples, in the order they are printed.
+_PARTS = ("_total", "_bucket", "_sum", "_count")
+
+
+def _counter(path: str, *labels: str) -> Counter:
+    _METRICS[path] = Counter(_name(path), path, labels, registry=None)
+    return _METRICS[path]
+
+
+def _histogram(path: str, labels: Sequence[str], limits: Sequence[float]) -> Histogram:
+    """limits: upper bounds of the buckets, ascending; a last one without bound is added."""
+    _METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
+    return _METRICS[path]
+
+
+def _name(path: str) -> str:
+    return re.sub("[^a-zA-Z0-9_]", ":", path)
+
+
+def _powers(scale: float, growth: float, count: int) -> list[float]:
+    return [scale * growth**k for k in range(count)]
+
+
+_LATENCY_LIMITS = _powers(10, 1.8, 33)
+_SERVING = "/tensorflow/serving"
+REQUEST_COUNT = _counter(f"{_SERVING}/request_count", "model_name", "status")
+REQUEST_LATENCY = _histogram(f"{_SERVING}/request_latency", ("model_name", "API", "entrypoint"), _LATENCY_LIMITS)
+RUNTIME_LATENCY = _histogram(f"{_SERVING}/runtime_latency", ("model_name", "API", "runtime"), _LATENCY_LIMITS)
+REQUEST_EXAMPLE_COUNTS = _histogram(f"{_SERVING}/request_example_counts", ("model",), _powers(1, 2, 15))
+REQUEST_EXAMPLE_COUNT_TOTAL = _counter(f"{_SERVING}/request_example_count_total", "model")
+WARMUP_LATENCY = _histogram(f"{_SERVING}/model_warmup_latency", ("model_path", "status"), _powers(1000, 1.8, 32))
+WARMUP_RECORDS_READ = _counter(f"{_SERVING}/model_warmup_records_read", "model_path")
+
+_BATCHING = f"{_SERVING}/batching_session"
+QUEUING_LATENCY = _histogram(f"{_BATCHING}/queuing_latency", ("thread_pool_name",), _powers(100, 1.2, 52))
+WRAPPED_RUN_COUNT = _counter(f"{_BATCHING}/wrapped_run_count")
+PADDING_SIZE = _histogram(f"{_BATCHING}/padding_size", ("execution_batch_size",), _powers(1, 2, 10))
+INPUT_BATCH_SIZE = _histogram(f"{_BATCHING}/input_batch_size", (), _powers(1, 2, 15))
+PROCESSED_BATCH_SIZE = _histogram(f"{_BATCHING}/processed_batch_size", (), _powers(1, 2, 15))
+
+_served: set[str] = set()
+
+
+def add_model(name: str) -> None:
+    """Has requests for this model counted under its name from now on."""
+    _served.add(name)
+
+
+def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
+    """Counts one inference request; only those answered OK enter the latency.
+
+    Names that were never served are counted together, under the empty name: clients could invent them without end, and
+    a series is kept for good.
+    """
+    model = model if model in _served else ""
+    REQUEST_COUNT.labels(model, status).inc()
+    if status == "OK":
+        REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
+
+
+def total(path: str) -> int:
+    """Returns the sum over all series of the counter with this path, 0 when there is none."""
+    metric = _METRICS.get(path)
+    return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
+
+
+def exposition() -> str:
+    """Returns every metric in Prometheus' text format."""
+    return "".join(f"{line}\n" for path, metric in _METRICS.items() for line in _lines(_name(path), metric))
+
+
+def _samples(metric: Counter | Histogram) -> list:
+    (family,) = metric.collect()
+    return [sample for sample in family.samples if not sample.name.endswith("_created")]
+
+
+def _lines(name: str, metric: Counter | Histogram) -> Iterator[str]:
+    yield f"# TYPE {name} {'counter' if isinstance(metric, Counter) else 'histogram'}"
+    samples = _samples(metric)
+    if not any(sample.value or sample.labels.keys() - {"le"} for sample in samples):
+        # Of a metric without labels prometheus-client has a series before anything is counted.
+        return
+    parts = {id(sample): next(part for part in _PARTS if sample.name.endswith(part)) for sample in samples}
+
+    def place(sample) -> tuple:
+        return [value for label, value in sample.labels.items() if label != "le"], _PARTS.index(parts[id(sample)])
+
+    for sample in sorted(samples, key=place):
+        part = parts[id(sample)]
+        values = {label: _limit(value) if label == "le" else value for label, value in sample.labels.items()}
+        labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in values.items())
+        value = _number(sample.value) if part == "_sum" else int(sample.value)
+        yield f"{name}{part if part != '_total' else ''}{{{labels}}} {value}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _limit(value: str) -> str:
+    return value if value == "+Inf" else _number(float(value))
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if value < 1e6 else f"{value:.12g}"
+
+
+class AccessLog:
+    """Appends one JSON line per request to a file or to standard output. Thread-safe."""
+
+    def __init__(self, path: str):
+        """Opens the log.
+
+        Args:
+            path: "" = off, "-" = standard output.
+
+        Raises:
+            StatusError: when the file cannot be opened.
+        """
+        self._lock = threading.Lock()
+        self._file = None
+        if path == "-":
+            self._file = sys.stdout
+        elif path:
+            try:
+                self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  open for the life of the server
+            except OSError as error:
+                raise invalid_argument(f"Cannot open --access_log={path}: {error.strerror}") from error
+
+    def write(self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float) -> None:
+        """Writes one line; `call` is the RPC's name, or verb and path."""
+        if self._file is None:
+            return
+        entry = {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "entrypoint": entrypoint,
+            "call": call,
+            "model": spec.name,
+            "version": spec.version.value if spec.HasField("version") else None,
+            "label": spec.version_label or None,
+            "signature": spec.signature_name or None,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+        }
+        line = json.dumps(entry) + "\n"
+        # A full disk must not fail requests.
+        with self._lock, contextlib.suppress(OSError):
+            self._file.write(line)
+            self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file not in (None, sys.stdout):
+            with contextlib.suppress(OSError):
+                self._file.close()

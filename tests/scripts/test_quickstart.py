@@ -1,0 +1,63 @@
+"""The stages of the road as commands, none of them run."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import quickstart
+
+
+class Listed:
+    """A road that is not walked: its stages' titles and commands."""
+
+    def __init__(self):
+        self.commands = []
+
+    def mix(self, *inputs):
+        pass
+
+    def stage(self, title, output, command, resumes=False):
+        self.commands.append((title, [str(word) for word in command[1:]]))
+
+
+@pytest.fixture
+def stages(tmp_path, monkeypatch):
+    def listed(*arguments):
+        monkeypatch.setattr("sys.argv", ["quickstart.sh", f"--output_dir={tmp_path}", *arguments])
+        for name in ("corpus.txt", "cut_corpus.txt"):
+            (tmp_path / name).write_text("What stage 0 would write.")
+        road = Listed()
+        quickstart.run_stages(quickstart.parse_arguments(), road)
+        return road.commands
+
+    return listed
+
+
+def test_without_a_corpus_it_is_pythons_help(stages, tmp_path):
+    first, vocabulary, *_ = [command for _, command in stages()]
+    assert first == ["-m", "scripts.python_topics", f"{tmp_path}/corpus.txt"]
+    assert f"--input={tmp_path}/corpus.txt" in vocabulary
+
+
+def test_a_corpus_of_few_documents_is_cut(stages, tmp_path):
+    (tmp_path / "mine.txt").write_text("One document. Of two sentences.")
+    first, vocabulary, *_ = [command for _, command in stages(f"--corpus={tmp_path}/mine.txt")]
+    assert first[1] == "scripts.cut_corpus" and first[-1] == f"{tmp_path}/cut_corpus.txt"
+    assert f"--input={tmp_path}/cut_corpus.txt" in vocabulary
+
+
+def test_the_stages_are_those_of_the_documented_road(stages):
+    modules = [command[1] for _, command in stages()]
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert modules[1:] == [
+        "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
+        "albert_tf.run_evaluation", "serving.export", "serving.export",
+    ]  # fmt: skip
+    assert all(f"python -m {module} " in readme for module in modules[1:])
+
+
+@pytest.mark.parametrize("bad", ["--steps=1", "--seconds=0", "--port=70000"])
+def test_arguments_that_no_road_could_have(stages, bad, capsys):
+    with pytest.raises(SystemExit):
+        stages(bad)
+    assert bad.partition("=")[0] in capsys.readouterr().err
