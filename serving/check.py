@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import mean_pool
 from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -53,6 +54,8 @@ _LOWEST = -1e4
 # Above every probability and number of steps.
 _NEVER = 1e9
 
+Arrays = dict[str, np.ndarray]
+
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
     """Loads a version in a fresh process and compares it with the Keras model it was made of.
@@ -63,18 +66,49 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     answers to some texts. Of an 8-bit export, the answers to ids also with those of exact products: they leave as much
     of the difference from the Keras model as rounding to 8 bits explains, and products that were clipped are more.
 
+    Args:
+        version: The folder of the version.
+        model: The Keras model.
+        exportable: What was saved in the version.
+
     Returns:
         The largest absolute difference by output.
 
     Raises:
         UserError: the version does not load, or differs by more than its arithmetic explains.
     """
-    signatures = exportable.signatures()
     by_ids = "serving_default" if exportable.framer is None else "ids"
-    calls = {by_ids: _rows_of_different_lengths(exportable)}
-    texts = []
-    if exportable.framer is not None:
-        texts = _texts(exportable)
+    texts = [] if exportable.framer is None else _texts(exportable)
+    calls = _calls(exportable, by_ids, texts)
+    try:
+        answers = dict(zip(calls, run_calls(version, list(calls.items()))))
+    except RuntimeError as error:
+        raise UserError(f"the export failed its check: {error}") from error
+    tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
+    expected = expected_answers(model, calls[by_ids])
+    differences = compare(expected, answers[by_ids], tolerance)
+    if exportable.encoder.options.is_quantized:
+        _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
+    if texts:
+        framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
+        _require_ids(texts, framed, answers["tokenize"])
+        if _texts_are_rows(exportable):
+            of_texts = _of_words(exportable, texts, expected_answers(model, framed), answers["serving_default"])
+            differences |= compare(*of_texts, tolerance, "text ")
+    if "fill_mask" in calls:
+        words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
+        differences |= compare(*words, tolerance, "fill_mask ")
+    if "early_exit" in calls:
+        plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
+        differences |= compare(plain, answers["early_exit"], tolerance, "early_exit ")
+    return differences
+
+
+def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, Arrays]:
+    """What the version is asked: inputs by signature."""
+    signatures = exportable.signatures()
+    calls = {by_ids: different_lengths(exportable)}
+    if texts:
         calls["tokenize"] = dict.fromkeys(signatures["tokenize"].inputs, np.array([text.encode() for text in texts]))
         calls["serving_default"] = calls["tokenize"]
         if not _texts_are_rows(exportable):
@@ -87,31 +121,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
         numbers_move = exportable.exit_kind == "regression" and exportable.options.exit_rule == "confidence"
         threshold = np.full(count, -1 if numbers_move else _NEVER, np.float32)
         calls["early_exit"] = calls["serving_default"] | {"threshold": threshold}
-    try:
-        answers = dict(zip(calls, run_calls(version, list(calls.items()))))
-    except RuntimeError as error:
-        raise UserError(f"the export failed its check: {error}") from error
-    tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    expected = expected_answers(model, calls[by_ids])
-    differences = compare(expected, answers[by_ids], tolerance)
-    if exportable.encoder.options.is_quantized:
-        _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
-    if texts:
-        framed = _framed(exportable, texts, pairs=len(signatures["tokenize"].inputs) == 2)
-        _require_ids(texts, framed, answers["tokenize"])
-        if _texts_are_rows(exportable):
-            differences |= compare(
-                *_of_words(exportable, texts, expected_answers(model, framed), answers["serving_default"]),
-                tolerance,
-                "text ",
-            )
-    if "fill_mask" in calls:
-        words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
-        differences |= compare(*words, tolerance, "fill_mask ")
-    if "early_exit" in calls:
-        plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
-        differences |= compare(plain, answers["early_exit"], tolerance, "early_exit ")
-    return differences
+    return calls
 
 
 def _texts_are_rows(exportable: Exportable) -> bool:
@@ -120,8 +130,12 @@ def _texts_are_rows(exportable: Exportable) -> bool:
     return signatures["serving_default"].inputs == signatures["tokenize"].inputs
 
 
-def _rows_of_different_lengths(exportable: Exportable) -> dict[str, np.ndarray]:
-    """Token ids whose padding holds each row's first id, as servers pad."""
+def different_lengths(exportable: Exportable) -> Arrays:
+    """Makes up rows of different lengths whose padding holds each row's first id, as servers pad.
+
+    Returns:
+        The inputs of the exportable's signature that takes ids and lengths.
+    """
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
     inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
@@ -132,45 +146,63 @@ def _rows_of_different_lengths(exportable: Exportable) -> dict[str, np.ndarray]:
     return inputs
 
 
-def expected_answers(model: keras.Model, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs of the Keras model by the names that the servables give them, NumPy arrays.
-
-    inputs: as a exportable's by ids: input_ids and lengths, and segment_ids where there are any.
-    """
+def _features(inputs: Arrays) -> Arrays:
+    """What the Keras models take, from what exports take by ids and lengths."""
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
-    features = {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
-    kind = AlbertEncoder if isinstance(model, AlbertPretrainer) else type(model)
-    outputs = (model.encoder if kind is not type(model) else model)(features, training=False)
-    if kind is AlbertEncoder:
-        weights = mask[..., None].astype(np.float32)
-        mean = np.sum(_array(outputs["sequence_output"]) * weights, axis=1) / np.sum(weights, axis=1)
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
+
+
+def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
+    """Asks the Keras model.
+
+    Args:
+        model: A model that can be exported.
+        inputs: As an exportable takes them by ids: input_ids and lengths, and segment_ids where there are any.
+
+    Returns:
+        The outputs by the names that exports give them, float32.
+    """
+    features = _features(inputs)
+    model = model.encoder if isinstance(model, AlbertPretrainer) else model
+    outputs = model(features, training=False)
+    if isinstance(model, AlbertEncoder):
+        mean = _array(mean_pool(outputs["sequence_output"], features["input_mask"]))
         pooled = {name: _array(outputs[name]) for name in ("pooled_output",) if name in outputs}
         return {"embedding": mean} | pooled
-    if kind is AlbertSpanPredictor:
+    if isinstance(model, AlbertSpanPredictor):
         other = {"no_answer_score": "answerable_logits"} if model.joint else {"end_log_probs": "end_log_probs"}
         return {name: _array(outputs[key]) for name, key in ({"start_log_probs": "start_log_probs"} | other).items()}
-    if kind is AlbertTokenClassifier:
-        return {"logits": _array(outputs) * mask[..., None]}
-    if kind is AlbertRegressor:
+    if isinstance(model, AlbertTokenClassifier):
+        return {"logits": _array(outputs) * features["input_mask"][..., None]}
+    if isinstance(model, AlbertRegressor):
         return {"value": _array(outputs)[:, 0]}
-    return {"embedding" if kind is AlbertSentenceEmbedder else "logits": _array(outputs)}
+    return {"embedding" if isinstance(model, AlbertSentenceEmbedder) else "logits": _array(outputs)}
 
 
 def _array(tensor) -> np.ndarray:
     return keras.ops.convert_to_numpy(tensor).astype(np.float32)
 
 
-def compare(expected: dict, found: dict, tolerance: Tolerance, where: str = "") -> dict[str, float]:
-    """The largest absolute difference of each expected output, by its name with `where` in front.
+def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
+    """Compares outputs with the Keras model's.
+
+    Args:
+        expected: The Keras model's outputs.
+        answers: The export's, these and maybe more.
+        tolerance: How far they may be.
+        where: What is put before their names.
+
+    Returns:
+        The largest absolute difference of each expected output, by its name with `where` in front.
 
     Raises:
         UserError: one is above the tolerance.
     """
     differences = {}
     for name, values in expected.items():
-        distance = measure(values, found[name])
+        distance = measure(values, answers[name])
         difference = differences[where + name] = distance.difference * _scale(values)
         if not distance.difference <= tolerance.difference:
             raise UserError(
@@ -184,9 +216,9 @@ def compare(expected: dict, found: dict, tolerance: Tolerance, where: str = "") 
     return differences
 
 
-def measure(expected: np.ndarray, found: np.ndarray) -> Tolerance:
-    """How far `found` is. Values next to 0 have an angle of 0."""
-    one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, found))
+def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
+    """Says how far answers are from the expected ones. Values next to 0 have an angle of 0."""
+    one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
     # Positions where no answer may be stand at -1e30.
     one, other = (values[expected > _LOWEST] for values in (one, other))
@@ -200,22 +232,22 @@ def _scale(expected: np.ndarray) -> float:
     return max(1.0, float(np.max(np.abs(expected[expected > _LOWEST]))))
 
 
-def _exact_answers(exportable: Exportable, name: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
     """Those of a signature whose 8-bit products are exact."""
     with exact_products(exportable.encoder):
         signature = exportable.without_graphs().signatures()[name]
-        function = tf.function(signature.function, autograph=False).get_concrete_function(**signature.inputs)
+        function = signature.concrete()
     answers = function(**{key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()})
     return {key: value.numpy() for key, value in answers.items()}
 
 
-def _compare_with_exact(expected: dict, exact: dict, found: dict) -> None:
+def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
     """Raises UserError where an output is further from the one of exact products than rounding explains.
 
     What rounds the other way somewhere is another answer at the end, but no further away than the Keras model's.
     """
     for name, values in expected.items():
-        rounding, distance = measure(values, exact[name]), measure(exact[name], found[name])
+        rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
         allowed = Tolerance(
             *(factor * part + more for factor, part, more in zip(_EXACT_FACTORS, rounding, _EXACT_MORE))
         )
@@ -232,32 +264,29 @@ def _texts(exportable: Exportable) -> list[str]:
     return [" ".join(words), "Café 2,000 (two)", "", words[0].upper()]
 
 
-def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> dict[str, np.ndarray]:
+def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
     tokens = encode(exportable.options.tokenizer, texts)
     batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
-    return {
-        "input_ids": batch.input_ids.numpy(),
-        "lengths": batch.lengths.numpy(),
-        "segment_ids": batch.segment_ids.numpy(),
-    }
+    arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
+    return {name: value.numpy() for name, value in arrays.items()}
 
 
-def _require_ids(texts: list[str], framed: dict[str, np.ndarray], answer: dict[str, np.ndarray]) -> None:
+def _require_ids(texts: list[str], framed: Arrays, answer: Arrays) -> None:
     for row, (text, length) in enumerate(zip(texts, framed["lengths"])):
         if answer["input_ids"][row][: answer["lengths"][row]].tolist() != framed["input_ids"][row, :length].tolist():
             raise UserError(f"the export failed its check: '{text}' becomes other ids in the graph than in Python")
 
 
-def _of_words(exportable: Exportable, texts: list[str], expected: dict, found: dict) -> tuple[dict, dict]:
+def _of_words(exportable: Exportable, texts: list[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
     """Where answers are of words in place of tokens, those of the first text, whose words are a token each."""
     if exportable.exit_kind != "tagging":
-        return expected, found
+        return expected, answers
     count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
-    return {"logits": expected["logits"][:1, 1 : 1 + count]}, {"logits": found["logits"][:1, :count]}
+    return {"logits": expected["logits"][:1, 1 : 1 + count]}, {"logits": answers["logits"][:1, :count]}
 
 
-def _masked(exportable: Exportable, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _masked(exportable: Exportable, rows: Arrays) -> Arrays:
     """A mask in each row, or in a text between two words."""
     if exportable.framer is None:
         by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
@@ -266,7 +295,7 @@ def _masked(exportable: Exportable, rows: dict[str, np.ndarray]) -> dict[str, np
     return {"text": np.array([f"{first} [MASK] {second}".encode()])}
 
 
-def _words(model: AlbertPretrainer, exportable: Exportable, inputs: dict, found: dict) -> tuple[dict, dict]:
+def _words(model: AlbertPretrainer, exportable: Exportable, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
     """What the model and the export give the words that the export proposes.
 
     In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
@@ -277,13 +306,12 @@ def _words(model: AlbertPretrainer, exportable: Exportable, inputs: dict, found:
         ids = exportable.framer.single(tokens).padded().input_ids.numpy()
         positions = np.argwhere(ids == exportable.options.tokenizer.mask_id)[:, 1:].astype(np.int32)
         inputs = {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
-    ids, mask = inputs["input_ids"], np.arange(inputs["input_ids"].shape[1]) < inputs["lengths"][:, None]
-    features = {"input_ids": ids * mask, "input_mask": mask.astype(np.int32), "segment_ids": np.zeros_like(ids)}
-    outputs = model(features | {"masked_lm_positions": inputs["masked_lm_positions"]}, training=False)
+    positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
+    outputs = model(_features({name: inputs[name] for name in ("input_ids", "lengths")}) | positions, training=False)
     scores = _array(keras.ops.log_softmax(keras.ops.cast(outputs["masked_lm_logits"], "float32")))
-    proposed = found.get("ids")
+    proposed = answers.get("ids")
     if proposed is None:
         numbers = {piece.encode(): number for number, piece in enumerate(exportable.options.tokenizer.pieces)}
-        proposed = np.vectorize(numbers.__getitem__, otypes=[int])(found["pieces"])
+        proposed = np.vectorize(numbers.__getitem__, otypes=[int])(answers["pieces"])
     expected = np.take_along_axis(scores, proposed, axis=-1)
-    return {"log_probabilities": expected}, {"log_probabilities": np.log(np.maximum(found["probabilities"], 1e-30))}
+    return {"log_probabilities": expected}, {"log_probabilities": np.log(np.maximum(answers["probabilities"], 1e-30))}

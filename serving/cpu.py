@@ -19,12 +19,12 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def describe_needs(compute: str) -> str:
-    """The flags in words, "" where an export runs on any CPU."""
+    """Says the flags in words, "" where an export runs on any CPU."""
     return " or ".join(", ".join(flags) for flags in NEEDS.get(compute, ()))
 
 
 def can_run(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> bool:
-    """Whether this CPU has what an export with that `compute` needs."""
+    """Says whether this CPU has what an export with that `compute` needs."""
     found = cpu_flags(cpu_info)
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
 
@@ -38,22 +38,22 @@ def advise(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> str | None:
 
 
 def has_bfloat16(cpu_info: Path = _OWN_CPU_INFO) -> bool:
-    """Whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
+    """Says whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
     return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
 def has_avx512(cpu_info: Path = _OWN_CPU_INFO) -> bool:
-    """Whether oneDNN has bfloat16 products for the CPU, fast or not. Where it has not, they abort the process."""
+    """Says whether oneDNN has bfloat16 products for the CPU, fast or not. Where it has not, they abort the process."""
     return can_run("bfloat16", cpu_info)
 
 
 def has_vnni(cpu_info: Path = _OWN_CPU_INFO) -> bool:
-    """Whether the CPU adds 8-bit products up in 32 bits. Others add pairs of them in 16 bits, which can overflow."""
+    """Says whether the CPU adds 8-bit products up in 32 bits; others add pairs of them in 16 bits and can overflow."""
     return can_run("int8_vnni", cpu_info)
 
 
 def cpu_flags(cpu_info: Path = _OWN_CPU_INFO) -> set[str]:
-    """As Linux names them for x86; none where there is no such file, or no such line in it."""
+    """Reads the flags as Linux names them for x86; none where there is no such file, or no such line in it."""
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 

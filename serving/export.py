@@ -85,6 +85,16 @@ def export(settings: ExportSettings) -> Path:
     Raises:
         UserError: for a model without the head or tokenizer that the export needs, an impossible length, a version
             that exists, or a failed check.
+
+    >>> import tempfile
+    >>> from albert_tf import AlbertClassifier, AlbertConfig
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> AlbertClassifier(config, num_classes=2).save(f"{folder.name}/model.keras")
+    >>> export(ExportSettings(folder.name, f"{folder.name}/servable", warm_up_lengths="")).name
+    '1'
+    >>> folder.cleanup()
     """
     lengths = _read_lengths(settings.warm_up_lengths)
     loaded = load(settings.model, settings.tokenizer, settings.lower_case)
@@ -200,6 +210,7 @@ def _versions(base: Path) -> list[int]:
 
 
 def main(settings: ExportSettings) -> None:
+    """Runs the command."""
     target = export(settings)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
@@ -210,6 +221,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def run() -> None:
+    """Parses the flags and runs the command."""
     run_main(main, ExportSettings)
 
 

@@ -88,7 +88,7 @@ class LiteRtEncoder(InferenceEncoder):
 
 
 def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """bool [batch, length]; a row's first position is always one."""
+    """Says where tokens are, bool [batch, length]; a row's first position is always one."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 
@@ -127,7 +127,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
 
 
 def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The file's answers to int32 arrays with an axis of rows in front, computed a row at a time."""
+    """Asks the file with int32 arrays that have an axis of rows in front, a row at a time."""
     with warnings.catch_warnings():
         # tf.lite announces at every use that it will move to a package of its own.
         warnings.simplefilter("ignore")
@@ -138,7 +138,13 @@ def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def write(settings: LiteRtSettings) -> dict[str, float]:
-    """Writes the file after it has answered as the Keras model does; returns the largest difference of each output.
+    """Writes the file after it has answered as the Keras model does.
+
+    Args:
+        settings: Which model is written, and where.
+
+    Returns:
+        The largest difference of each output.
 
     Raises:
         UserError: an impossible setting, a model that is not written for LiteRT, or a failed comparison.
@@ -168,12 +174,14 @@ def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, n
 
 
 def main(settings: LiteRtSettings) -> None:
+    """Runs the command."""
     for name, difference in write(settings).items():
         print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
     print(f"wrote {settings.output} ({Path(settings.output).stat().st_size / 1e6:.1f} MB)")
 
 
 def run() -> None:
+    """Parses the flags and runs the command."""
     run_main(main, LiteRtSettings)
 
 

@@ -45,6 +45,12 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
     Raises:
         UserError: for a model that cannot be exported, or one that Keras has quantized.
+
+    >>> from albert_tf import AlbertConfig, AlbertRegressor
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> list(make_exportable(AlbertRegressor(config), ExportOptions(max_seq_length=16)).signatures())
+    ['serving_default', 'regress', 'masked', 'int64']
     """
     if is_quantized(model):
         raise UserError("the model was rounded by quantize('int8'); export it as it was before, with --compute=int8")

@@ -38,8 +38,10 @@ class EmbedderExportable(Exportable):
         return super().answers(ways) | {"tokens": ways.single.to(self.tokens)}
 
     def tokens(self, batch: TokenBatch):
-        """Gives `sequence_output` float32 [batch, length, hidden_size], 0 at padding; of texts also `pieces` string
-        [batch, length] and `lengths` int32 [batch]."""
+        """Gives `sequence_output` float32 [batch, length, hidden_size], 0 at padding.
+
+        Of texts it gives `pieces` string [batch, length] and `lengths` int32 [batch], too.
+        """
         sequence = self.encode(batch)["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]
         described = {} if self.framer is None else self.framer.describe(batch)
         pieces = {name: value for name, value in described.items() if name in ("lengths", "pieces")}

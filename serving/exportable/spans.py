@@ -127,9 +127,8 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
     """The answers' texts and places, best first; those that are white space alone are none.
 
-    Args:
-        first, last: int32 [tokens], where each token of all contexts starts and ends.
-        best: as `_best_of_rows` gives it.
+    `first` and `last`, int32 [tokens], are where each token of all contexts starts and ends; `best` is as
+    `_best_of_rows` gives it.
     """
     # Batches without a single context token gather nothing but must have something to gather from.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))

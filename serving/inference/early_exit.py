@@ -47,12 +47,16 @@ class ExitRule:
             raise UserError(f"early exit rule '{self.name}' is none of {', '.join(RULES)}")
 
     def decide(self, logits, before, unchanged, threshold) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of each answer whether it is decided, and for how many steps it has not changed.
+        """Says of each answer whether it is decided, and for how many steps it has not changed.
 
         Args:
-            logits, before: float32 [answers, units] of this step and of the one before (infinite at the first).
-            unchanged: float32 [answers], of the step before.
+            logits: float32 [answers, units] of this step.
+            before: Those of the step before, infinite at the first.
+            unchanged: float32 [answers], what this gave at the step before.
             threshold: float32 [answers].
+
+        Returns:
+            bool [answers] and float32 [answers].
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = tf.math.is_finite(before[:, 0])
@@ -86,7 +90,7 @@ class State(NamedTuple):
 
 
 class EarlyExit:
-    """One batch's way through the steps of an InferenceEncoder."""
+    """One batch on its way through the steps of an InferenceEncoder."""
 
     def __init__(self, encoder, batch: FlatBatch, exit_heads: Sequence, rule: ExitRule):
         self.encoder, self.batch, self.rule = encoder, batch, rule

@@ -47,7 +47,7 @@ class InferenceOptions:
                 raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
 
     def resolved(self) -> Self:
-        """The same with "auto" decided by the CPU of this machine."""
+        """Gives the same options with "auto" decided by the CPU of this machine."""
         if self.compute != "auto":
             return self
         return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
@@ -63,24 +63,36 @@ class InferenceOptions:
 
 
 def make_encoder(model, options: InferenceOptions | None = None, calibration=None) -> "InferenceEncoder":
-    """The inference twin of a Keras model's encoder (or of an AlbertEncoder itself), holding its own weights.
+    """Makes the inference twin of a Keras model's encoder, which holds weights of its own.
 
     To be called in a tf.function: oneDNN's ops do not run eagerly.
 
     Args:
-        model: a Keras model with an `encoder`, or an AlbertEncoder.
-        options: how to compute; float32 without padding where None.
-        calibration: for int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
+        model: A Keras model with an `encoder`, or an AlbertEncoder.
+        options: How to compute; float32 without padding where None.
+        calibration: For int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
+
+    Returns:
+        The twin: a function of token ids and lengths.
 
     Raises:
         UserError: the options ask for what this encoder or this TensorFlow cannot do.
+
+    >>> import numpy as np
+    >>> from albert_tf import AlbertConfig, AlbertEncoder
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> encode = tf.function(make_encoder(AlbertEncoder(config)), autograph=False)
+    >>> outputs = encode(np.array([[2, 11, 12, 3]], "int32"), lengths=np.array([4], "int32"))
+    >>> outputs["pooled_output"].shape
+    TensorShape([1, 8])
     """
     return InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved(), calibration)
 
 
 class InferenceEncoder(tf.Module):
-    """Token ids to vectors, the numbers of AlbertEncoder at every real token."""
+    """An encoder that gives the numbers of AlbertEncoder at every real token; `make_encoder` makes it."""
 
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
@@ -101,7 +113,7 @@ class InferenceEncoder(tf.Module):
             self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
 
     def describe(self) -> dict[str, str]:
-        """The options as they were decided, and what a server needs for them, for a manifest."""
+        """Describes the options as they were decided, and what a server needs for them, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
         return dataclasses.asdict(self.options) | {"requires": ", a CPU with ".join(needs)}
@@ -127,7 +139,7 @@ class InferenceEncoder(tf.Module):
         return outputs
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
-        """The pooled_output alone, of a model with a pooler: its last step is computed for first tokens only."""
+        """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
         batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
         last = plan(self.config)[-1]
         hidden = self._walk(_without_last_step(segments(self.config)), hidden, batch.rows)
@@ -136,13 +148,16 @@ class InferenceEncoder(tf.Module):
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, tf.Tensor]:
-        """A head's answer after every step; rows that `rule` finds decided leave the batch.
+        """Answers with a head after every step; rows that `rule` finds decided leave the batch.
 
         Args:
-            input_ids, lengths, segment_ids, input_mask: as above.
-            exit_heads: a Keras dense layer for each step of the plan.
+            input_ids: See `__call__`, as for the next two and `input_mask`.
+            lengths: int32 [batch].
+            segment_ids: int32 [batch, length].
+            exit_heads: A Keras dense layer for each step of the plan.
             threshold: float32 [batch], each row's own, what it means being the rule's.
-            rule: when a row is decided.
+            rule: When a row is decided.
+            input_mask: int32 [batch, length].
 
         Returns:
             logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), and
@@ -206,8 +221,10 @@ def _without_last_step(runs: list[Segment]) -> list[Segment]:
 
 
 def check_bfloat16() -> None:
-    """Raises UserError where bfloat16 cannot run. The CPU is asked first: without AVX-512 the product does not fail, it
-    ends the process."""
+    """Raises UserError where bfloat16 cannot run.
+
+    The CPU is asked first: without AVX-512 the product does not fail, it ends the process.
+    """
     if not has_avx512():
         raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)

@@ -44,7 +44,7 @@ class QuantizedDense(tf.Module):
             self.bias = bias + lowest * (rounded * (self.range / 127)).sum(axis=0)
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
-        """inputs: qint8 or quint8 [tokens, inputs], of which the largest number stands for `largest`.
+        """Multiplies qint8 or quint8 [tokens, inputs], of which the largest number stands for `largest`.
 
         `dtype` is that of the result; tf.quint8 needs `output_range`, what its 0 and 255 stand for.
         """
@@ -67,13 +67,19 @@ class QuantizedProjection(tf.Module):
         self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        """float32 [tokens, inputs] to float32 [tokens, units]."""
+        """Projects float32 [tokens, inputs] to float32 [tokens, units]."""
         largest = tf.constant(self.largest, tf.float32)
         return self.dense(quantize(inputs, largest), largest, tf.float32)
 
 
 class QuantizedAttention(tf.Module):
-    """As block.Attention. ranges: float32 [steps, 2], the largest input of the two products at each step."""
+    """Attention with 8-bit products.
+
+    Args:
+        layer: Keras's SelfAttention.
+        ranges: float32 [steps, 2], the largest inputs of its two products at each step.
+        vnni: See QuantizedDense.
+    """
 
     def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
@@ -92,7 +98,7 @@ class QuantizedAttention(tf.Module):
 
 
 class QuantizedFeedForward(tf.Module):
-    """As block.FeedForward; ranges as there."""
+    """FeedForward with 8-bit products, its arguments those of QuantizedAttention."""
 
     def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
@@ -116,13 +122,13 @@ class QuantizedFeedForward(tf.Module):
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
-    """float32 [units]: the largest sum of neighbouring weights of one sign (or weight alone) of [inputs, units]."""
+    """Finds the largest sum of neighbouring weights of one sign (or weight alone) of [inputs, units], for each unit."""
     pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
 def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """qint8, 127 and -127 standing for `largest` and -`largest`; what is beyond is clipped."""
+    """Rounds to qint8, 127 and -127 standing for `largest` and -`largest`; what is beyond is clipped."""
     # Without narrow_range, QuantizeV2 makes -largest -128.
     return tf.raw_ops.QuantizeV2(
         input=tf.cast(values, tf.float32),

@@ -17,7 +17,7 @@ from serving.inference.rows import TokenRows
 
 
 class Dense(tf.Module):
-    """Variables kernel [inputs, units] and bias [units], in the dtype of the products.
+    """A dense layer that holds kernel [inputs, units] and bias [units] in the dtype of the products.
 
     Args:
         kernel, bias: float32 arrays.
@@ -31,7 +31,7 @@ class Dense(tf.Module):
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
     def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """[tokens, inputs] of any float type to [tokens, units] in the layer's; `residual`, in that too, is added."""
+        """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's, `residual` added."""
         inputs, kernel, bias = tf.cast(inputs, self.dtype), self.kernel.value(), self.bias.value()
         fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
         if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
@@ -43,7 +43,7 @@ class Dense(tf.Module):
 
 
 class LayerNorm:
-    """Over the last axis, float32 inside; dtype is of inputs and results.
+    """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
 
     A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
     follows makes a large difference of the smallest. So there is no kernel for many tokens
@@ -56,7 +56,7 @@ class LayerNorm:
         self.gamma, self.beta = array(layer.gamma), array(layer.beta)
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        """[tokens, units] to the same."""
+        """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
         deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
@@ -66,26 +66,29 @@ class LayerNorm:
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
+    """Makes the twin of a Keras layer, with the activation function that the layer itself may lack."""
     return Dense(*arrays(layer), dtype, hidden_act)
 
 
 def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
+    """Gives the float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
     kernel = array(layer.kernel)
     return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
 
 
 def array(value) -> np.ndarray:
+    """Gives a variable's numbers as float32."""
     with tf.init_scope():  # also while a graph is being built
         return keras.ops.convert_to_numpy(value).astype(np.float32)
 
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
+    """Makes a variable of these numbers that is never trained."""
     return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)
 
 
 class Embeddings(tf.Module):
-    """As albert_tf.layers.embeddings; gives [tokens, hidden_size], float32 or the dtype of a last projection."""
+    """The embeddings of the Keras encoder: [tokens, hidden_size], float32 or the dtype of a last projection."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
@@ -97,7 +100,7 @@ class Embeddings(tf.Module):
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
-        """input_ids, segment_ids: int32 [batch, length]; cells: int32 [tokens], which of their elements to embed."""
+        """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
         positions = cells % tf.shape(input_ids)[1]
         segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
@@ -143,7 +146,7 @@ class FeedForward(tf.Module):
 
 
 def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel and bias of a SelfAttention's three products as one; the scores' scale is folded into the query."""
+    """Gives kernel and bias of a SelfAttention's three products as one, the scores' scale folded into the query."""
     kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
     factors = layer.config.head_size**-0.5, 1.0, 1.0
     return tuple(

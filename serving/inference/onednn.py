@@ -18,7 +18,7 @@ _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
 
 
 def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> tf.Tensor:
-    """function(inputs @ kernel + bias) or inputs @ kernel + bias + residual.
+    """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
     Args:
         inputs: bfloat16 or float32 [tokens, inputs]; all others of that dtype.
@@ -48,7 +48,7 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None
 ) -> tf.Tensor:
-    """The same with 8-bit inputs and weights.
+    """Computes what `matmul` does with 8-bit inputs and weights.
 
     Args:
         inputs: qint8 or quint8 [tokens, inputs].
@@ -56,7 +56,8 @@ def quantized_matmul(
         bias: float32 [units].
         bounds: smallest and largest values of the inputs, of each unit's weights and, for quint8, of the results.
         dtype: of the results: quint8 or a float type.
-        function, residual: as above.
+        function: see `matmul`.
+        residual: see `matmul`.
     """
     quantized = dtype == tf.quint8
     fused = ["BiasAdd", function or ("Add" if residual is not None else None)]

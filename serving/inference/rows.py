@@ -20,8 +20,11 @@ SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
 
 class Tables(NamedTuple):
-    """Of some rows, shorter ones first. Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is
-    empty: a batch of no rows has a first block."""
+    """Where attention finds some rows, shorter ones first.
+
+    Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is empty: a batch of no rows has a first
+    block.
+    """
 
     lengths: tf.Tensor  # [rows]
     starts: tf.Tensor  # [rows], their first tokens
@@ -50,9 +53,14 @@ class TokenRows:
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
     def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
-        """[tokens, 3 * hidden_size], the query scaled, to contexts [tokens, hidden_size]; both may end with padding.
+        """Attends from every token to those of its row.
 
-        only_first: of each row's first token alone, [rows, hidden_size].
+        Args:
+            query_key_value: [tokens, 3 * hidden_size], the query scaled; it may end with padding.
+            only_first: Whether the result is of each row's first token alone.
+
+        Returns:
+            The contexts, [tokens, hidden_size] or [rows, hidden_size].
         """
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
         first = self._attend_block(flat, 0, only_first)
@@ -64,7 +72,7 @@ class TokenRows:
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
     def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Of each row, of [tokens, hidden_size]."""
+        """Picks each row's first token out of [tokens, hidden_size]."""
         return tf.gather(hidden, self.tables.starts)
 
     def _attend_others(self, flat: tf.Tensor, first: tf.Tensor, only_first: bool) -> tf.Tensor:
@@ -101,7 +109,7 @@ class TokenRows:
 
 
 def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None) -> Tables:
-    """The tables of some rows.
+    """Makes the tables of some rows.
 
     Args:
         lengths: int32 [rows], ascending: how many tokens of each row lie there.
@@ -150,17 +158,17 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor,
 
 
 def round_up(counts: tf.Tensor) -> tf.Tensor:
-    """The next of SIZES, of an int32 vector; what is above all of them stays."""
+    """Rounds an int32 vector up to the next of SIZES; what is above all of them stays."""
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
 
 def missing(count: tf.Tensor) -> tf.Tensor:
-    """What `round_up` adds to one number."""
+    """Says what `round_up` adds to one number."""
     return round_up(count[tf.newaxis])[0] - count
 
 
 def ranges(starts: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
+    """Counts: starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
     return tf.ragged.range(starts, starts + counts).flat_values
 
 
@@ -199,11 +207,11 @@ class FlatBatch:
         self.rows = TokenRows(make_tables(ordered, config), config)
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
-        """[batch, hidden_size] in the order of `rows` to float32 in the batch's."""
+        """Puts [batch, hidden_size] from the order of `rows` into the batch's, as float32."""
         return tf.cast(tf.gather(of_rows, tf.math.invert_permutation(self.order)), tf.float32)
 
     def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        """[computed tokens, hidden_size] in the batch's places, float32, zeros where nothing was computed."""
+        """Puts [computed tokens, hidden_size] into the batch's places, float32, zeros where nothing was computed."""
         hidden = hidden[: tf.size(self.cells)]
         flat = tf.scatter_nd(
             self.cells[:, tf.newaxis], tf.cast(hidden, tf.float32), [self.size * self.length, self.config.hidden_size]

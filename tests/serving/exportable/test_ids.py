@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.check import _rows_of_different_lengths, expected_answers
+from serving.check import different_lengths, expected_answers
 from serving.exportable.ways import batch_of_lengths, batch_of_mask
 from serving.samples import sample_inputs
 from tfrecords.base.errors import UserError
@@ -16,9 +16,9 @@ HEADS = [*DISTINCT, "regressor", "joint spans", "cls embedder", "encoder", "pret
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_equals_the_keras_model_on_rows_of_different_lengths(serve, head):
+def test_equals_the_keras_model_ondifferent_lengths(serve, head):
     model, served = serve(head)
-    inputs = _rows_of_different_lengths(served.exportable)
+    inputs = different_lengths(served.exportable)
     answers = served("serving_default", **inputs)
     expected = expected_answers(model, inputs)
     assert expected and expected.keys() <= answers.keys()
@@ -143,7 +143,7 @@ def test_a_task_of_pairs_reads_segments(serve):
 
 def test_labels_are_the_tasks_or_numbers(serve):
     model, served = serve("classifier")
-    inputs = _rows_of_different_lengths(served.exportable)
+    inputs = different_lengths(served.exportable)
     answers = served("serving_default", **inputs)
     assert answers["label"].tolist() == [str(best).encode() for best in answers["logits"].argmax(axis=1)]
     np.testing.assert_allclose(answers["probabilities"].sum(axis=1), 1, atol=1e-6)
