@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.base.errors import UserError
@@ -107,7 +107,7 @@ class AlbertConfig:
             raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
         if name not in NAMED:
             raise UserError(f"no configuration is called '{name}'{_nearest(name, NAMED)}; known: {', '.join(NAMED)}")
-        return cls(**NAMED[name])
+        return cls(**cast(dict[str, Any], NAMED[name]))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -49,7 +49,7 @@ OTHER_NAMES = {
 }
 
 # Keys that published files carry and whose one supported value leaves the encoder as it is.
-MUST_EQUAL = {
+MUST_EQUAL: dict[str, tuple] = {
     "down_scale_factor": (1, 1.0),
     "num_memory_blocks": (0,),
     "net_structure_type": (0,),

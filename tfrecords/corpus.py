@@ -136,8 +136,8 @@ def split_paragraph(paragraph: str) -> list[str]:
 
 
 def _is_abbreviation(before: str) -> bool:
-    word = _LAST_WORD.search(before)
-    if not word:
+    match = _LAST_WORD.search(before)
+    if not match:
         return False
-    word = word.group()
+    word = match.group()
     return word.lower() in _ABBREVIATIONS or (len(word) == 1 and word.isupper() and word != "I")

@@ -84,7 +84,7 @@ def plan_examples(
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
     """The examples of a plan at these indices, in this order."""
     layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
-    return Examples(*layout, plan.labels[rows], plan.keys[rows])
+    return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]
 
 
 @compiled

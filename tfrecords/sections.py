@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
@@ -178,7 +179,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
     try:
         with _open(path) as file:
             yield file
-    except (EOFError, gzip.zlib.error) as error:
+    except (EOFError, zlib.error) as error:
         raise UserError(f"corpus file '{path}' is damaged: {error}; copy it again") from error
     except OSError as error:
         raise UserError(f"cannot read corpus file '{path}': {error.strerror or error}") from error

@@ -50,7 +50,7 @@ class Worker:
         Raises UserError for a file that cannot be read, and for one bad line more than are allowed.
         """
         bad_lines: list[str] = []
-        report = {
+        report: dict[str, Any] = {
             "key": key,
             "documents": 0,
             "held_out": 0,
@@ -98,7 +98,7 @@ class Worker:
                 shards.append(documents.shards)
                 yield from documents.texts
 
-        report = {"key": key, "blocks": 0, "block_bytes": []}
+        report: dict[str, Any] = {"key": key, "blocks": 0, "block_bytes": []}
         for batch in batches(texts(), piece_bytes):
             (of_batch, later), (to_shards, later_shards) = (
                 np.split(np.concatenate(column), [len(batch)]) for column in (hashes, shards)

@@ -90,7 +90,7 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
 
     with fonts_for(curves):
         figure = Figure(figsize=(10, 4), layout="constrained")
-        colours = colormaps["tab20" if len(curves) > 10 else "tab10"].colors
+        colours = colormaps["tab20" if len(curves) > 10 else "tab10"].colors  # type: ignore[attr-defined]
         for axes, field, label in zip(figure.subplots(1, 2), ("l2", "degrees"), ("L2 distance", "angle in degrees")):
             for (name, distances), colour in zip(curves.items(), itertools.cycle(colours)):
                 values = [getattr(d, field) for d in distances]

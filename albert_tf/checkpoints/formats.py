@@ -1,6 +1,7 @@
 """Every checkpoint format by name: how to tell which one a path holds, to load it, and to write it with a tokenizer."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -68,7 +69,11 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
     Raises:
         UserError: the model has no form there, or the place cannot be written.
     """
-    savers = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
+    savers: dict[str, Callable] = {
+        "official": save_official,
+        "huggingface": save_huggingface,
+        "keras_hub": save_keras_hub,
+    }
     if form != "keras":
         savers[form](model, path)
         return

@@ -141,9 +141,9 @@ def _config_json(model: keras.Model, config: AlbertConfig, is_bert: bool) -> dic
 def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
     """The names that a configuration gives its classes; None where transformers made them up, or some are missing."""
     names = values.get("id2label") or {}
-    labels = [names.get(str(number)) for number in range(num_classes)]
+    labels = [names[str(number)] for number in range(num_classes) if str(number) in names]
     made_up = all(label == f"LABEL_{number}" for number, label in enumerate(labels))
-    return None if made_up or None in labels else labels
+    return None if made_up or len(labels) < num_classes else labels
 
 
 def _sources(config: AlbertConfig, is_bert: bool, prefix: str, exits: int = 0) -> dict[str, Source]:

@@ -167,7 +167,7 @@ def _albert(config: AlbertConfig) -> dict[str, Source]:
 
 
 def _bert_blocks(scopes: list[str]) -> dict[str, Source]:
-    layers = {}
+    layers: dict[str, str] = {}
     for index, scope in enumerate(scopes):
         halves = {f"attention_{index}": _BERT_ATTENTION, f"feed_forward_{index}": _BERT_FEED_FORWARD}
         for half, names in halves.items():

@@ -18,8 +18,10 @@ from tfrecords.base.errors import UserError
 
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
-OPTIONAL = ("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/")
-OPTIONAL += ("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/")
+OPTIONAL = (
+    *("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
+    *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
+)
 # Heads made for one task: a model whose checkpoint has nothing of its head keeps the values it was initialised with.
 FRESH = OPTIONAL[3:]
 
@@ -182,9 +184,13 @@ def build_model(
         return encoder
     # Of a damaged kernel too: `fill` then says what is wrong with it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
-    exits = {"early_exit": True} if has("exit_0/kernel") else {}
+    exits = has("exit_0/kernel")
     if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):
-        return AlbertTokenClassifier(encoder, classes, **exits)
+        return AlbertTokenClassifier(encoder, classes, early_exit=exits)
     if architecture.endswith("ForMultipleChoice"):
         return AlbertMultipleChoice(encoder)
-    return AlbertRegressor(encoder, **exits) if classes == 1 else AlbertClassifier(encoder, classes, **exits)
+    return (
+        AlbertRegressor(encoder, early_exit=exits)
+        if classes == 1
+        else AlbertClassifier(encoder, classes, early_exit=exits)
+    )

@@ -51,7 +51,7 @@ def by_name(features: Any) -> dict[str, Any]:
 
 def _plain(error: UserError) -> UserError:
     # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
-    error._keras_call_info_injected = True
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]
     return error
 
 

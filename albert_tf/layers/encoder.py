@@ -11,7 +11,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense
-from albert_tf.layers.depth import WALKS, Step, plan, repeat, segments
+from albert_tf.layers.depth import WALKS, Segment, Step, plan, repeat, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
 from tfrecords.base.errors import UserError
@@ -58,7 +58,7 @@ class AlbertEncoder(BaseModel):
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
-        self.pooler = None
+        self.pooler: Any = None
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
         self.seed_generator = None
@@ -123,7 +123,7 @@ class AlbertEncoder(BaseModel):
         bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
         flat = ops.reshape(hidden, (-1, self.config.hidden_size))
         if self.walk == "loop" and not (output_hidden_states or output_attentions):
-            states, attentions = [self._loop(flat, bias, length, seed)], []
+            states, attentions = [self._loop(flat, bias, length, seed)], list[Tensor]()
         else:
             states, attentions = self._list(flat, bias, length, seed)
         states = [ops.reshape(state, (-1, length, self.config.hidden_size)) for state in states]
@@ -188,7 +188,7 @@ class AlbertEncoder(BaseModel):
         states, attentions = [hidden], []
         for index, step in enumerate(self.steps):
 
-            def apply(hidden, step=step, index=index):
+            def apply(hidden: Tensor, step: Step = step, index: int = index) -> tuple[Tensor, Tensor]:
                 return self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
 
             hidden, probabilities = (keras.remat(apply) if self.walk == "recompute" else apply)(hidden)
@@ -200,7 +200,7 @@ class AlbertEncoder(BaseModel):
         done = 0
         for segment in segments(self.config):
 
-            def layer(i, hidden, segment=segment, done=done):
+            def layer(i: Tensor, hidden: Tensor, segment: Segment = segment, done: int = done) -> Tensor:
                 for offset, step in enumerate(segment.steps):
                     index = done + i * len(segment.steps) + offset
                     hidden, _ = self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))

@@ -45,7 +45,7 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
     """The function (gradient, variable, momentum, velocity, counts) to the new moments and the unscaled update."""
 
     @fuse
-    def rule(gradient, variable, momentum, velocity, counts):
+    def rule(gradient: Tensor, variable: Tensor, momentum: Tensor, velocity: Tensor, counts: Tensor) -> tuple:
         gradient = ops.where(counts, gradient, 0.0)
         momentum = ops.where(counts, beta_1, 1.0) * momentum + (1.0 - beta_1) * gradient
         velocity = ops.where(counts, beta_2, 1.0) * velocity + (1.0 - beta_2) * ops.square(gradient)
@@ -132,7 +132,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
         # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
-        self._shown = []
+        self._shown: list[str] = []
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:

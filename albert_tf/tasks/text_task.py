@@ -176,8 +176,8 @@ class TextTask(Task):
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Gives class numbers, or float64 values, [rows]."""
-        outputs = np.asarray(outputs, np.float64)
-        return outputs[:, 0] if self.labels is None else outputs.argmax(axis=-1)
+        values = np.asarray(outputs, np.float64)
+        return values[:, 0] if self.labels is None else values.argmax(axis=-1)
 
     def write_predictions(
         self,

@@ -1,5 +1,6 @@
-"""Batches of rows, for training and for a model's answers: rows of like length together, so that short ones do not
-pay for the longest.
+"""Batches of rows, for training and for a model's answers.
+
+Rows of like length come together, so that short ones do not pay for the longest.
 
     rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
 
@@ -66,7 +67,8 @@ def training_batches(
         first_batch: the number of the first one.
         bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
         parts: elements that a worker's share of a batch comes in, of as many rows and columns each.
-        workers, worker: how many share a batch, and the number of this one.
+        workers: how many share a batch.
+        worker: the number of this one.
     """
     lengths = rows.lengths
 
@@ -105,8 +107,9 @@ def evaluation_batches(
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch, unknown where a dimension differs from batch to batch: one graph takes
-    them all.
+    """Returns the tf.TensorSpecs of a batch.
+
+    A dimension that differs from batch to batch is unknown, so that one graph takes them all.
 
     Args:
         rows: that the batches are of.

@@ -13,12 +13,14 @@ from tfrecords.tokenizers.base import Tokenizer
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
-    """From now on `student.fit` minimises (1 - weight) * its own loss + weight * its distance from `teacher`.
+    """Makes `student` minimise (1 - weight) * its own loss + weight * its distance from `teacher` from now on.
 
     The teacher answers in the same step, without dropout. It is not part of the student: it is neither trained nor
     saved, and whoever loads the student to train on calls this again.
 
     Args:
+        student: the model to train, compiled.
+        teacher: gives outputs of the same shapes for the same inputs.
         weight: 0 to 1; with 1 the labels do not matter, so any will do for rows that have none.
         temperature: by which both sides' logits are divided, above 1 for softer distributions.
     """
@@ -97,7 +99,7 @@ def _span_distance(given: dict, shown: dict, temperature: float):
     distance = sum(both) / 2
     if "answerable_logits" in given:
         pairs = [ops.stack([logit, ops.zeros_like(logit)], axis=-1) for logit in _answerable(given, shown)]
-        distance = distance + ops.mean(divergence(*pairs, temperature)) / 2
+        distance = distance + ops.mean(divergence(pairs[0], pairs[1], temperature)) / 2
     return distance
 
 

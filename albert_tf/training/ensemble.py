@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from albert_tf.loading import load, load_task
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
@@ -135,7 +136,7 @@ def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
     """
     thresholds = [_trained(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:
-        task.null_threshold = float(np.median(thresholds))
+        cast(SquadTask, task).null_threshold = float(np.median(thresholds))
 
 
 def _shown(scores: dict[str, float]) -> str:

@@ -12,10 +12,12 @@ from tfrecords.tokenizers.base import Tokenizer
 def trivial_baselines(
     train_data: str, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0, max_train_batches: int = 1000
 ) -> dict:
-    """Accuracy on `eval_data` of always giving the most frequent answer of `train_data`.
+    """Returns the accuracy on `eval_data` of always giving the most frequent answer of `train_data`.
 
     Args:
-        train_data, eval_data: file patterns of pre-training records.
+        train_data: file patterns of pre-training records, of which the most frequent answers are.
+        eval_data: file patterns of those to be answered.
+        batch_size: examples read at a time.
         max_eval_steps: batches of `eval_data` to look at; 0 for all.
         max_train_batches: batches read to find the most frequent answers.
 

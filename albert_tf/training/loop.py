@@ -87,8 +87,10 @@ class Training:
         raise NotImplementedError
 
     def batches(self, phase: Phase, step: int) -> Callable:
-        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the phase's
-        batches from `step` on, each in as many elements as `parts` times the parts of a step."""
+        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
+
+        They are the phase's from `step` on, each in as many elements as `parts` times the parts of a step.
+        """
         raise NotImplementedError
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
@@ -213,8 +215,11 @@ class Training:
             self.stopped, self._ended = False, True
 
     def _is_over(self, seconds: float) -> bool:
-        """Whether another row would not fit into the time, the step to stop after is reached, or a signal asks any
-        process to end; all agree on it."""
+        """Returns whether this row has to be the last; all processes agree on it.
+
+        It has to where another would not fit into the time, the step to stop after is reached, or a signal asks any
+        process to end.
+        """
         hours = (time.monotonic() - self.started + seconds) / 3600
         over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])

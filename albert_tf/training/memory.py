@@ -62,8 +62,10 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 
 
 def free_memory() -> int | None:
-    """Bytes that this process may use in all, what it has included: of the GPU where there is one, otherwise of the
-    machine or, if less, its container. None where nobody says."""
+    """Returns the bytes that this process may use in all, what it has included; None where nobody says.
+
+    They are the GPU's where there is one, otherwise those of the machine or, if less, its container.
+    """
     if (device := _device_memory()) is not None:
         return device
     limits = [limit for limit in (_of_machine(), *_of_containers()) if limit is not None]

@@ -35,8 +35,10 @@ class RecordsPhase(Phase):
         return read
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
-        """Returns a function (parts, workers, worker) to one pass over the first held-out records; None where there are
-        none to read."""
+        """Returns a function (parts, workers, worker) to one pass over the first held-out records.
+
+        None where there are none to read.
+        """
         if not self.eval_data:
             return None
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}

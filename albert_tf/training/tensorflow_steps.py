@@ -43,9 +43,11 @@ class TensorFlowSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Returns a function that begins to iterate over what `make_dataset(parts, workers, worker)` reads: a worker's
-        parts of batches, in turn. It may be called again: building a dataset costs half a second, iterating over it
-        does not. The steps made next take its batches."""
+        """Returns a function that begins to iterate over what `make_dataset(parts, workers, worker)` reads.
+
+        It gives a worker's parts of batches, in turn, and may be called again: building a dataset costs half a second,
+        iterating over it does not. The steps made next take its batches.
+        """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
         else:

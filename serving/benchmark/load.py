@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import grpc
 import numpy as np
@@ -101,8 +101,8 @@ class Samples:
 
     def sorted(self) -> "Samples":
         order = np.argsort(self.due, kind="stable")
-        arrays = [array[order] for array in (self.due, self.sent, self.done, self.code, self.item)]
-        return Samples(*arrays, self.differing, self.messages, self.effort)
+        names = ("due", "sent", "done", "code", "item")
+        return replace(self, **{name: getattr(self, name)[order] for name in names})
 
 
 def join(parts: Sequence[Samples]) -> Samples:

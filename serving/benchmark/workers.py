@@ -12,6 +12,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Workers:
     def _collect(self, progress: Callable[[float], None]) -> list[Samples]:
         waiting, parts, told = list(self._pipes), [], time.perf_counter()
         while waiting:
-            for pipe in wait(waiting, timeout=_TICK_S):
+            for pipe in cast(list[Pipe], wait(waiting, timeout=_TICK_S)):
                 parts.append(pipe.recv())
                 waiting.remove(pipe)
             now = time.perf_counter()
@@ -192,7 +193,7 @@ def _load(path: str, signature: str):
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
     # The model must outlive its signature function.
-    call.model = model
+    call.model = model  # type: ignore[attr-defined]
     return call, load_seconds
 
 

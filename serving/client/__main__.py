@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -85,18 +86,18 @@ def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
         values.setdefault(name, []).append(_read_value(item, value, signature.inputs[name].dtype))
     if missing := [name for name in signature.inputs if name not in values]:
         raise UserError(f"--input={missing[0]}=... must be given; the model takes {signature}")
-    rows = {name: [value] if len(signature.inputs[name].shape or ()) > 1 else value for name, value in values.items()}
+    rows = {name: [row] if len(signature.inputs[name].shape or ()) > 1 else row for name, row in values.items()}
     count = max(map(len, rows.values()))
-    for name, value in rows.items():
-        if len(value) not in (1, count):
-            raise UserError(f"--input={name}=... is given {len(value)} times, another input {count} times")
+    for name, row in rows.items():
+        if len(row) not in (1, count):
+            raise UserError(f"--input={name}=... is given {len(row)} times, another input {count} times")
     return {
         name: np.array(value * (count if len(value) == 1 else 1), numpy_type(signature.inputs[name].dtype))
         for name, value in rows.items()
     }
 
 
-def _read_value(item: str, value: str, dtype: int):
+def _read_value(item: str, value: str, dtype: int) -> Any:
     if dtype == DT_STRING:
         return value.encode()
     try:
@@ -137,14 +138,14 @@ def _print_answer(questions: list[str] | tuple[str, ...], answer: Arrays, as_jso
             print(f"  {name}  {_readable(value)}")
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _readable(value) -> str:
+def _readable(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return np.array2string(value, precision=4, threshold=20, separator=", ")
     return str(_plain(value))

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -63,13 +65,13 @@ class Connection:
     def open(self, own_connection: bool = False) -> grpc.Channel:
         """`own_connection`: do not share the TCP connection of this process's other channels to the target."""
         # Channels share connections by a pool of the process, unless told to keep one of their own.
-        options = [("grpc.use_local_subchannel_pool", int(own_connection))]
+        options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", int(own_connection))]
         return self._open(grpc.insecure_channel, grpc.secure_channel, options)
 
     def open_async(self) -> grpc.aio.Channel:
         return self._open(grpc.aio.insecure_channel, grpc.aio.secure_channel, [])
 
-    def _open(self, insecure, secure, options):
+    def _open(self, insecure: Callable, secure: Callable, options: list[tuple[str, int | str]]) -> Any:
         options = self._options() + options
         compression = COMPRESSION[self.compression]
         if self.tls or self.root_certificates or self.client_certificate:
@@ -84,7 +86,7 @@ class Connection:
             raise UserError(f"cannot read certificate file '{error.filename}': {error.strerror}") from error
 
     def _options(self) -> list[tuple[str, int | str]]:
-        options = [
+        options: list[tuple[str, int | str]] = [
             # gRPC's default refuses answers over 4 MB: hidden states of one long batch.
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),

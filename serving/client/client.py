@@ -1,15 +1,18 @@
 """The two clients, blocking and asyncio: the same methods, the latter's awaited."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import grpc
 import numpy as np
+from google.protobuf.message import Message
 
 from serving.client import messages
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
 from serving.wire import protos
+from serving.wire.tensors import Value
 from tfrecords.base.errors import UserError
 
 
@@ -35,8 +38,8 @@ class ClientBase:
         self.signature_name, self.timeout_s = signature, timeout_s
         self._signature: Signature | None = None
 
-    def _stubs(self, channel) -> None:
-        def stub(method: str, request_type: type, response_type: type):
+    def _stubs(self, channel: grpc.Channel) -> None:
+        def stub(method: str, request_type: Any, response_type: Any) -> Callable:
             return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
 
         self._predict = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
@@ -45,7 +48,7 @@ class ClientBase:
         )
         self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
 
-    def request(self, inputs: Mapping[str, object], outputs: Sequence[str] = ()) -> protos.PredictRequest:
+    def request(self, inputs: Mapping[str, Value], outputs: Sequence[str] = ()) -> protos.PredictRequest:
         """The message that predict() would send."""
         return messages.predict_request(
             inputs, self.model, self.version, self.label, self.signature_name, outputs
@@ -71,7 +74,13 @@ class ClientBase:
         return self._signature
 
     @staticmethod
-    def _split_ids(signature: Signature, rows, segments, batch_size, length_buckets) -> tuple[list[np.ndarray], list]:
+    def _split_ids(
+        signature: Signature,
+        rows: Sequence[Sequence[int]],
+        segments: Sequence[Sequence[int]] | None,
+        batch_size: int | None,
+        length_buckets: Sequence[int],
+    ) -> tuple[list[np.ndarray], list]:
         """Row numbers and inputs of each call."""
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
         calls = []
@@ -81,7 +90,9 @@ class ClientBase:
         return numbers, calls
 
     @staticmethod
-    def _split_text(signature: Signature, texts, batch_size) -> tuple[list[np.ndarray], list]:
+    def _split_text(
+        signature: Signature, texts: Sequence[str | bytes], batch_size: int | None
+    ) -> tuple[list[np.ndarray], list]:
         if isinstance(texts, (str, bytes)):
             raise UserError("texts must be a list of strings; of one text give [text]")
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
@@ -99,7 +110,7 @@ class Client(ClientBase):
     array([[0.25, 0.75]], dtype=float32)
     """
 
-    def __init__(self, target: str | Connection, model: str, **settings):
+    def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
         self._channel = self.connection.open()
         self._stubs(self._channel)
@@ -107,7 +118,7 @@ class Client(ClientBase):
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -117,14 +128,14 @@ class Client(ClientBase):
         """A call that takes and gives serialised messages, on this client's connection; raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
-    def _call(self, stub: Callable, request, timeout_s: float | None):
+    def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
         try:
             return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target) from None
 
     def predict(
-        self, inputs: Mapping[str, object], *, outputs: Sequence[str] = (), timeout_s: float | None = None
+        self, inputs: Mapping[str, Value], *, outputs: Sequence[str] = (), timeout_s: float | None = None
     ) -> Arrays:
         """The answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars; str is sent as UTF-8).
 
@@ -193,7 +204,7 @@ class AsyncClient(ClientBase):
     2
     """
 
-    def __init__(self, target: str | Connection, model: str, **settings):
+    def __init__(self, target: str | Connection, model: str, **settings: Any):
         super().__init__(target, model, **settings)
         self._channel = self.connection.open_async()
         self._stubs(self._channel)
@@ -201,20 +212,20 @@ class AsyncClient(ClientBase):
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(self, *exception) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         await self._channel.close()
 
-    async def _call(self, stub, request, timeout_s: float | None = None):
+    async def _call(self, stub: Callable, request: Message, timeout_s: float | None = None) -> Any:
         try:
             return await stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target) from None
 
     async def predict(
-        self, inputs: Mapping[str, object], *, outputs: Sequence[str] = (), timeout_s: float | None = None
+        self, inputs: Mapping[str, Value], *, outputs: Sequence[str] = (), timeout_s: float | None = None
     ) -> Arrays:
         return messages.read_prediction(await self._call(self._predict, self.request(inputs, outputs), timeout_s))
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from google.protobuf.message import Message
 
 from serving.wire.protos import (
     VERSION_STATES,
@@ -13,7 +14,7 @@ from serving.wire.protos import (
     PredictResponse,
     SignatureDefMap,
 )
-from serving.wire.tensors import DT_STRING, fill_tensor, numpy_type, read_tensor, type_name
+from serving.wire.tensors import DT_STRING, Value, fill_tensor, numpy_type, read_tensor, type_name
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
@@ -90,7 +91,7 @@ def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
     ]
 
 
-def fill_model_spec(spec, model: str, version: int | None = None, label: str | None = None) -> None:
+def fill_model_spec(spec: Message, model: str, version: int | None = None, label: str | None = None) -> None:
     """Writes which model is asked; raises UserError for a version and a label at once."""
     if version is not None and label is not None:
         raise UserError(f"both version {version} and label '{label}' are given; choose one")
@@ -102,7 +103,7 @@ def fill_model_spec(spec, model: str, version: int | None = None, label: str | N
 
 
 def predict_request(
-    inputs: Mapping[str, object],
+    inputs: Mapping[str, Value],
     model: str,
     version: int | None = None,
     label: str | None = None,
@@ -228,5 +229,5 @@ def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
         dtype = arrays[0].dtype
         joined[name] = np.full(shape, b"" if dtype.hasobject else 0, dtype=dtype)
         for array, numbers in zip(arrays, rows, strict=True):
-            joined[name][(numbers, *(slice(size) for size in array.shape[1:]))] = array
+            joined[name][(numbers, *(slice(size) for size in array.shape[1:]))] = array  # type: ignore[index]
     return joined

@@ -8,15 +8,13 @@ import grpc
 from google.protobuf import text_format
 from google.protobuf.message import Message
 from grpc import StatusCode
-from tensorflow_serving.config import model_server_config_pb2
+from tensorflow_serving.config.model_server_config_pb2 import TENSORFLOW, ModelConfig, ModelServerConfig
 
 from serving.model_server.flags import Options
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import SSLConfig
 
 M = TypeVar("M", bound=Message)
-ModelConfig = model_server_config_pb2.ModelConfig
-ModelServerConfig = model_server_config_pb2.ModelServerConfig
 _PLATFORM = "tensorflow"
 
 
@@ -95,7 +93,7 @@ def platform_of(model: ModelConfig) -> str:
             raise invalid_argument(
                 "Illegal setting both ModelServerConfig::model_type (deprecated) and ModelServerConfig::model_platform."
             )
-        return _PLATFORM if model.model_type == model_server_config_pb2.TENSORFLOW else "other"
+        return _PLATFORM if model.model_type == TENSORFLOW else "other"
     if not model.model_platform:
         raise invalid_argument(
             "Illegal setting neither ModelServerConfig::model_type (deprecated) nor ModelServerConfig::model_platform."

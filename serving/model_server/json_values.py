@@ -109,7 +109,7 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
             position += 1
         else:
             try:
-                value, position = _DECODER.scan_once(text, position)
+                value, position = _DECODER.scan_once(text, position)  # type: ignore[attr-defined]
             except StopIteration as error:
                 raise json.JSONDecodeError("Expecting value", text, error.value) from None
         while True:
@@ -138,7 +138,7 @@ def _read_key(text: str, position: int, keys: list[str]) -> int:
     """Appends the member name at `position` to `keys` and returns where its value begins."""
     if not text.startswith('"', position):
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
-    key, position = json.decoder.scanstring(text, position + 1)
+    key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
     position = _blank(text, position).end()
     if not text.startswith(":", position):
         raise json.JSONDecodeError("Expecting ':' delimiter", text, position)

@@ -129,7 +129,7 @@ def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -
                     f"Cannot find signature def {kind} name from tflite {kind} tensor {detail['name']}"
                 )
         details.append({aliases[_plain(detail["name"])]: detail for detail in tensors})
-    return {DEFAULT_SIGNATURE: _signature_def(*details, stored.method_name)}
+    return {DEFAULT_SIGNATURE: _signature_def(details[0], details[1], stored.method_name)}
 
 
 def _plain(tensor_name: str) -> str:

@@ -31,6 +31,8 @@ _VALUE_FIELDS = {
 _PACKED_AS_BYTES = (1, 2, 8, 10, 18)
 _FIELD_NUMBERS = {field.name: field.number for field in TensorProto.DESCRIPTOR.fields}
 _REFERENCE_OFFSET = 100
+# What can be sent.
+Value = np.ndarray | list | str | bytes | float
 # A string tensor of more dimensions ends the process: inside TensorFlow, NumPy's iterator takes no more.
 # For numbers NumPy's limit is 64; one limit for all is simpler to tell, and no operation of TensorFlow's takes 32.
 MAX_RANK = 32
@@ -181,7 +183,7 @@ def _filled(values: np.ndarray, count: int) -> np.ndarray:
     return array
 
 
-def fill_tensor(tensor: TensorProto, value: np.ndarray | list | str | bytes | float) -> None:
+def fill_tensor(tensor: TensorProto, value: Value) -> None:
     """Writes `value`, of any shape, into an empty TensorProto, numbers as tensor_content.
 
     str is sent as UTF-8 bytes, Python floats as float32, Python ints as int64.

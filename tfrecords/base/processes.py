@@ -46,4 +46,9 @@ def interrupts_held_back() -> Iterator[None]:
 def end_with_parent() -> None:
     """Called in a child of multiprocessing: it ends as soon as its parent has, were it killed."""
     parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -95,8 +95,9 @@ def _explained(error: Exception) -> str | None:
             "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew"
         )
     full = isinstance(error, OSError) and error.errno in _FULL
+    name = getattr(error, "filename", None)
     if full or any(os.strerror(number) in text for number in _FULL):
-        place = f" at '{error.filename}'" if full and error.filename else ""
+        place = f" at '{name}'" if full and name else ""
         return f"the disk is full, or a file is larger than allowed{place}; make room, then give the same command again"
     if kind in ("UnavailableError", "AbortedError", "InternalError", "DeadlineExceededError") and _COLLECTIVE in text:
         return "another process of this run is gone; give the same command again on all: it goes on from its checkpoint"

@@ -24,6 +24,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact(prediction: str, gold: str) -> int:
+    """Returns 1 where both are equal once normalised, else 0."""
     return int(normalize_answer(prediction) == normalize_answer(gold))
 
 
@@ -70,6 +71,7 @@ def evaluate_v2(
     A question without a prediction is left out of sums and totals, as the official script does for the whole.
 
     Args:
+        examples: the questions with their gold answers.
         predictions: the text of each question, "" for no answer.
         null_odds: by question, higher where an answer is less likely; above `threshold` the answer becomes "".
         threshold: the official script's own is 1.0; see `threshold_of_best_f1`.
