@@ -7,6 +7,7 @@ has been computed, so the child is as good as a new interpreter.
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
+import gc
 import json
 import os
 import runpy
@@ -47,6 +48,7 @@ def status_of(child: int, timeout: float) -> int | None:
 
 def main() -> str | None:
     """Answers requests; in a child, returns the name of the module to run."""
+    gc.freeze()
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

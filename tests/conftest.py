@@ -1,5 +1,6 @@
 """Fixtures for every room: reference data that a clone does not carry, and a tiny road on text that CPython does."""
 
+import gc
 import json
 import os
 import signal
@@ -18,11 +19,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 # Started first, so that no core waits at the end for one of them.
-LONGEST = ("test_whole_road.py", "test_soak.py", "test_notebooks.py", "test_jax.py", "test_devices.py")
+LONGEST = (
+    *("test_whole_road.py", "test_pretraining_options.py", "test_notebooks.py", "test_keras_habits.py"),
+    *("test_finetuning.py", "test_resumable.py", "test_distillation.py", "test_models.py", "test_jax.py"),
+    *("test_devices.py", "test_house.py", "test_export_files.py", "test_reader.py", "test_build.py", "test_run.py"),
+)
 
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def pytest_collection_finish():
+    # What was imported by now stays: no collection of garbage need walk it, and every server that stops collects.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -49,13 +60,16 @@ def command_runner():
 def run_module(request, tmp_path_factory):
     """Runs `python -m MODULE ARGUMENTS`; returns the finished process with its output as text.
 
-    Options: `cwd` (the checkout), `env` (that of the tests), `timeout` in seconds. With `env`, or `fresh=True`, in an
-    interpreter of its own: what TensorFlow and Keras read when they are imported counts then, and what they print.
+    Options: `cwd` (the checkout), `variables` of the environment that our own code reads, `env` (that of the tests),
+    `timeout` in seconds. With `env`, or `fresh=True`, in an interpreter of its own: what TensorFlow and Keras read when
+    they are imported counts then, and what they print.
     """
 
-    def run(module, *arguments, cwd=ROOT, env=None, timeout=240, fresh=False) -> subprocess.CompletedProcess:
+    def run(
+        module, *arguments, cwd=ROOT, variables=None, env=None, timeout=240, fresh=False
+    ) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", module, *map(str, arguments)]
-        environment = env or os.environ | {"PYTHONPATH": str(ROOT)}
+        environment = (env or os.environ | {"PYTHONPATH": str(ROOT)}) | (variables or {})
         if fresh or env:
             options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True, "timeout": timeout}
             return subprocess.run(command, **options)

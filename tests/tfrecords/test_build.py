@@ -42,9 +42,9 @@ def alive_in_session(session):
     return [field for field in fields if field[3] == str(session) and field[0] != "Z"]
 
 
-def run_script(module, **options):
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True)
+@pytest.fixture
+def run_script(run_module):
+    return lambda module, **options: run_module(module, *(f"--{name}={value}" for name, value in options.items()))
 
 
 @pytest.fixture(scope="module")
@@ -532,7 +532,7 @@ def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
 
 
 class TestScripts:
-    def test_train_and_build(self, corpus_file, tmp_path):
+    def test_train_and_build(self, run_script, corpus_file, tmp_path):
         trained = run_script(
             "tfrecords.train_tokenizer", input=corpus_file, output_prefix=tmp_path / "spm", vocab_size=500
         )
@@ -560,7 +560,7 @@ class TestScripts:
             ("inspect_examples", {"input": "nowhere"}, "matches no record file"),
         ],
     )
-    def test_one_line_and_a_status(self, corpus_file, tokenizer, tmp_path, module, options, message):
+    def test_one_line_and_a_status(self, run_script, corpus_file, tokenizer, tmp_path, module, options, message):
         tokenizer.save(tmp_path / "tokenizer")
         given = {
             "create_pretraining_data": {"output_dir": tmp_path / "data", "tokenizer": tmp_path / "tokenizer"},

@@ -44,7 +44,7 @@ pairs_of_sizes = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max
 
 
 @given(pairs_of_sizes, st.integers(5, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_single_texts_and_pairs_are_cut_as_the_official_code_does(sizes, length):
     first, second = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
     framer, texts = Framer(Ids, length), list(zip(first.to_list(), second.to_list()))
@@ -57,7 +57,7 @@ def test_single_texts_and_pairs_are_cut_as_the_official_code_does(sizes, length)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 150)), max_size=4), st.integers(8, 200))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_choices_keep_their_end_and_cut_the_context(sizes, length):
     contexts, choices = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
     expected = []
@@ -68,7 +68,7 @@ def test_choices_keep_their_end_and_cut_the_context(sizes, length):
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=4), st.integers(5, 20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_words_begin_where_those_before_them_end(counts, length):
     pieces = tf.RaggedTensor.from_row_lengths(
         ragged([size for row in counts for size in row]), np.array([len(row) for row in counts], np.int64)
@@ -89,7 +89,7 @@ def test_masks_stand_between_the_parts_of_a_text():
 
 
 @given(pairs_of_sizes, st.integers(8, 24), st.integers(1, 12))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_windows_cover_everything_and_the_best_sees_most(sizes, length, stride):
     context, question = ragged([a for a, _ in sizes], 0), ragged([b for _, b in sizes], 500)
     windows = Framer(Ids, length).windows(question, context, stride, max_query_length=7)

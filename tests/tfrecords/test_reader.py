@@ -3,8 +3,6 @@ import itertools
 import json
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -75,9 +73,11 @@ class TestBothMaskings:
     @pytest.mark.parametrize("options", [{}, {"examples_per_row": 3}, {"num_workers": 2, "worker": 1}])
     def test_resumed_training_goes_on_exactly(self, build, masking, options):
         # Several lanes, a window smaller than the epoch, and a resumption in the third epoch.
-        folder = str(build(masking=masking, chunk_megabytes=0.03))
-        whole = batches(folder, 230, seed=4, shuffle_window=300, **options)
-        assert_same(batches(folder, 5, seed=4, shuffle_window=300, skip_batches=225, **options), whole[225:])
+        folder = str(build(masking=masking, chunk_megabytes=0.03, held_out_fraction=0.7))
+        epoch = read_manifest(folder)["splits"]["train"]["examples"] // (16 * options.get("num_workers", 1))
+        done, options = 5 * epoch // 2, {"seed": 4, "shuffle_window": 100} | options
+        whole = batches(folder, done + 5, **options)
+        assert_same(batches(folder, 5, skip_batches=done, **options), whole[done:])
 
     def test_an_epoch_holds_every_example_once_and_the_next_in_another_order(self, build, masking):
         folder = build(masking=masking, chunk_megabytes=0.03)
@@ -430,9 +430,9 @@ class TestLanes:
         assert deviation <= 1.5 * np.sqrt(1 / 3 * 2 / 3 / batch)
 
 
-def test_inspect_examples(build, tmp_path):
-    command = [sys.executable, "-m", "tfrecords.inspect_examples", f"--input={build()}", f"--output_dir={tmp_path}"]
-    ran = subprocess.run([*command, "--examples=1", "--sample=0"], capture_output=True, text=True)
+def test_inspect_examples(build, tmp_path, run_module):
+    arguments = (f"--input={build()}", f"--output_dir={tmp_path}", "--examples=1", "--sample=0")
+    ran = run_module("tfrecords.inspect_examples", *arguments)
     assert ran.returncode == 0, ran.stderr
     assert "[CLS]" in ran.stdout
     assert "-> [MASK]}" in ran.stdout
@@ -441,13 +441,12 @@ def test_inspect_examples(build, tmp_path):
     assert (tmp_path / "statistics.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_inspect_examples_checks_every_byte(build, tmp_path):
+def test_inspect_examples_checks_every_byte(build, tmp_path, run_module):
     shutil.copytree(build(), tmp_path / "data")
     path = tmp_path / "data/train-00000-of-00001.tfrecord"
     content = bytearray(path.read_bytes())
     content[-50] ^= 1
     path.write_bytes(content)
-    command = [sys.executable, "-m", "tfrecords.inspect_examples", f"--input={tmp_path / 'data'}", "--sample=0"]
-    ran = subprocess.run(command, capture_output=True, text=True)
+    ran = run_module("tfrecords.inspect_examples", f"--input={tmp_path / 'data'}", "--sample=0")
     assert ran.returncode == 1
     assert "checksum" in ran.stderr

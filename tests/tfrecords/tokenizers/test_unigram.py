@@ -50,7 +50,7 @@ def test_words_of_a_corpus(tokenizer, corpus_file):
 @pytest.mark.parametrize("name", ["wiki-en", "wiki-zh"])
 def test_words_of_wikipedia_by_the_published_vocabulary(shared, name):
     documents = corpus.read_documents(str(shared / f"data/corpus/{name}.jsonl.gz"))
-    texts = {word for document in itertools.islice(documents, 300) for line in document for word in line.split()}
+    texts = {word for document in itertools.islice(documents, 100) for line in document for word in line.split()}
     assert_as_the_library(load_tokenizer(shared / "data/spm/30k-clean.model"), sorted(texts))
 
 
