@@ -157,9 +157,9 @@ def test_only_known_ops(versions, inputs):
 
 def test_the_command_says_what_another_compute_would_add_on_this_cpu(tiny_run, tmp_path, run_module):
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f avx512_bf16\n")
-    environment = os.environ | {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo"), "PYTHONPATH": "."}
+    variables = {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo")}
     flags = (f"--model={tiny_run}", f"--output_dir={tmp_path}", "--warm_up_lengths=")
-    ended = run_module("serving.export", *flags, env=environment)
+    ended = run_module("serving.export", *flags, variables=variables)
     exported, advice = ended.stdout.splitlines()
     assert ended.stderr.splitlines()[-1].endswith(
         f"--model_name={tmp_path.name} --model_base_path={tmp_path.resolve()}"

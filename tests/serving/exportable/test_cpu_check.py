@@ -47,8 +47,13 @@ def load_in_our_server(version):
 LOADERS = [load, load_in_session, load_in_our_server]
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("flags", ["avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160 avx_vnni_int8"])
+def each_loader(name, first, *others):
+    """Every loader with the first of the values; of the others it is the graph that decides, so one loader will do."""
+    cases = [(loader, first) for loader in LOADERS] + [(load_in_session, other) for other in others]
+    return pytest.mark.parametrize(("loader", name), cases)
+
+
+@each_loader("flags", "avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160 avx_vnni_int8")
 def test_another_cpu_is_refused_with_a_sentence(version, cpu_info, loader, flags):
     cpu_info.write_text(INFO.format(flags))
     with pytest.raises(tf.errors.InvalidArgumentError) as refused:
@@ -56,15 +61,13 @@ def test_another_cpu_is_refused_with_a_sentence(version, cpu_info, loader, flags
     assert SENTENCE in str(refused.value)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("flags", ["avx512f avx512_bf16", "avx_vnni"])
+@each_loader("flags", "avx512f avx512_bf16", "avx_vnni")
 def test_a_cpu_that_has_one_of_the_sets_is_served(version, cpu_info, loader, flags):
     cpu_info.write_text(INFO.format(flags))
     loader(version)
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-@pytest.mark.parametrize("text", [None, ""])
+@each_loader("text", None, "")
 def test_without_a_readable_cpuinfo_nothing_is_checked(version, cpu_info, loader, text):
     cpu_info.unlink(missing_ok=True)
     if text is not None:

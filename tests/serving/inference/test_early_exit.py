@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
 from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
-from tests.serving.inference.encoders import make_batch, make_keras, needs_avx512
+from tests.serving.inference.encoders import eager_or_graph, make_batch, make_keras, needs_avx512
 from tfrecords.base.errors import UserError
 
 MODELS = {
@@ -64,26 +64,29 @@ def decided(rule, answers, step, threshold):
     return (window.argmax(-1) == window.argmax(-1)[0]).all()
 
 
-def run(model, rule, batch, thresholds, options=None):
+def run(model, rule, batch, thresholds, options=None, graph=True):
     ids, lengths, segments, _ = batch
     encoder = make_encoder(model, options or InferenceOptions("float32", "skipped"))
-    function = tf.function(
-        lambda *inputs: encoder.early_exit(*inputs[:3], model.exit_heads, inputs[3], rule), autograph=False
-    )
+
+    def exit_early(*inputs):
+        return encoder.early_exit(*inputs[:3], model.exit_heads, inputs[3], rule)
+
+    function = tf.function(exit_early, autograph=False) if graph else exit_early
     found = function(ids, lengths, segments, tf.constant(thresholds, tf.float32))
     return found["logits"].numpy(), found["steps"].numpy().tolist()
 
 
+@eager_or_graph
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("name", ["confidence", "patience"])
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_equals_the_rule_by_hand(kind, name, padding):
+def test_equals_the_rule_by_hand(kind, name, padding, graph):
     rule = ExitRule(kind, name, tolerance=0.5)
     model, batch = make_model(kind, num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
     thresholds = THRESHOLDS.get(name, THRESHOLDS[kind])
     expected, steps = by_hand(model, rule, batch, thresholds)
     assert len(set(steps)) > 1, "this test needs rows that leave at different steps"
-    logits, found = run(model, rule, batch, thresholds, InferenceOptions("float32", padding))
+    logits, found = run(model, rule, batch, thresholds, InferenceOptions("float32", padding), graph)
     assert found == steps
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 

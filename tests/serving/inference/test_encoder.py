@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
-from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras
+from tests.serving.inference.encoders import CONFIG, compiled, difference, eager_or_graph, make_batch, make_keras
 
 PLANS = {
     "all shared": {},
@@ -23,10 +23,12 @@ PLANS = {
 }
 
 
+@eager_or_graph
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
-def test_float32_equals_the_keras_encoder(changes, padding):
-    assert max(difference(make_keras(**changes), InferenceOptions("float32", padding), make_batch())) < 1e-5
+def test_float32_equals_the_keras_encoder(changes, padding, graph):
+    how = InferenceOptions("float32", padding)
+    assert max(difference(make_keras(**changes), how, make_batch(), graph=graph)) < 1e-5
 
 
 def test_one_row_of_full_length_and_equal_rows():
