@@ -15,13 +15,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Small, so that reading, training and looking at it take seconds; so is its vocabulary, of 45 pieces.
 CORPUS = ROOT / "tests" / "stored" / "corpus.txt"
+# Ten steps are compiled quickly rather than well.
+ENVIRONMENT = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
 
 
 def quickstart(folder, *arguments, **options):
-    command = [sys.executable, "-m", "scripts.quickstart", "--steps=10", "--seconds=0.3", f"--output_dir={folder}"]
+    command = [sys.executable, "-m", "scripts.quickstart", "--steps=10", "--seconds=0.2", f"--output_dir={folder}"]
     return subprocess.Popen(
         [*command, *(arguments or [f"--corpus={CORPUS}"])],
         cwd=ROOT,
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

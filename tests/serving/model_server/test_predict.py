@@ -222,7 +222,7 @@ def test_one_request_too_many_is_refused(start_server, build, tmp_path, error_of
 
     build.function(tmp_path / "m" / "1", serving_default=slow)
     running = start_server(model_base_path=str(tmp_path / "m"), grpc_max_threads=3)
-    busy = [running.predictions.Predict.future(request(x=1.0), timeout=2) for _ in range(2)]
+    busy = [running.predictions.Predict.future(request(x=1.0), timeout=1) for _ in range(2)]
     for _ in range(100):
         code, message = error_of(running.predictions.Predict, request("nobody"), timeout=5)
         if code == "RESOURCE_EXHAUSTED":
