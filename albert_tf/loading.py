@@ -71,7 +71,9 @@ class Loaded:
         return answers.predict(self, texts, seconds, batch_size)
 
 
-def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None = None) -> Loaded:
+def load(
+    path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None = None, keep_accents: bool | None = None
+) -> Loaded:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
 
     A folder of sentence-transformers gives an AlbertSentenceEmbedder that pools as the folder says.
@@ -80,6 +82,7 @@ def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None =
         path: the folder, the .keras or .safetensors file, or a TensorFlow checkpoint's prefix.
         tokenizer: a vocabulary or folder to use in place of the tokenizer beside the model.
         lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
+        keep_accents: likewise.
 
     Raises:
         UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
@@ -98,7 +101,8 @@ def load(path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None =
     modules = _modules(folder)
     inside = folder / modules[0]["path"] if modules else folder
     model = formats.load(inside if modules and Path(path).is_dir() else path)
-    own = read_tokenizer(tokenizer, lower_case) if tokenizer else tokenizer_in(inside, lower_case)
+    rules = lower_case, keep_accents
+    own = read_tokenizer(tokenizer, *rules) if tokenizer else tokenizer_in(inside, *rules)
     if own is not None:
         _check_fit(model, own, folder, tokenizer or str(folder))
     if modules and type(model).__name__ == "AlbertEncoder":

@@ -48,7 +48,10 @@ class ExportSettings(CheckedSettings):
     )
     tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
     lower_case: bool | None = setting(
-        None, help="whether the vocabulary is of lower-cased text; unsaid: as tokenizer_config.json says, or else yes"
+        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+    )
+    keep_accents: bool | None = setting(
+        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
     )
     compute: str = setting(
         "float32",
@@ -97,7 +100,7 @@ def export(settings: ExportSettings) -> Path:
     >>> folder.cleanup()
     """
     lengths = _read_lengths(settings.warm_up_lengths)
-    loaded = load(settings.model, settings.tokenizer, settings.lower_case)
+    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents)
     exportable = make_exportable(loaded.model, _options(settings, loaded))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

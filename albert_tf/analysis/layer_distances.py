@@ -36,6 +36,9 @@ class LayerDistancesSettings(CheckedSettings):
     lower_case: bool | None = setting(
         None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
     )
+    keep_accents: bool | None = setting(
+        None, help="whether the tokenizer keeps accents; left out: as the files beside it say, or else not"
+    )
 
 
 class Distance(NamedTuple):
@@ -111,7 +114,7 @@ def main(settings: LayerDistancesSettings) -> None:
         raise UserError(f"no text in '{settings.input}'")
     curves = {}
     for path in settings.models.split(","):
-        loaded = load(path, settings.tokenizer, settings.lower_case)
+        loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents)
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)

@@ -31,6 +31,9 @@ class FinetuningSettings(CheckedSettings):
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
     )
+    keep_accents: bool | None = setting(
+        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
+    )
     max_unknown_share: float = setting(
         0.2, help="of the training text's tokens, how many the vocabulary may have no piece for", at_least=0, at_most=1
     )

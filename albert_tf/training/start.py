@@ -26,7 +26,13 @@ class Start(NamedTuple):
     tokenizer: Tokenizer | None
 
 
-def load_start(init_from: str, config: str, tokenizer: str = "", lower_case: bool | None = None) -> Start:
+def load_start(
+    init_from: str,
+    config: str,
+    tokenizer: str = "",
+    lower_case: bool | None = None,
+    keep_accents: bool | None = None,
+) -> Start:
     """Loads weights with their tokenizer, or reads a configuration.
 
     Args:
@@ -34,14 +40,16 @@ def load_start(init_from: str, config: str, tokenizer: str = "", lower_case: boo
         config: a published configuration's name or a JSON file, where `init_from` is empty.
         tokenizer: a vocabulary or folder to use in place of the one beside the weights.
         lower_case: see `read_tokenizer`.
+        keep_accents: see `read_tokenizer`.
 
     Raises:
         UserError: what the loaders of checkpoints, configurations and tokenizers raise.
     """
     if init_from:
-        loaded = loading.load(init_from, tokenizer, lower_case)
+        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer)
-    return Start(read_config(config), None, read_tokenizer(tokenizer, lower_case) if tokenizer else None)
+    own = read_tokenizer(tokenizer, lower_case, keep_accents) if tokenizer else None
+    return Start(read_config(config), None, own)
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:

@@ -15,8 +15,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.loading import load
+from albert_tf.training.start import load_start
 from serving import check as check_module
-from serving.export import ExportSettings, export
+from serving.export import ExportSettings, export, main
+from serving.manifest import FILE as MANIFEST
 from tfrecords.base.errors import UserError
 
 TASK = {"labels": ["a", "b", "c"], "inputs": ["first", "second"], "max_seq_length": 24, "metrics": {"accuracy": 0.5}}
@@ -183,6 +185,23 @@ def test_a_published_vocabulary_is_cased_as_its_configuration_says(make_model, t
     assert not load(str(tmp_path)).tokenizer.lower_case
     assert not load(str(tmp_path), str(tmp_path / "vocab.txt")).tokenizer.lower_case
     assert load(str(tmp_path), lower_case=True).tokenizer.lower_case
+
+
+def test_a_bare_vocabulary_keeps_accents_where_told(make_model, tmp_path, capsys):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "schon", "schön"]))
+    make_model("encoder", vocab_size=7).save(tmp_path / "model.keras")
+    settings = ExportSettings(
+        str(tmp_path / "model.keras"), str(tmp_path / "out"), inputs="text", keep_accents=True, warm_up_lengths=""
+    )
+    assert load(settings.model).tokenizer.encode("Schön") == [5]
+    start = load_start(settings.model, "", keep_accents=True)
+    assert start.tokenizer.keep_accents and start.tokenizer.encode("Schön") == [6]
+    main(settings)
+    manifest = json.loads((tmp_path / "out" / "1" / MANIFEST).read_text())
+    assert manifest["tokenizer_sha256"] == start.tokenizer.sha256
+    said = capsys.readouterr()
+    assert f"exported {tmp_path / 'out' / '1'} (" in said.out
+    assert f"next: python -m serving.model_server --port=8500 --model_name=out --model_base_path={tmp_path}" in said.err
 
 
 def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, tmp_path, export_model):
