@@ -37,6 +37,10 @@ _MAGIC = {
 _HEAD = 4096
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _MOST_CONTROL = 40
+# Bytes that are not UTF-8, as `surrogateescape` decodes them, and how many of them a damaged text may still have there.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+_NOT_ASCII = re.compile("[^\0-\x7f]")
+_MOST_NOT_UTF8 = 8
 _LINE_END = re.compile(rb"(?>\r\n?|\n)")
 _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
@@ -77,7 +81,13 @@ def is_remote(path: str | os.PathLike) -> bool:
 def binary_kind(head: bytes) -> str | None:
     """What a file is that begins so, in words; None where it may be text."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
-    return known or ("a binary file" if len(_CONTROL.findall(head)) > _MOST_CONTROL else None)
+    if known or len(_CONTROL.findall(head)) > _MOST_CONTROL:
+        return known or "a binary file"
+    text = head.decode("utf-8", "surrogateescape")
+    bad = len(_NOT_UTF8.findall(text))
+    # In UTF-8 most of what is not ASCII is well-formed, in any other encoding next to nothing.
+    other = bad > _MOST_NOT_UTF8 and 2 * bad > len(_NOT_ASCII.findall(text))
+    return "text in another encoding, such as Latin-1 (iconv -f latin1 -t utf-8 converts that)" if other else None
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
