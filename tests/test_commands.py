@@ -1,8 +1,12 @@
 """Commands end with one clear line and a status that is not 0, and print nothing of TensorFlow's start."""
 
+import re
 import shutil
 
 import pytest
+
+from albert_tf import run_finetuning, run_pretraining
+from albert_tf.tasks.settings import FinetuningSettings
 
 
 @pytest.mark.parametrize(
@@ -10,6 +14,7 @@ import pytest
     [
         ("albert_tf.run_pretraining", [], 1, "error: --train_data=..., --output_dir=... must be given"),
         ("albert_tf.run_pretraining", ["--learning_rat=1"], 2, "error: Unknown command line flag 'learning_rat'"),
+        ("albert_tf.run_pretraining", ["--seed=x"], 2, "error: flag --seed=x: must be a whole number"),
         ("albert_tf.run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], 1, "error: no model at 'no'"),
         ("serving.export", ["--model=no", "--output_dir=out", "surplus"], 1, "error: unexpected argument 'surplus'"),
     ],
@@ -41,3 +46,21 @@ def test_a_damaged_record_is_one_clear_line_too(run_module, tiny_data, tmp_path)
     assert "error: a record file is damaged" in ended.stderr and "Traceback" not in ended.stderr
     found = run_module("tfrecords.inspect_examples", f"--input={data}", "--sample=0")
     assert found.returncode == 1 and "train-00000" in found.stderr
+
+
+def test_training_ends_with_what_it_wrote_and_the_next_command(tiny_settings, tiny_run, tmp_path, capsys):
+    run_pretraining.main(tiny_settings)  # Of a run that is done.
+    said = capsys.readouterr()
+    assert re.search(rf"wrote {tiny_run}/model.keras: held-out loss [\d.]+ at step \d, the best\n$", said.out)
+    assert f"next: python -m albert_tf.run_finetuning --init_from={tiny_run} " in said.err.splitlines()[-1]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "a good value\tyes\na bad object\tno\n" * 4)
+    folder = tmp_path / "run"
+    settings = FinetuningSettings(
+        task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(folder),
+        train_batch_size=4, num_train_steps=2, max_unknown_share=1.0,
+    )  # fmt: skip
+    run_finetuning.main(settings)
+    said = capsys.readouterr()
+    assert re.search(rf"wrote {folder}/model.keras: .*accuracy [\d.]+", said.out)
+    assert said.err.splitlines()[-1].startswith(f"next: python -m serving.export --model={folder} ")

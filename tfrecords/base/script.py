@@ -117,8 +117,10 @@ def _parse(arguments: list[str], module: str) -> list[str]:
     try:
         return flags.FLAGS(arguments)
     except flags.Error as error:
-        # absl gives one line a flag and says "other than None" where it means "missing".
+        # absl gives one line a flag, says "other than None" where it means "missing", and quotes Python's own words.
         lines = (re.sub(r"flag --(\w+)=None: .*", r"--\1=... must be given", line) for line in str(error).splitlines())
+        lines = (re.sub(r"invalid literal for int\(\).*", "must be a whole number", line) for line in lines)
+        lines = (re.sub(r"could not convert string to float.*", "must be a number", line) for line in lines)
         print(f"error: {'; '.join(lines)} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
 
