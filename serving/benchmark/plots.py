@@ -207,12 +207,14 @@ def breakdown_plot(report: dict) -> bytes | None:
 
 
 def _legend_of_colours(figure, axes, quoted: Iterable[str]) -> None:
-    """A line for each colour, and one for each dash pattern: not one for every curve."""
+    """A line for each colour, and one for each dash pattern that is drawn: not one for every curve."""
+    drawn = {line.get_linestyle() for line in axes.lines}
     handles = {}
     for line in axes.lines:
         if not line.get_label().startswith("_"):
             handles.setdefault(line.get_label(), Line2D([], [], color=line.get_color(), marker=line.get_marker()))
-    handles |= {name: Line2D([], [], color="grey", linestyle=_QUOTED[name]) for name in quoted}
+    dashes = {name: _QUOTED[name] for name in quoted if _QUOTED[name] in drawn}
+    handles |= {name: Line2D([], [], color="grey", linestyle=dash) for name, dash in dashes.items()}
     legend_beside(figure, list(handles.values()), list(handles))
 
 
