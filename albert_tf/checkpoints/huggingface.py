@@ -243,8 +243,11 @@ def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
         found = torch.load(file, map_location="cpu", weights_only=True)
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
     except Exception as error:
-        # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors.
-        raise UserError(f"cannot read '{file}' as PyTorch weights: {first_line(error)}") from error
+        # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors. Its own words on pickle
+        # advise to load the file all the same, which would run what is in it.
+        said = "it is damaged, or holds more than tensors, which could run any program and is never loaded"
+        what = said if type(error).__name__ == "UnpicklingError" else f"it is damaged ({first_line(error)})"
+        raise UserError(f"cannot read '{file}' as PyTorch weights: {what}; download it anew") from error
 
 
 def _modern(name: str) -> str:

@@ -85,7 +85,7 @@ def test_pytorch_files_are_read_by_pytorch(published):
     for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     (published / "pytorch_model.bin").write_bytes(b"no weights")
-    with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights"):
+    with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights: it is damaged"):
         loading.load(published)
 
 
