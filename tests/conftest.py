@@ -131,13 +131,20 @@ def tiny_settings(tmp_path_factory, tiny_data):
     return PretrainingSettings(
         config=str(folder / "config.json"), train_data=str(tiny_data), eval_data=str(tiny_data),
         output_dir=str(folder / "run"), learning_rate=0.01, train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
-        save_checkpoints_steps=2,
+        save_checkpoints_steps=2, max_eval_steps=2,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def tiny_run(tiny_settings) -> Path:
-    """A model folder that pre-training wrote."""
+    """A model folder that pre-training wrote, without graphs, which take longer to build than to run."""
+    import tensorflow as tf
+
     from albert_tf.training.pretraining import pretrain
 
-    return pretrain(tiny_settings)
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        return pretrain(tiny_settings)
+    finally:
+        tf.config.run_functions_eagerly(before)

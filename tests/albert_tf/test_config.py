@@ -210,7 +210,7 @@ def test_parameter_counts_equal_the_published_ones(config, encoder, with_pooler,
     sharing=st.sampled_from(["all", "attention", "ffn", "none"]), factorization=st.sampled_from(["all", "word"]),
     always_project=st.booleans(),
 )  # fmt: skip
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 def test_the_formula_counts_what_keras_counts(layers, groups, **fields):
     fields["inner_group_num"] = fields.pop("inner")
     groups = min(groups, layers)

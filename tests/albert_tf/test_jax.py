@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 PORTABLE = Path(__file__).parent / "portable.py"
+JAX = {
+    "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd()),
+    # Programs that run once or twice need not be fast.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0",
+}  # fmt: skip
 
 
 def test_jax_agrees_with_tensorflow(tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    environment = os.environ | JAX
     command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -26,9 +31,14 @@ def test_jax_agrees_with_tensorflow(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["run_finetuning", pytest.param("run_pretraining", marks=pytest.mark.slow)])
-def test_commands_under_jax_print_no_start_up_lines(run_module, tmp_path, command):
+def test_commands_under_jax_refuse_the_strategies_of_tensorflow_in_one_line(run_module, tmp_path, command):
+    """No line is printed at start-up either."""
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    environment = os.environ | JAX
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    done = run_module(f"albert_tf.{command}", f"--output_dir={tmp_path}", "--config=nowhere.json", env=environment)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    flags = ["--task=sst2", f"--data_dir={tmp_path}"] if command == "run_finetuning" else ["--train_data=nowhere"]
+    flags += [f"--output_dir={tmp_path / 'run'}", "--config=nowhere.json", "--strategy=mirrored"]
+    done = run_module(f"albert_tf.{command}", *flags, env=environment)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: --strategy=mirrored needs KERAS_BACKEND=tensorflow, not jax")
+    assert not (tmp_path / "run").exists()

@@ -6,6 +6,8 @@ import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 CONFIG = AlbertConfig(
     vocab_size=30, embedding_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
 )

@@ -4,6 +4,7 @@ As a program: `python portable_fit.py OUT.npz` writes the weights that each way 
 """
 
 import sys
+from collections.abc import Container
 
 import numpy as np
 
@@ -21,7 +22,7 @@ WAYS = {
 }
 
 
-def fit(optimizer, batches: int = 8, loss_scaling: bool = False) -> list[np.ndarray]:
+def fit(optimizer, batches: int = 8, loss_scaling: bool = False, run_eagerly: bool = False) -> list[np.ndarray]:
     """The weights after an epoch."""
     import keras
 
@@ -32,16 +33,21 @@ def fit(optimizer, batches: int = 8, loss_scaling: bool = False) -> list[np.ndar
     model = keras.Sequential([table, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(1)])
     model.build((None, 6))
     model.set_weights([random.normal(size=weight.shape) for weight in model.get_weights()])
-    model.compile(optimizer=keras.optimizers.LossScaleOptimizer(optimizer) if loss_scaling else optimizer, loss="mse")
+    optimizer = keras.optimizers.LossScaleOptimizer(optimizer) if loss_scaling else optimizer
+    model.compile(optimizer, loss="mse", run_eagerly=run_eagerly)
     model.fit(ids, targets, batch_size=4, shuffle=False, verbose=0)
     return model.get_weights()
 
 
-def compute() -> dict[str, np.ndarray]:
+def compute(in_graphs: Container[str] = (*WAYS, "adamw")) -> dict[str, np.ndarray]:
+    """The weights of every way; those named are fitted in graphs."""
     from albert_tf.optimizers import AdamWeightDecay, Lamb
 
-    runs = {name: fit(Lamb(learning_rate=0.01, **options)) for name, options in WAYS.items()}
-    runs["adamw"] = fit(AdamWeightDecay(learning_rate=0.01))
+    runs = {
+        name: fit(Lamb(learning_rate=0.01, **options), run_eagerly=name not in in_graphs)
+        for name, options in WAYS.items()
+    }
+    runs["adamw"] = fit(AdamWeightDecay(learning_rate=0.01), run_eagerly="adamw" not in in_graphs)
     runs["loss scaling"] = fit(Lamb(learning_rate=0.01, global_clipnorm=0.1), loss_scaling=True)
     return {f"{name} {number}": weight for name, weights in runs.items() for number, weight in enumerate(weights)}
 

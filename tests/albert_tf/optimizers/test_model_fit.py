@@ -15,7 +15,8 @@ from tests.albert_tf.optimizers import portable_fit
 
 @pytest.fixture(scope="module")
 def trained():
-    return portable_fit.compute()
+    # An update in a graph branches where it accumulates.
+    return portable_fit.compute(in_graphs=("accumulating and clipped", "averaged"))
 
 
 def test_every_way_of_using_them_trains(trained):
@@ -32,6 +33,7 @@ def test_every_way_of_using_them_trains(trained):
 def test_tensorflow_and_jax_end_with_the_same_weights(trained, tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
     command = [sys.executable, portable_fit.__file__, str(tmp_path / "jax.npz")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]

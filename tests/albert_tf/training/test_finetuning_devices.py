@@ -28,18 +28,20 @@ from albert_tf.run_finetuning import run
 run()
 """
 JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+# Two devices; and programs that run a few times need not be fast.
+XLA_FLAGS = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, tiny_run):
-    """No dropout, whose masks depend on the device; ten dev rows are no multiple of a batch of four."""
+    """No dropout, whose masks depend on the device; six dev rows are no multiple of a batch of four."""
     folder = tmp_path_factory.mktemp("numbers")
-    lines = [f"{'a loop of statements and names ' * (n % 3)}it is {n % 7}\t{n % 5 / 2}\n" for n in range(26)]
-    for split, part in (("train", lines[:16]), ("dev", lines[16:])):
+    lines = [f"{'a loop of statements and names ' * (n % 3)}it is {n % 7}\t{n % 5 / 2}\n" for n in range(14)]
+    for split, part in (("train", lines[:8]), ("dev", lines[8:])):
         (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(part))
     return FinetuningSettings(
         task="regression", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "one"),
-        learning_rate=1e-3, train_batch_size=8, eval_batch_size=4, num_train_steps=6, save_checkpoints_steps=2,
+        learning_rate=1e-3, train_batch_size=4, eval_batch_size=4, num_train_steps=6, save_checkpoints_steps=2,
         albert_dropout=0.0, classifier_dropout=0.0,
     )  # fmt: skip
 
@@ -104,7 +106,7 @@ def test_jax_goes_on_where_tensorflow_stopped_and_compiles_each_shape_once(setti
     begin(settings, folder)
     output = run(
         dataclasses.replace(settings, strategy="data_parallel", output_dir=str(folder)),
-        str(HERE / "compilations.py"), XLA_FLAGS="--xla_force_host_platform_device_count=2", **JAX,
+        str(HERE / "compilations.py"), XLA_FLAGS=XLA_FLAGS, **JAX,
     )  # fmt: skip
     assert "Resuming at step 2 of 6" in output
     assert_same_run(folder, one_device)

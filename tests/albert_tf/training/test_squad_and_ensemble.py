@@ -16,10 +16,12 @@ from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 COLOURS = ("red", "blue", "green", "white")
 
 
-def write_squad(folder, version, rows=16):
+def write_squad(folder, version, rows=8):
     """Passages that say what colour a thing has; in 2.0 every other question is about a thing that is not there."""
     folder.mkdir(exist_ok=True)
     for split in ("train", "dev", "test"):
@@ -39,8 +41,8 @@ def write_squad(folder, version, rows=16):
 
 def settings_of(folder, run, task, **changes):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
-    values = {"init_from": str(run), "learning_rate": 3e-3, "train_batch_size": 8, "num_train_steps": 6}
-    values |= {"save_checkpoints_steps": 3, "output_dir": str(folder / "run"), "max_seq_length": 32}
+    values = {"init_from": str(run), "learning_rate": 3e-3, "train_batch_size": 8, "num_train_steps": 2}
+    values |= {"save_checkpoints_steps": 2, "output_dir": str(folder / "run"), "max_seq_length": 32}
     return FinetuningSettings(task=task, data_dir=str(folder / "data"), **(values | changes))
 
 
@@ -53,7 +55,7 @@ def squads(tmp_path_factory, tiny_run):
     return settings, finetune(settings), finetune(other)
 
 
-def test_learns_to_answer_and_not_to(tmp_path, tiny_run):
+def test_learns_to_answer_and_not_to(in_graphs, tmp_path, tiny_run):
     """From the loss to the figures: what the model was shown it must answer."""
     settings = settings_of(tmp_path, tiny_run, "squad2", num_train_steps=150, save_checkpoints_steps=150)
     metrics = load_task(finetune(settings))["metrics"]
@@ -67,11 +69,11 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
     for split in ("dev", "test"):
         texts = read_predictions(folder / "predictions" / split / "predictions.json")
         odds = read_null_odds(folder / "predictions" / split / "null_odds.json")
-        assert len(texts) == len(odds) == 16
+        assert len(texts) == len(odds) == 8
         assert all(not texts[one] for one in texts if odds[one] > task["null_threshold"])
         assert all(texts[one] for one in texts if odds[one] <= task["null_threshold"])
     with open(folder / "history.csv") as file:
-        assert float(list(csv.DictReader(file))[-1]["dev_total"]) == 16
+        assert float(list(csv.DictReader(file))[-1]["dev_total"]) == 8
 
 
 @pytest.mark.parametrize("head", ["plain", "joint"])
@@ -86,8 +88,8 @@ def test_version_1_answers_always(tmp_path, tiny_run, head):
         "predictions.json",
     ]
     assert all(read_predictions(folder / "predictions" / "dev" / "predictions.json").values())
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("train")) == 14
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("dev")) == 16
+    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("train")) == 6
+    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("dev")) == 8
 
 
 def test_says_what_is_wrong_before_training(tmp_path):
@@ -136,12 +138,12 @@ def test_squad_ensemble(squads, tmp_path):
 
 
 def test_classes_ensemble(tmp_path, tiny_run):
-    lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 4]
+    lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 2]
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
     common = {"task": "classification", "data_dir": str(tmp_path)}
     base = FinetuningSettings(
-        init_from=str(tiny_run), output_dir=str(tmp_path / "a"), num_train_steps=2, train_batch_size=4, **common
+        init_from=str(tiny_run), output_dir=str(tmp_path / "a"), num_train_steps=1, train_batch_size=4, **common
     )
     folders = [finetune(base), finetune(dataclasses.replace(base, seed=1, output_dir=str(tmp_path / "b")))]
     (tmp_path / "train.tsv").unlink()  # The models know their classes.
