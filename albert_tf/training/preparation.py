@@ -85,8 +85,9 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
             "docs/finetuning.md says how each task's files are named"
         )
     examples = {name: task.read(name) for name in (*task.evaluation_splits, *task.test_splits)}
-    tokenizer = settings.tokenizer, settings.lower_case, settings.keep_accents
-    start = load_start(settings.init_from, settings.config, *tokenizer)
+    start = load_start(
+        settings.init_from, settings.config, settings.tokenizer, settings.lower_case, settings.keep_accents
+    )
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_position_embeddings)
     if settings.dryrun:
