@@ -60,7 +60,9 @@ def damage(kind, whole):
     }[kind]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["empty", "first half", "all but the end", "zeros for a page"])
+@pytest.mark.parametrize(
+    "kind", ["empty", pytest.param("first half", marks=pytest.mark.slow), "all but the end", "zeros for a page"]
+)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(stopped, straight, tmp_path, kind, capsys):
     settings, folder = stopped
     shutil.copytree(folder, tmp_path / "run")

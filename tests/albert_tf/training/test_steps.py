@@ -88,7 +88,7 @@ KINDS = {
 }
 
 
-QUICK = ("class weights", "distilled early exit", "tags", "joint spans")
+QUICK = ("distilled early exit", "tags", "joint spans")
 
 
 @pytest.mark.parametrize(
