@@ -9,7 +9,6 @@ from serving.exportable.ways import CLASSIFY, REGRESS, Way, specs
 from serving.inference import InferenceEncoder
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
-from tfrecords.tokenizers.in_graph import split_words
 
 
 class ClassifierExportable(DenseHeadExportable):
@@ -83,6 +82,9 @@ class TokenClassifierExportable(DenseHeadExportable):
 
     def words(self, text: tf.Tensor) -> "Words":
         """Reads strings [batch], each word tokenized by itself."""
+        # With it comes tensorflow-text, which exports of token ids have no need of.
+        from tfrecords.tokenizers.in_graph import split_words
+
         words, starts, ends = split_words(text)
         rows, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
         return Words(rows.padded(), columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())

@@ -17,8 +17,6 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import TOKENIZER_FILE, Tokenizer
-from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 # By precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -96,8 +94,13 @@ def _load_folder(folder: Path) -> Tokenizer:
 
 
 def _build(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
+    # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
+        from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+
         return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
+    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
     return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))
 
 
@@ -238,7 +241,7 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
     ids = {number: piece for piece, number in model["vocab"].items()}
     # A number that no piece has must not move those behind it.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
-    return WordPieceTokenizer(("\n".join(pieces) + "\n").encode(), lower_case, path, keep_accents)
+    return _build("wordpiece", ("\n".join(pieces) + "\n").encode(), lower_case, keep_accents, path)
 
 
 def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
@@ -260,7 +263,7 @@ def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> 
     for step in _normalizers(values):
         if step.get("type") == "Precompiled":
             proto.normalizer_spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
-    return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), lower_case, path, keep_accents)
+    return _build("sentencepiece", proto.SerializeToString(deterministic=True), lower_case, keep_accents, path)
 
 
 def _normalizers(values: dict) -> list[dict]:
