@@ -185,7 +185,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
         return pairs  # `apply` did, since they are clipped before Keras asks.
 
-    # Keras's own hook, and not our `apply`: only here are the parts of an accumulated step summed, and its loss unscaled.
+    # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
         """Clips, and notes the norm: where it is not finite, `update_step` leaves everything as it is."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
