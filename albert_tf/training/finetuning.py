@@ -34,7 +34,7 @@ FREE_ON_RESUME = (
 )
 
 
-def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
+def finetune(settings: FinetuningSettings, task: Task | None = None, devices: Devices | None = None) -> Path:
     """Trains, from the last checkpoint if there is one, writes the best model's answers, returns the model folder.
 
     With several seeds each has a folder of its own, `seed-N`; `summary.json` has medians and spread, and the folder
@@ -43,11 +43,12 @@ def finetune(settings: FinetuningSettings, task: Task | None = None) -> Path:
     Args:
         settings: of the run.
         task: what to learn; by default the one that `settings.task` names.
+        devices: to train on; by default those of `settings.strategy`.
 
     Raises:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
-    started, devices = time.monotonic(), make_devices(settings.strategy)
+    started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
         return _finetune(settings, task, devices, started)
     _check_claims(dataclasses.replace(settings, dryrun=False), task, devices)

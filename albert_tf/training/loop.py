@@ -4,6 +4,7 @@ It is not Keras's `fit`, which can neither go on within an epoch nor sum the los
 models train in plain `fit` as well.
 """
 
+import abc
 import dataclasses
 import math
 import os
@@ -37,7 +38,7 @@ class Phase:
     last_step: int
 
 
-class Training:
+class Training(abc.ABC):
     """A training run. Its kinds say what is trained, on which batches, and what an evaluation is.
 
     Args:
@@ -74,36 +75,36 @@ class Training:
         self.folder, self.started = Path(settings.output_dir), started
         self.stopped = False
 
+    @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
         """Returns what decides the run beside its settings, for run.json."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def new_model(self) -> keras.Model:
         """Returns the compiled model of a run that begins, its optimizer built."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def phases(self) -> list[Phase]:
         """Returns the phases of the run, in order."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
         """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
 
         They are the phase's from `step` on, each in as many elements as `parts` times the parts of a step.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
         """Returns the figures of held-out rows, by the names that the history has for them; {} where there are none."""
-        raise NotImplementedError
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
         """Makes the model ready for its first step; called only where there is one to make."""
 
-    def check(self, figures: dict[str, float]) -> None:
+    def check(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Raises UserError where these figures of training must end the run."""
 
-    def describe(self, figures: dict[str, float]) -> None:
+    def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Writes what belongs beside the `model.keras` that has these figures."""
 
     def remark(self) -> str:
