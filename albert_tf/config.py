@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
+from albert_tf.depth_plan import read_depth_plan
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
@@ -33,6 +34,9 @@ class AlbertConfig:
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
+        depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
+            "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
+            `sharing` says which halves of a block follow it, the other half being every step's own.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -60,6 +64,7 @@ class AlbertConfig:
     layer_norm_eps: float = 1e-12
     factorization: str = "all"
     always_project: bool = False
+    depth_plan: str = ""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -76,6 +81,20 @@ class AlbertConfig:
                 f"num_hidden_groups {self.num_hidden_groups} is over num_hidden_layers {self.num_hidden_layers};"
                 " some groups would never run"
             )
+        if self.depth_plan:
+            self._check_depth_plan()
+
+    def _check_depth_plan(self) -> None:
+        runs = sum(part.blocks * part.repeats for part in read_depth_plan(self.depth_plan))
+        if runs != self.num_hidden_layers:
+            raise UserError(
+                f"depth_plan '{self.depth_plan}' runs {runs} blocks, num_hidden_layers is {self.num_hidden_layers};"
+                " the two must agree"
+            )
+        if self.num_hidden_groups > 1 or self.inner_group_num > 1:
+            raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
+        if self.sharing == "none":
+            raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")
 
     @property
     def head_size(self) -> int:
@@ -86,6 +105,11 @@ class AlbertConfig:
     def num_steps(self) -> int:
         """Counts the blocks executed one after another: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def extensions(self) -> list[str]:
+        """Lists the fields that ask for what no published ALBERT or BERT has."""
+        return [field.name for field in _FIELDS[len(_PUBLISHED) :] if getattr(self, field.name) != field.default]
 
     @property
     def is_projected(self) -> bool:
@@ -163,8 +187,8 @@ class AlbertConfig:
             raise UserError(f"'{path}': {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Gives the fields, which `from_dict` reads."""
-        return dataclasses.asdict(self)
+        """Gives the fields, which `from_dict` reads; those of extensions that are not asked for are left out."""
+        return {name: getattr(self, name) for name in [*_PUBLISHED, *self.extensions]}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
@@ -176,7 +200,7 @@ class AlbertConfig:
         """Makes a copy with some fields changed, checked like a new one."""
         unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
         for key in sorted(unknown):
-            raise UserError(f"unknown configuration key '{key}'{_nearest(key, self.to_dict())}")
+            raise UserError(f"unknown configuration key '{key}'{_nearest(key, dataclasses.asdict(self))}")
         return dataclasses.replace(self, **changes)
 
 
@@ -190,7 +214,10 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing")
+_ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
+_FIELDS = dataclasses.fields(AlbertConfig)
+# The fields that published files have, or imply; all that follow are extensions.
+_PUBLISHED = tuple(field.name for field in _FIELDS[: [field.name for field in _FIELDS].index("always_project") + 1])
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",
@@ -209,8 +236,10 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{field.name} must be a number, not {value!r}")
-    if field.type is int and (not isinstance(value, int) or value < 1):
-        raise UserError(f"{field.name} must be a whole number of at least 1, not {value}")
+    # Counts of what there may be none of are 0 by default.
+    least = min(field.default, 1)
+    if field.type is int and (not isinstance(value, int) or value < least):
+        raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
     if field.name.endswith("_prob") and not 0 <= value < 1:
         raise UserError(f"{field.name} must be a probability below 1, not {value}")
     if field.type is float and not (value >= 0 and math.isfinite(value)):

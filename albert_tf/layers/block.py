@@ -61,7 +61,9 @@ class SelfAttention(keras.layers.Layer):
         """Gives the dense layers by the names in PROJECTIONS."""
         return dict(zip(PROJECTIONS, (self.query, self.key, self.value, self.output_dense)))
 
-    def call(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None) -> tuple[Tensor, Tensor]:
+    def call(
+        self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None, step: Tensor = 0
+    ) -> tuple[Tensor, Tensor]:
         """Lets every token attend to its row.
 
         Args:
@@ -69,6 +71,7 @@ class SelfAttention(keras.layers.Layer):
             bias: what `attention_bias` gives.
             length: tokens a row, the sequence axis of the batch.
             seed: uint32 [2] that the dropout masks follow from; None outside training.
+            step: which of the plan's steps this is; weights that differ from step to step are indexed by it.
 
         Returns:
             The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
@@ -118,7 +121,7 @@ class FeedForward(keras.layers.Layer):
         self.output_dense.build((None, self.config.intermediate_size))
         self.layer_norm.build((None, self.config.hidden_size))
 
-    def call(self, hidden: Tensor, seed: Tensor = None) -> Tensor:
+    def call(self, hidden: Tensor, seed: Tensor = None, step: Tensor = 0) -> Tensor:
         """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
         transformed = self.output_dense(self.intermediate(hidden))
         return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
@@ -140,7 +143,9 @@ class TransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def call(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None) -> tuple[Tensor, Tensor]:
+    def call(
+        self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None, step: Tensor = 0
+    ) -> tuple[Tensor, Tensor]:
         """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
-        hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed)
-        return self.feed_forward(hidden, seed=seed), probabilities
+        hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed, step=step)
+        return self.feed_forward(hidden, seed=seed, step=step), probabilities

@@ -1,6 +1,7 @@
 """The encoder: embeddings, blocks applied by a plan over depth, pooler."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -121,17 +122,19 @@ class AlbertEncoder(BaseModel):
         )
         length = ops.shape(input_ids)[1]
         bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
-        flat = ops.reshape(hidden, (-1, self.config.hidden_size))
+        apply = functools.partial(self.apply, shared={"bias": bias, "length": length}, seed=seed)
+        state = self.start(ops.reshape(hidden, (-1, self.config.hidden_size)))
+        hidden_states, attentions = list[Tensor](), list[Tensor]()
         if self.walk == "loop" and not (output_hidden_states or output_attentions):
-            states, attentions = [self._loop(flat, bias, length, seed)], list[Tensor]()
+            state = self._loop(state, apply)
         else:
-            states, attentions = self._list(flat, bias, length, seed)
-        states = [ops.reshape(state, (-1, length, self.config.hidden_size)) for state in states]
-        outputs = {"embedding_output": embedding_output, "sequence_output": states[-1]}
+            state, hidden_states, attentions = self._list(state, apply)
+        sequence_output = self._rows(self.finish(state), length)
+        outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output}
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(_first_tokens(states[-1], features.get("sequence_starts")))
+            outputs["pooled_output"] = self.pooler(_first_tokens(sequence_output, features.get("sequence_starts")))
         if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
-            outputs["hidden_states"] = states
+            outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
         if output_attentions:
             outputs["attentions"] = attentions
         return outputs
@@ -184,31 +187,63 @@ class AlbertEncoder(BaseModel):
             for i, s in enumerate(steps)
         ]
 
-    def _list(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        states, attentions = [hidden], []
-        for index, step in enumerate(self.steps):
+    def start(self, hidden: Tensor) -> Any:
+        """Gives the state that travels from step to step, for the first: a tensor, or tensors in tuples.
 
-            def apply(hidden: Tensor, step: Step = step, index: int = index) -> tuple[Tensor, Tensor]:
-                return self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
+        The first axis of each is the tokens. Plain ALBERT's is `hidden` itself, [tokens, hidden_size].
+        """
+        return hidden
 
-            hidden, probabilities = (keras.remat(apply) if self.walk == "recompute" else apply)(hidden)
-            states.append(hidden)
+    def apply(
+        self, which: Step, step: Tensor, state: Any, shared: dict[str, Any], seed: Tensor = None
+    ) -> tuple[Any, Tensor]:
+        """Runs one step.
+
+        Args:
+            which: its weights.
+            step: its number in the plan, an int, or a scalar tensor within a loop.
+            state: what `start` gave, or the step before.
+            shared: arguments of `TransformerBlock.call` that are the same at every step.
+            seed: uint32 [2] that the dropout masks of all steps follow from; None outside training.
+
+        Returns:
+            The new state, of the same structure and shapes, and the attention probabilities.
+        """
+        return self.block(which)(self.hidden(state), **shared, seed=site_seed(seed, 3 * step), step=step)
+
+    def hidden(self, state: Any) -> Tensor:
+        """Gives what a block reads of a state, and what `hidden_states` lists: [tokens, hidden_size]."""
+        return state
+
+    def finish(self, state: Any) -> Tensor:
+        """Gives what the last state comes to: the sequence output, [tokens, hidden_size]."""
+        return self.hidden(state)
+
+    def _list(self, state: Any, apply: Callable) -> tuple[Any, list[Tensor], list[Tensor]]:
+        """The last state, what is hidden in every state, and the attention probabilities of every step."""
+        hidden_states, attentions = [self.hidden(state)], []
+        for step, which in enumerate(self.steps):
+            run = functools.partial(apply, which, step)
+            state, probabilities = (keras.remat(run) if self.walk == "recompute" else run)(state)
+            hidden_states.append(self.hidden(state))
             attentions.append(probabilities)
-        return states, attentions
+        return state, hidden_states, attentions
 
-    def _loop(self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor) -> Tensor:
+    def _loop(self, state: Any, apply: Callable) -> Any:
         done = 0
         for segment in segments(self.config):
 
-            def layer(i: Tensor, hidden: Tensor, segment: Segment = segment, done: int = done) -> Tensor:
-                for offset, step in enumerate(segment.steps):
-                    index = done + i * len(segment.steps) + offset
-                    hidden, _ = self.block(step)(hidden, bias=bias, length=length, seed=site_seed(seed, 3 * index))
-                return hidden
+            def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
+                for offset, which in enumerate(segment.steps):
+                    state, _ = apply(which, done + i * len(segment.steps) + offset, state)
+                return state
 
-            hidden = repeat(layer, segment.repeats, hidden)
+            state = repeat(cycle, segment.repeats, state)
             done += segment.repeats * len(segment.steps)
-        return hidden
+        return state
+
+    def _rows(self, flat: Tensor, length: Tensor) -> Tensor:
+        return ops.reshape(flat, (-1, length, self.config.hidden_size))
 
     # Keras leaves seed generators out of its files; a resumed run must draw the masks that it would have drawn.
     def save_own_variables(self, store: Any) -> None:

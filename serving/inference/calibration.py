@@ -6,7 +6,7 @@ import tensorflow as tf
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
-from serving.inference.layers import Attention, Dense, Embeddings, FeedForward, replaced
+from serving.inference.layers import Dense, replaced
 from serving.inference.rows import FlatBatch
 
 # Random rows x tokens, where nothing better is given, and how much larger the ranges are made then.
@@ -25,21 +25,16 @@ class Recorder:
         return self.layer(inputs, *others)
 
 
-def quantize_encoder(
-    encoder: AlbertEncoder, embeddings: Embeddings, calibration: tuple | None, vnni: bool
-) -> tuple[list[QuantizedAttention], list[QuantizedFeedForward]]:
-    """Makes the halves of a depth step in 8 bits, and makes the projection of `embeddings` one in 8 bits.
+def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vnni: bool) -> None:
+    """Puts 8-bit halves in the place of a float32 twin's, and an 8-bit projection into its embeddings.
 
     The projection too: without AVX-512 the last bits of a float32 product depend on the number of tokens.
 
     Args:
+        twin: The InferenceEncoder, whose parts are all in float32.
         encoder: The Keras encoder.
-        embeddings: Its embeddings in float32.
         calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids where None.
         vnni: Whether only CPUs with VNNI will run it.
-
-    Returns:
-        The attentions and the feed-forward halves.
 
     Raises:
         UserError: 8-bit products cannot run here, or not with this activation function.
@@ -50,28 +45,26 @@ def quantize_encoder(
     ids, lengths = _random_rows(config) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
     batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
-    with replaced([embeddings], Dense, Recorder) as recorders:
-        hidden = embeddings(ids, None, batch.computed)
+    with replaced([twin.embeddings], Dense, Recorder) as recorders:
+        hidden = twin.embeddings(ids, None, batch.computed)
     for recorder in recorders:
-        embeddings.projection = QuantizedProjection(recorder.layer, recorder.largest * margin, vnni)
-    ranges = _ranges(encoder, hidden, batch.rows) * margin
-    attentions = [QuantizedAttention(half, ranges[:, :2], vnni) for half in encoder.attentions]
-    return attentions, [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
+        twin.embeddings.projection = QuantizedProjection(recorder.layer, recorder.largest * margin, vnni)
+    ranges = _ranges(twin, hidden, batch.rows) * margin
+    twin.attentions = [QuantizedAttention(half, ranges[:, :2], vnni) for half in encoder.attentions]
+    twin.feed_forwards = [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
 
 
-def _ranges(encoder: AlbertEncoder, hidden: tf.Tensor, rows) -> np.ndarray:
+def _ranges(twin, hidden: tf.Tensor, rows) -> np.ndarray:
     """Runs every step in float32.
 
     Returns:
         float32 [steps, 4], the largest inputs of query_key_value, attention's output, intermediate and output.
     """
-    attentions = [Attention(half, tf.float32) for half in encoder.attentions]
-    feed_forwards = [FeedForward(half, tf.float32) for half in encoder.feed_forwards]
-    table = []
-    for step in plan(encoder.config):
-        attention, feed_forward = attentions[step.attention], feed_forwards[step.feed_forward]
-        with replaced([attention, feed_forward], Dense, Recorder) as recorders:
-            hidden = feed_forward(attention(hidden, rows, 0), 0)
+    table, state = [], twin.start(hidden)
+    for step, which in enumerate(plan(twin.config)):
+        halves = [twin.attentions[which.attention], twin.feed_forwards[which.feed_forward]]
+        with replaced(halves, Dense, Recorder) as recorders:
+            state = twin.apply(which, step, state, rows)
         table.append([recorder.largest for recorder in recorders])
     return np.array(table, np.float32)
 

@@ -6,7 +6,7 @@ keeps its answer but stays in the batch, still computed, until such rows hold en
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -77,7 +77,7 @@ class State(NamedTuple):
     """From step to step: the rows that are still there, open or decided. `answers` are rows or, for tagging, tokens."""
 
     step: tf.Tensor
-    hidden: tf.Tensor  # [tokens, hidden_size]
+    depth: Any  # the encoder's, whose tensors are [tokens, ...]
     row: tf.Tensor  # [rows], their numbers in the batch
     is_open: tf.Tensor  # [rows]
     threshold: tf.Tensor  # [rows]
@@ -98,13 +98,13 @@ class EarlyExit:
         self.kernels = tf.stack([array(head.kernel) for head in exit_heads])
         self.biases = tf.stack([array(head.bias) for head in exit_heads])
 
-    def start(self, hidden: tf.Tensor, threshold: tf.Tensor) -> State:
+    def start(self, depth: Any, threshold: tf.Tensor) -> State:
         batch, units = self.batch, self.biases.shape[1]
         cell = batch.cells if self.by_token else batch.order
         answers = batch.size * batch.length if self.by_token else batch.size
         return State(
             step=tf.constant(0),
-            hidden=hidden,
+            depth=depth,
             row=batch.order,
             is_open=tf.fill([batch.size], True),
             threshold=tf.gather(threshold, batch.order),
@@ -123,11 +123,11 @@ class EarlyExit:
         def layer(state):
             for which in segment.steps:
                 rows = TokenRows(state.tables, self.encoder.config)
-                hidden = self.encoder.apply(which, state.step, state.hidden, rows)
-                state = self._leave(self._answer(state._replace(hidden=hidden)))
+                depth = self.encoder.apply(which, state.step, state.depth, rows)
+                state = self._leave(self._answer(state._replace(depth=depth)))
             return (state,)
 
-        shapes = tf.nest.map_structure(_any_size, state)
+        shapes = tf.nest.map_structure(any_size, state)
         return tf.while_loop(
             lambda state: (state.step < end) & tf.reduce_any(state.is_open), layer, (state,), (shapes,)
         )[0]
@@ -141,7 +141,7 @@ class EarlyExit:
 
     def _answer(self, state: State) -> State:
         """The answers after one more step. Those of open rows are written down, and some rows are open no more."""
-        vectors, lengths = state.hidden, state.tables.lengths
+        vectors, lengths = self.encoder.hidden(state.depth), state.tables.lengths
         row = tf.range(tf.size(state.row))
         if self.by_token:
             vectors = vectors[: tf.size(state.cell)]
@@ -181,7 +181,7 @@ class EarlyExit:
         mask = None if skips else tf.gather(self.batch.mask, row)
         padded = tokens if mask is not None else tf.pad(tokens, [[0, missing(tf.size(tokens))]])
         return state._replace(
-            hidden=tf.gather(state.hidden, padded),
+            depth=tf.nest.map_structure(lambda tensor: tf.gather(tensor, padded), state.depth),
             row=row,
             is_open=tf.gather(state.is_open, stay),
             threshold=tf.gather(state.threshold, stay),
@@ -196,6 +196,6 @@ def _put(results: tf.Tensor, places: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     return tf.tensor_scatter_nd_update(results, places[:, tf.newaxis], values)
 
 
-def _any_size(tensor: tf.Tensor) -> tf.TensorShape:
+def any_size(tensor: tf.Tensor) -> tf.TensorShape:
     """The shape of what has another number of rows or tokens from step to step."""
     return tf.TensorShape([None] * min(tensor.shape.rank, 1)).concatenate(tensor.shape[1:])

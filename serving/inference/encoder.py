@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
-from serving.inference.early_exit import EarlyExit, ExitRule
+from serving.inference.early_exit import EarlyExit, ExitRule, any_size
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
@@ -105,12 +105,10 @@ class InferenceEncoder(tf.Module):
         self.dtype = dtype = options.dtype
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
+        self.attentions: list[Any] = [Attention(half, dtype) for half in encoder.attentions]
+        self.feed_forwards: list[Any] = [FeedForward(half, dtype) for half in encoder.feed_forwards]
         if options.is_quantized:
-            vnni = options.compute == "int8_vnni"
-            self.attentions, self.feed_forwards = quantize_encoder(encoder, self.embeddings, calibration, vnni)
-        else:
-            self.attentions = [Attention(half, dtype) for half in encoder.attentions]
-            self.feed_forwards = [FeedForward(half, dtype) for half in encoder.feed_forwards]
+            quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
 
     def describe(self) -> dict[str, str]:
         """Describes the options as they were decided, and what a server needs for them, for a manifest."""
@@ -131,8 +129,8 @@ class InferenceEncoder(tf.Module):
             sequence_output float32 [batch, length, hidden_size], and, where there is a pooler, pooled_output float32
             [batch, hidden_size].
         """
-        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
-        hidden = self._walk(segments(self.config), hidden, batch.rows)
+        batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
+        hidden = self.finish(self._walk(segments(self.config), state, batch.rows))
         outputs = {"sequence_output": batch.rectangle(hidden)}
         if self.pooler is not None:
             outputs["pooled_output"] = self._pool(batch, batch.rows.first_tokens(hidden))
@@ -140,10 +138,11 @@ class InferenceEncoder(tf.Module):
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
         """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
-        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
+        batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
         last = plan(self.config)[-1]
-        hidden = self._walk(_without_last_step(segments(self.config)), hidden, batch.rows)
-        return self._pool(batch, self.apply(last, len(plan(self.config)) - 1, hidden, batch.rows, only_first=True))
+        state = self._walk(_without_last_step(segments(self.config)), state, batch.rows)
+        state = self.apply(last, len(plan(self.config)) - 1, state, batch.rows, only_first=True)
+        return self._pool(batch, self.finish(state))
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
@@ -168,47 +167,62 @@ class InferenceEncoder(tf.Module):
         """
         if len(exit_heads) != len(plan(self.config)):
             raise UserError(f"early exit needs {len(plan(self.config))} heads, one a step; there are {len(exit_heads)}")
-        batch, hidden = self._begin(input_ids, lengths, segment_ids, input_mask)
+        batch, depth_state = self._begin(input_ids, lengths, segment_ids, input_mask)
         walk = EarlyExit(self, batch, exit_heads, rule)
-        state = walk.start(hidden, threshold)
+        state = walk.start(depth_state, threshold)
         for segment in segments(self.config):
             state = walk.repeat(segment, state)
         return walk.results(state)
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[FlatBatch, tf.Tensor]:
+    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[FlatBatch, Any]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
         batch = FlatBatch(mask, self.config, skip_padding=self.options.padding == "skipped")
-        return batch, tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
+        return batch, self.start(tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype))
 
-    def apply(self, which, step, hidden: tf.Tensor, rows: TokenRows, only_first: bool = False) -> tf.Tensor:
-        """One step: `which` weights (a depth.Step), `step` its number in the plan."""
-        hidden = self.attentions[which.attention](hidden, rows, step, only_first)
+    def start(self, hidden: tf.Tensor) -> Any:
+        """The state before the first step: a tensor, or tensors in tuples, the first axis of each being the tokens."""
+        return hidden
+
+    def apply(self, which, step, state: Any, rows: TokenRows, only_first: bool = False) -> Any:
+        """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
+
+        only_first: the new state is of each row's first token alone.
+        """
+        hidden = self.attentions[which.attention](self.hidden(state), rows, step, only_first)
         return self.feed_forwards[which.feed_forward](hidden, step)
+
+    def hidden(self, state: Any) -> tf.Tensor:
+        """What a step reads of a state, and heads of an early exit: [tokens, hidden_size]."""
+        return state
+
+    def finish(self, state: Any) -> tf.Tensor:
+        """What the last state comes to."""
+        return self.hidden(state)
 
     def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(first_tokens)))
 
-    def _walk(self, runs, hidden: tf.Tensor, rows: TokenRows) -> tf.Tensor:
+    def _walk(self, runs, state: Any, rows: TokenRows) -> Any:
         done = 0
         for run in runs:
-            hidden = self._repeat(run, done, hidden, rows)
+            state = self._repeat(run, done, state, rows)
             done += run.repeats * len(run.steps)
-        return hidden
+        return state
 
-    def _repeat(self, segment, done: int, hidden: tf.Tensor, rows: TokenRows) -> tf.Tensor:
-        def layer(step, hidden):
+    def _repeat(self, segment, done: int, state: Any, rows: TokenRows) -> Any:
+        def cycle(step, state):
             for offset, which in enumerate(segment.steps):
-                hidden = self.apply(which, step + offset, hidden, rows)
-            return step + len(segment.steps), hidden
+                state = self.apply(which, step + offset, state, rows)
+            return step + len(segment.steps), state
 
         if segment.repeats == 1:
-            return layer(done, hidden)[1]
+            return cycle(done, state)[1]
         end = done + segment.repeats * len(segment.steps)
-        shapes = (tf.TensorShape([]), tf.TensorShape([None, self.config.hidden_size]))
-        return tf.while_loop(lambda step, hidden: step < end, layer, (tf.constant(done), hidden), shapes)[1]
+        shapes = (tf.TensorShape([]), tf.nest.map_structure(any_size, state))
+        return tf.while_loop(lambda step, state: step < end, cycle, (tf.constant(done), state), shapes)[1]
 
 
 def _without_last_step(runs: list[Segment]) -> list[Segment]:

@@ -16,6 +16,7 @@ from tfrecords.base.errors import UserError
 GOOGLE = dict(vocab_size=21128, embedding_size=128, hidden_size=384, num_hidden_layers=6, num_hidden_groups=1)
 GOOGLE |= dict(num_attention_heads=12, intermediate_size=1536, inner_group_num=1, hidden_act="gelu")
 GOOGLE |= dict(down_scale_factor=1, gap_size=0, num_memory_blocks=0, net_structure_type=0, layers_to_keep=[])
+EXTENSIONS = {"depth_plan"}
 BERT = dict(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 BERT |= dict(hidden_act="gelu", max_position_embeddings=512, type_vocab_size=2, initializer_range=0.02)
 HUGGINGFACE = dict(transformers_version="4.8.2", pad_token_id=0, architectures=["BertModel"], _name_or_path="x")
@@ -85,6 +86,14 @@ def test_named_configurations_survive_json(name, tmp_path):
     assert AlbertConfig.from_json(tmp_path / "config.json") == config
 
 
+def test_extensions_that_are_not_asked_for_are_not_written():
+    assert set(AlbertConfig().to_dict()) == set(vars(AlbertConfig.named("albert_base_v2"))) - EXTENSIONS
+    assert AlbertConfig().extensions == []
+    looped = AlbertConfig(depth_plan="1+1x10+1")
+    assert looped.extensions == ["depth_plan"] and looped.to_dict()["depth_plan"] == "1+1x10+1"
+    assert AlbertConfig.from_dict(json.loads(looped.to_json())) == looped
+
+
 @hypothesis.given(
     heads=st.integers(1, 8), head_size=st.integers(1, 8), layers=st.integers(1, 9), groups=st.integers(1, 9),
     sharing=st.sampled_from(["all", "attention", "ffn", "none"]), square=st.booleans(),
@@ -122,11 +131,15 @@ def test_any_valid_configuration_round_trips_and_no_other_exists(heads, head_siz
         ({"hidden_act": "gleu"}, "hidden_act 'gleu' is none of gelu"),
         ({"sharing": "some"}, "sharing 'some' is none of all"),
         ({"always_project": 1}, "always_project must be a bool, not 1"),
+        ({"depth_plan": "1+1x4+1"}, "depth_plan '1+1x4+1' runs 6 blocks, num_hidden_layers is 12; the two must agree"),
+        ({"depth_plan": "1+x11"}, "depth_plan '1+x11': 'x11' is no part of a plan; write '1+1x10+1'"),
+        ({"depth_plan": "2x6", "inner_group_num": 2}, "depth_plan takes the place of num_hidden_groups and inner"),
+        ({"depth_plan": "2x6", "sharing": "none"}, "sharing 'none' shares none; leave one out"),
         ({"hiden_size": 768}, "unknown configuration key 'hiden_size'; did you mean 'hidden_size'?"),
     ],
 )
 def test_wrong_values_are_named(change, message, tmp_path):
-    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+    with pytest.raises(UserError, match=message.replace("?", r"\?").replace("+", r"\+")):
         AlbertConfig().replace(**change)
     file = tmp_path / "albert_config.json"
     for model_type in ({}, {"model_type": "albert"}):

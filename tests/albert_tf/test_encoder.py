@@ -42,10 +42,13 @@ PLANS = {
     "shared": {"num_hidden_layers": 3},
     "groups": {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2},
     "unshared": {"sharing": "none", "num_hidden_layers": 2},
+    "begin, middle, end": {"num_hidden_layers": 6, "depth_plan": "1+2x2+1"},
 }
 
 
-@pytest.mark.parametrize("plan_name, dropout", [("shared", 0.3), ("groups", 0.0), ("unshared", 0.3)])
+@pytest.mark.parametrize(
+    "plan_name, dropout", [("shared", 0.3), ("groups", 0.0), ("unshared", 0.3), ("begin, middle, end", 0.3)]
+)
 def test_walks_give_the_same_numbers_and_gradients(plan_name, dropout):
     config = small(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **PLANS[plan_name])
     after = {}
@@ -176,6 +179,20 @@ def test_the_plan():
     assert [step.feed_forward for step in deep] == list(range(22))
     assert segments(small()) == [Segment((Step(0, 0),), 4)]
     assert [s.repeats for s in segments(small(num_hidden_layers=6, num_hidden_groups=4))] == [2, 1, 2, 1]
+
+
+def halves(text, layers, **changes):
+    return [tuple(step) for step in plan(small(num_hidden_layers=layers, depth_plan=text, **changes))]
+
+
+def test_the_plan_as_text():
+    assert halves("1+1x3+1", 5) == [(0, 0)] + [(1, 1)] * 3 + [(2, 2)]
+    assert halves("2+2x2+2", 8) == [(i, i) for i in (0, 1, 2, 3, 2, 3, 4, 5)]
+    assert halves("3x4r", 12) == [(i, i) for i in (0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 1, 0)]
+    assert halves("1+1x3", 4, sharing="attention") == [(0, 0), (1, 1), (1, 2), (1, 3)]
+    assert halves("2x2r", 4, sharing="ffn") == [(0, 0), (1, 1), (2, 1), (3, 0)]
+    assert [s.repeats for s in segments(small(num_hidden_layers=9, depth_plan="1+2x3r+2"))] == [1, 2, 1, 1]
+    assert plan(small(depth_plan="1x4")) == plan(small())
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts nodes of a TensorFlow graph")

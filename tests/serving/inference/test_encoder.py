@@ -16,6 +16,7 @@ PLANS = {
     "unshared": {"sharing": "none"},
     "groups": {"num_hidden_groups": 2},
     "inner groups": {"inner_group_num": 2},
+    "begin, middle, end": {"depth_plan": "1+1x2+1"},
     "words factorised": {"factorization": "word"},
     "no projection": {"embedding_size": 24},
     "relu": {"hidden_act": "relu"},
