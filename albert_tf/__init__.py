@@ -13,6 +13,7 @@ from albert_tf import optimizers  # noqa: F401  registered with Keras: models sa
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
@@ -41,6 +42,7 @@ __all__ = [
     "AlbertSentenceEmbedder",
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
+    "LearnedExit",
     "Preprocessor",
     "load",
 ]

@@ -1,5 +1,6 @@
 """What stands on an encoder: masked words, classes, spans, one vector for a text. The functions serve exports, too."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,6 +95,34 @@ class MaskedLMHead(keras.layers.Layer):
         projection = kernel_of(embeddings.projection, words.dtype) if goes_back else None
         logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
         return ops.reshape(logits, (*leading, self.config.vocab_size))
+
+
+class ExitGate(keras.layers.Layer):
+    """Scores whether a row has seen enough steps, by its first token's state after a step and after the one before.
+
+    The lambda layer of PALBERT (Balagansky and Gavrilov 2022, arXiv:2204.03276), one for all steps. Theirs reads pooled
+    outputs and has three hidden layers of 2 * hidden_size, more than half of an ALBERT-base; this one has one of
+    hidden_size. It begins by letting every row leave with the probability `prior`.
+    """
+
+    def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.config, self.prior = config, prior
+        own = {"dtype": self.dtype_policy}
+        self.inner = dense(config, config.hidden_size, activation="tanh", name="inner", **own)
+        start = keras.initializers.Constant(math.log(prior / (1 - prior)))
+        self.score = dense(config, 1, bias_initializer=start, name="score", **own)
+
+    def build(self, input_shape: Any = None) -> None:
+        self.inner.build((None, 2 * self.config.hidden_size))
+        self.score.build((None, self.config.hidden_size))
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape[:-1]
+
+    def call(self, state: Tensor, before: Tensor) -> Tensor:
+        """Takes two [batch, hidden_size] and gives float32 [batch], the logits of leaving now if not before."""
+        return ops.cast(self.score(self.inner(ops.concatenate([state, before], axis=-1)))[..., 0], "float32")
 
 
 class JointSpanHead(keras.layers.Layer):

@@ -8,129 +8,11 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.dense import dense
-from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.dense_head import DenseHeadModel
+from albert_tf.models.early_exit import EarlyExitModel, LearnedExit
 from tfrecords.base.errors import UserError
-
-
-class DenseHeadModel(EncoderModel):
-    """Applies dropout, then one dense layer, to what `vectors` takes from the encoder.
-
-    Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
-        units: outputs of the dense layer.
-        dropout: rate before it.
-        inner_heads: how many more such layers there are, for the outputs of earlier steps.
-        **kwargs: arguments of `keras.Model`.
-
-    Raises:
-        UserError: the encoder lacks the pooler that the model needs.
-    """
-
-    needs_pooler = True
-
-    def __init__(
-        self,
-        encoder: AlbertEncoder | AlbertConfig,
-        units: int,
-        dropout: float = 0.1,
-        inner_heads: int = 0,
-        **kwargs: Any,
-    ):
-        super().__init__(encoder, pooler=self.needs_pooler, **kwargs)
-        if self.needs_pooler and self.encoder.pooler is None:
-            raise UserError(f"{type(self).__name__} needs an encoder with a pooler")
-        config = self.encoder.config
-        self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
-        self.head = dense(config, units, dtype=self.dtype_policy, name="head")
-        self.inner_heads = [dense(config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)]
-        self.build((None,) * self.input_rank)
-
-    def build(self, input_shape: Any = None) -> None:
-        for layer in (self.dropout, self.head, *self.inner_heads):
-            layer.build((*self.compute_output_shape()[:-1], self.encoder.config.hidden_size))
-
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
-        return (None, self.head.units)
-
-    def head_variables(self) -> dict[str, keras.Variable]:
-        variables = variables_of("classifier", self.head)
-        for i, head in enumerate(self.inner_heads):
-            variables |= variables_of(f"exit_{i}", head)
-        return variables
-
-    def vectors(self, features: Any, training: bool) -> Tensor:
-        """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
-        return self.encoder(features, training=training)["pooled_output"]
-
-    def call(self, features: Any, training: bool = False) -> Tensor:
-        return self.logits(self.head, self.vectors(features, training), training)
-
-    def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
-        """Gives a head's float32 logits of what `vectors` returns."""
-        return ops.cast(head(self.dropout(vectors, training=training)), "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dropout": self.dropout.rate}
-
-
-class EarlyExitModel(DenseHeadModel):
-    """Has, with `early_exit`, a head after every depth step; pooler and dropout are shared.
-
-    Its loss is then the mean of all steps' losses, each weighted by the number of its step, as PABEE's (Zhou et al.
-    2020, section 3.3). `call` returns the last step's logits, but a list of every step's when training.
-    """
-
-    def __init__(
-        self,
-        encoder: AlbertEncoder | AlbertConfig,
-        units: int,
-        dropout: float = 0.1,
-        early_exit: bool = False,
-        **kwargs: Any,
-    ):
-        config = getattr(encoder, "config", encoder)
-        inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
-        super().__init__(encoder, units, dropout, inner_heads, **kwargs)
-        self.early_exit = early_exit
-
-    @property
-    def exit_heads(self) -> list[keras.layers.Layer]:
-        """Gives a dense layer for each step, the last one being `head`; [] without `early_exit`."""
-        return [*self.inner_heads, self.head] if self.early_exit else []
-
-    def step_vectors(self, hidden: Tensor) -> Tensor:
-        """Gives what a head sees of a step's output [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
-        return self.encoder.pooler(hidden[:, 0])
-
-    def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
-        """Gives every step's float32 logits, each as `call` returns them."""
-        states = self.encoder(features, training=training, output_hidden_states=True)["hidden_states"][1:]
-        return [self.logits(head, self.step_vectors(state), training) for head, state in zip(self.exit_heads, states)]
-
-    def call(self, features: Any, training: bool = False) -> Tensor | list[Tensor]:
-        if self.early_exit and training:
-            return self.exit_logits(features, training=True)
-        return super().call(features, training=training)
-
-    def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
-    ) -> Tensor:
-        loss = super().compute_loss
-        if not isinstance(y_pred, list):
-            return loss(x, y, y_pred, sample_weight, training=training)
-        losses = [step * loss(x, y, logits, sample_weight, training=training) for step, logits in enumerate(y_pred, 1)]
-        return sum(losses) / sum(range(1, len(losses) + 1))
-
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
-        last = y_pred[-1] if isinstance(y_pred, list) else y_pred
-        return super().compute_metrics(x, y, last, sample_weight=sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "early_exit": self.early_exit}
 
 
 class ClassesModel(EarlyExitModel):
@@ -142,7 +24,8 @@ class ClassesModel(EarlyExitModel):
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         num_classes: number of classes.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step, of which a server may stop at the first sure one.
+        early_exit: whether there is a head after every depth step, of which a server may stop at the first sure one;
+            a LearnedExit also trains when to stop.
         labels: the classes' names, in the order of their numbers.
         **kwargs: arguments of `keras.Model`.
 
@@ -155,7 +38,7 @@ class ClassesModel(EarlyExitModel):
         encoder: AlbertEncoder | AlbertConfig,
         num_classes: int,
         dropout: float = 0.1,
-        early_exit: bool = False,
+        early_exit: bool | LearnedExit = False,
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ):
@@ -208,6 +91,7 @@ class AlbertTokenClassifier(ClassesModel):
     """
 
     needs_pooler = False
+    exit_kind = "tagging"
 
     def default_loss(self) -> dict[str, Any]:
         # Over the words: a mean over all columns would make a batch count less the more padding it has.
@@ -230,7 +114,7 @@ class AlbertRegressor(EarlyExitModel):
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step.
+        early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
         **kwargs: arguments of `keras.Model`.
 
     >>> import numpy as np
@@ -239,8 +123,14 @@ class AlbertRegressor(EarlyExitModel):
     (1, 1)
     """
 
+    exit_kind = "regression"
+
     def __init__(
-        self, encoder: AlbertEncoder | AlbertConfig, dropout: float = 0.1, early_exit: bool = False, **kwargs: Any
+        self,
+        encoder: AlbertEncoder | AlbertConfig,
+        dropout: float = 0.1,
+        early_exit: bool | LearnedExit = False,
+        **kwargs: Any,
     ):
         super().__init__(encoder, 1, dropout, early_exit, **kwargs)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from albert_tf.models.early_exit import LearnedExit
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -82,6 +83,11 @@ class FinetuningSettings(CheckedSettings):
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
     early_exit: bool = setting(False, help="train a head at every depth step, for models that may stop early")
+    learned_exit: bool = setting(False, help="as --early_exit, and learn when to stop, as PALBERT does")
+    exit_prior: float = setting(
+        0.1, help="of --learned_exit: the probability of leaving after a step that it is drawn to", above=0, below=1
+    )
+    exit_beta: float = setting(0.5, help="of --learned_exit: how strongly it is drawn there", at_least=0)
     length_buckets: bool = setting(True, help="batches of like length; otherwise all of max_seq_length columns")
     dtype_policy: str = setting(
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
@@ -114,6 +120,11 @@ class FinetuningSettings(CheckedSettings):
         if self.num_train_steps and self.num_train_epochs:
             raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
         self.seed_list()
+
+    @property
+    def exits(self) -> bool | LearnedExit:
+        """Gives the exits that the model is to have, as the models take them."""
+        return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
         """Returns the seeds of the runs to make, one after the other.

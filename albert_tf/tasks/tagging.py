@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
+from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
@@ -109,7 +110,7 @@ class TaggingTask(Task):
     ) -> TaggedRows:
         return tagged_rows(examples, tokenizer, max_seq_length, training)
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         return AlbertTokenClassifier(encoder, len(self.labels), dropout, early_exit)
 
     def score(

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -76,7 +77,7 @@ class Task(abc.ABC):
         """Makes features of the examples, and labels where `training`, which may ask for some thousands at a time."""
 
     @abc.abstractmethod
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         """Puts a new head on the encoder; with `early_exit`, asked of some kinds only, one for every step."""
 
     def compile_arguments(self) -> dict[str, Any]:

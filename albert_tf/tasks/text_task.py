@@ -10,6 +10,7 @@ import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
+from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
@@ -159,7 +160,7 @@ class TextTask(Task):
         labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
         return dataclasses.replace(rows, values={"label": labels}, target="label")
 
-    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool) -> keras.Model:
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         if self.labels is None:
             return AlbertRegressor(encoder, dropout, early_exit)
         return AlbertClassifier(encoder, len(self.labels), dropout, early_exit)

@@ -73,6 +73,8 @@ def _answers(model: keras.Model) -> str:
 
 def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
     """Scalar, 0 where both sides agree: the mean of the rows, or of the tokens, by `sample_weight`."""
+    if isinstance(given, dict) and "gates" in given:
+        given = given["logits"]
     if isinstance(given, list):
         distances = [
             step * _distance(logits, shown, sample_weight, temperature, is_number)

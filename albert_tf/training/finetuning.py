@@ -128,7 +128,7 @@ class Finetuning(Training):
         )
         if self.inputs.source is not None:
             copy_weights(self.inputs.source, encoder)
-        model = self.task.create_model(encoder, settings.classifier_dropout, settings.early_exit)
+        model = self.task.create_model(encoder, settings.classifier_dropout, settings.exits)
         optimizer = create_optimizer(
             "adamw",
             settings.learning_rate,

@@ -1,0 +1,85 @@
+"""What answers by one dense layer on what the encoder gives."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from albert_tf.layers.dense import dense
+from albert_tf.layers.dropout import ResumableDropout
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import ExitGate
+from albert_tf.models.base import EncoderModel, variables_of
+from tfrecords.base.errors import UserError
+
+
+class DenseHeadModel(EncoderModel):
+    """Applies dropout, then one dense layer, to what `vectors` takes from the encoder.
+
+    Args:
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        units: outputs of the dense layer.
+        dropout: rate before it.
+        inner_heads: how many more such layers there are, for the outputs of earlier steps.
+        gate_prior: see ExitGate; None: the model has none.
+        **kwargs: arguments of `keras.Model`.
+
+    Raises:
+        UserError: the encoder lacks the pooler that the model needs.
+    """
+
+    needs_pooler = True
+
+    def __init__(
+        self,
+        encoder: AlbertEncoder | AlbertConfig,
+        units: int,
+        dropout: float = 0.1,
+        inner_heads: int = 0,
+        gate_prior: float | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(encoder, pooler=self.needs_pooler, **kwargs)
+        if self.needs_pooler and self.encoder.pooler is None:
+            raise UserError(f"{type(self).__name__} needs an encoder with a pooler")
+        config = self.encoder.config
+        self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.head = dense(config, units, dtype=self.dtype_policy, name="head")
+        self.inner_heads = [dense(config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)]
+        self.exit_gate = None
+        if gate_prior is not None:
+            self.exit_gate = ExitGate(config, gate_prior, dtype=self.dtype_policy, name="exit_gate")
+        self.build((None,) * self.input_rank)
+
+    def build(self, input_shape: Any = None) -> None:
+        for layer in (self.dropout, self.head, *self.inner_heads):
+            layer.build((*self.compute_output_shape()[:-1], self.encoder.config.hidden_size))
+        if self.exit_gate is not None:
+            self.exit_gate.build()
+
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
+        return (None, self.head.units)
+
+    def head_variables(self) -> dict[str, keras.Variable]:
+        variables = variables_of("classifier", self.head)
+        for i, head in enumerate(self.inner_heads):
+            variables |= variables_of(f"exit_{i}", head)
+        for layer in () if self.exit_gate is None else (self.exit_gate.inner, self.exit_gate.score):
+            variables |= variables_of(f"exit_gate/{layer.name}", layer)
+        return variables
+
+    def vectors(self, features: Any, training: bool) -> Tensor:
+        """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
+        return self.encoder(features, training=training)["pooled_output"]
+
+    def call(self, features: Any, training: bool = False) -> Tensor:
+        return self.logits(self.head, self.vectors(features, training), training)
+
+    def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
+        """Gives a head's float32 logits of what `vectors` returns."""
+        return ops.cast(head(self.dropout(vectors, training=training)), "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "dropout": self.dropout.rate}

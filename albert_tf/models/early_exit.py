@@ -1,0 +1,208 @@
+"""Models with a head after every depth step, which may answer before the last one, and learn when to."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from albert_tf.layers.embeddings import by_name
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.base import share_of_replica
+from albert_tf.models.dense_head import DenseHeadModel
+from albert_tf.models.exit_rules import ExitRule, leave, movement
+from tfrecords.base.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnedExit:
+    """Has a model learn when to stop, as PALBERT does (Balagansky and Gavrilov 2022, arXiv:2204.03276).
+
+    After step i a row that is still there leaves with the probability lambda_i that an ExitGate gives, so it leaves at
+    step i with p_i = lambda_i * prod_{j<i} (1 - lambda_j), and whoever is there at the last step leaves there. The loss
+    is sum_i p_i loss_i + beta * KL(p || prior), the prior being p of one and the same lambda after every step.
+
+    Attributes:
+        prior: that lambda, above 0 and below 1; rows then leave after 1 / prior steps on average, if there are so many.
+        beta: weight of the divergence from it; 0: the steps' losses alone say when to leave.
+
+    Raises:
+        UserError: a value is impossible.
+
+    >>> LearnedExit(prior=0.5).log_prior(3)
+    [-0.6931471805599453, -1.3862943611198906, -1.3862943611198906]
+    """
+
+    prior: float = 0.1
+    beta: float = 0.5
+
+    def __post_init__(self):
+        if not 0 < self.prior < 1:
+            raise UserError(f"exit prior {self.prior} must be above 0 and below 1")
+        if not 0 <= self.beta < float("inf"):
+            raise UserError(f"exit beta {self.beta} must be 0 or more")
+
+    def log_prior(self, steps: int) -> list[float]:
+        """Gives the logarithms of the prior's probabilities of leaving at each step."""
+        leave, stay = math.log(self.prior), math.log1p(-self.prior)
+        return [leave + i * stay for i in range(steps - 1)] + [(steps - 1) * stay]
+
+
+def log_exit_probabilities(gates: Tensor) -> Tensor:
+    """Gives log p of leaving at each step, float32 [batch, steps], from an ExitGate's logits [batch, steps - 1]."""
+    stayed = ops.cumsum(ops.log_sigmoid(-gates), axis=1)
+    before = ops.pad(stayed, [[0, 0], [1, 0]])
+    return before + ops.pad(ops.log_sigmoid(gates), [[0, 0], [0, 1]])
+
+
+class EarlyExitModel(DenseHeadModel):
+    """Has, with `early_exit`, a head after every depth step; pooler and dropout are shared.
+
+    Its loss is then the mean of all steps' losses, each weighted by the number of its step, as PABEE's (Zhou et al.
+    2020, section 3.3); with a LearnedExit it is that one's. `call` returns the last step's logits, but when training a
+    list of every step's, or a dict of them ("logits") and of the ExitGate's ("gates").
+    """
+
+    exit_kind = "classification"
+
+    def __init__(
+        self,
+        encoder: AlbertEncoder | AlbertConfig,
+        units: int,
+        dropout: float = 0.1,
+        early_exit: bool | LearnedExit | Mapping[str, float] = False,
+        **kwargs: Any,
+    ):
+        config = getattr(encoder, "config", encoder)
+        inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
+        learned = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
+        learned = learned if isinstance(learned, LearnedExit) else None
+        if learned and not inner_heads:
+            raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
+        super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
+        self.early_exit, self.learned_exit = bool(early_exit), learned
+
+    @property
+    def exit_heads(self) -> list[keras.layers.Layer]:
+        """Gives a dense layer for each step, the last one being `head`; [] without `early_exit`."""
+        return [*self.inner_heads, self.head] if self.early_exit else []
+
+    def step_vectors(self, hidden: Tensor) -> Tensor:
+        """Gives what a head sees of a step's output [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
+        return self.encoder.pooler(hidden[:, 0])
+
+    def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
+        """Gives every step's float32 logits, each as `call` returns them."""
+        return self._exits(self._states(features, training), training)
+
+    def exit_probabilities(self, features: Any) -> Tensor:
+        """Gives the probability that a row leaves at each step, float32 [batch, steps], of a LearnedExit's model."""
+        check_exit(ExitRule(self.exit_kind, "learned"), self)
+        return ops.exp(log_exit_probabilities(self._gates(self._states(features, False))))
+
+    def answer_early(
+        self, features: Any, threshold: Any = 0.5, rule: str = "confidence", tolerance: float = 0.1
+    ) -> dict[str, Tensor]:
+        """Says what an export answers that lets rows leave early. Here all steps are computed, so nothing is saved.
+
+        Args:
+            features: as `call` takes them.
+            threshold: a number, or float32 [batch], each row's own; see ExitRule.
+            rule: see ExitRule. For all but "movement" the model must have been trained for early exits.
+            tolerance: see ExitRule.
+
+        Returns:
+            dict of logits, as `call` returns them, and steps, int32 [batch], after how many each row left.
+
+        Raises:
+            UserError: an unknown rule, or one that the model was not trained for.
+        """
+        how = ExitRule(self.exit_kind, rule, tolerance)
+        check_exit(how, self)
+        states, features = self._states(features, False), by_name(features)
+        mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
+        threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
+        evidence = None
+        if how.name == "movement":
+            seen = [state if how.by_token else state[:, :1] for state in states]
+            evidence = [movement(*pair, mask if how.by_token else mask[:, :1]) for pair in zip(seen[1:], seen)]
+        elif how.name == "learned":
+            evidence = ops.unstack(self._gates(states), axis=1)
+        return leave(how, self._exits(states, False), evidence, mask, threshold)
+
+    def call(self, features: Any, training: bool = False) -> Tensor | list[Tensor] | dict[str, Any]:
+        if not (self.early_exit and training):
+            return super().call(features, training=training)
+        states = self._states(features, training=True)
+        logits = self._exits(states, training=True)
+        return logits if self.exit_gate is None else {"logits": logits, "gates": self._gates(states)}
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
+        loss = super().compute_loss
+        if isinstance(y_pred, dict):
+            log_p = log_exit_probabilities(y_pred["gates"])
+            divergence = ops.sum(ops.exp(log_p) * (log_p - ops.cast(self._log_prior(), "float32")), axis=1)
+            logits, y, weights = _stacked(y_pred["logits"], y, ops.exp(log_p), sample_weight)
+            expected = loss(x, y, logits, weights, training=training)
+            return expected + self.learned_exit.beta * share_of_replica(ops.mean(divergence))
+        if not isinstance(y_pred, list):
+            return loss(x, y, y_pred, sample_weight, training=training)
+        losses = [step * loss(x, y, logits, sample_weight, training=training) for step, logits in enumerate(y_pred, 1)]
+        return sum(losses) / sum(range(1, len(losses) + 1))
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
+        every = y_pred["logits"] if isinstance(y_pred, dict) else y_pred
+        last = every[-1] if isinstance(every, list) else every
+        return super().compute_metrics(x, y, last, sample_weight=sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        learned = self.learned_exit and dataclasses.asdict(self.learned_exit)
+        return {**super().get_config(), "early_exit": learned or self.early_exit}
+
+    def _states(self, features: Any, training: bool) -> list[Tensor]:
+        return self.encoder(features, training=training, output_hidden_states=True)["hidden_states"]
+
+    def _exits(self, states: list[Tensor], training: bool) -> list[Tensor]:
+        """Of a model without exit heads, what its only head says of every step."""
+        heads = self.exit_heads or [self.head] * (len(states) - 1)
+        return [self.logits(head, self.step_vectors(state), training) for head, state in zip(heads, states[1:])]
+
+    def _gates(self, states: list[Tensor]) -> Tensor:
+        firsts = [state[:, 0] for state in states[:-1]]
+        return ops.stack([self.exit_gate(now, before) for before, now in zip(firsts, firsts[1:])], axis=1)
+
+    def _log_prior(self) -> list[float]:
+        return self.learned_exit.log_prior(len(self.exit_heads))
+
+
+def check_exit(rule: ExitRule, model: keras.Model) -> None:
+    """Raises UserError where a model was not trained for a rule.
+
+    By "movement" any model may leave, by the head that it has.
+    """
+    if rule.name == "learned" and getattr(model, "exit_gate", None) is None:
+        raise UserError(f"this {type(model).__name__} has not learned when to leave; train it with --learned_exit")
+    if rule.reads_answers and not getattr(model, "exit_heads", []):
+        raise UserError(f"early exit by {rule.name} needs a head after every step; train it with --early_exit")
+
+
+def _stacked(every: list[Tensor], y: Any, probabilities: Tensor, sample_weight: Tensor) -> tuple[Tensor, Any, Tensor]:
+    """All steps' answers as rows of one batch, of which any weighted mean is the one expected over the steps."""
+    steps = len(every)
+    if sample_weight is None:
+        sample_weight = ops.ones(ops.shape(every[0])[:-1])
+    sample_weight = ops.cast(sample_weight, "float32")
+    shares = ops.reshape(ops.transpose(probabilities), (-1, *[1] * (len(sample_weight.shape) - 1)))
+
+    def repeated(values: Tensor) -> Tensor:
+        return ops.concatenate([values] * steps, axis=0)
+
+    # Their mean over the steps is 1.
+    weights = steps * shares * repeated(sample_weight)
+    return ops.concatenate(every, axis=0), keras.tree.map_structure(repeated, y), weights
