@@ -1,7 +1,7 @@
 """What a tokenizer is: a fast Python side and an in-graph twin that give the same ids on the same text.
 
-They differ in SentencePiece's ties alone (see `unigram`). The two kinds are `sentencepiece` (ALBERT) and `wordpiece`
-(BERT and the Chinese ALBERTs); `loading` reads either from a file or folder.
+They differ in SentencePiece's ties alone (see `unigram`). The kinds are `sentencepiece` (ALBERT), `wordpiece` (BERT and
+the Chinese ALBERTs) and `bpe` (RoBERTa); `loading` reads each from a file or folder.
 """
 
 import abc
@@ -21,11 +21,18 @@ class Tokenizer(abc.ABC):
     """Text to ids and back. Subclasses give the pieces; all else follows from them.
 
     Attributes:
-        kind: "sentencepiece" or "wordpiece".
+        kind: "sentencepiece", "wordpiece" or "bpe".
         lower_case: whether text is lower-cased.
         keep_accents: whether accents stay where ALBERT (always) and BERT (of lower-cased text) strip them.
         vocabulary: the bytes of the vocabulary file, with ALBERT's normalisation inside for SentencePiece.
         pieces: every piece (str), by id.
+        cls_id: what begins a row: [CLS], of RoBERTa `<s>`.
+        sep_id: what ends each text of a row: [SEP], of RoBERTa `</s>`.
+        mask_id: what stands for a masked token.
+        pad_id: what fills rows up.
+        unk_id: what stands for text without a piece.
+        separators_between: how many `sep_id` stand between the two texts of a pair: 2 of RoBERTa.
+        second_segment_id: the segment id of a pair's second text: 0 of RoBERTa, which tells texts by separators alone.
     """
 
     kind: str
@@ -36,6 +43,8 @@ class Tokenizer(abc.ABC):
     mask_id: int
     pad_id: int
     unk_id: int
+    separators_between: int = 1
+    second_segment_id: int = 1
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary
@@ -89,6 +98,10 @@ class Tokenizer(abc.ABC):
         Of segmentations with equal scores, it may choose another. It owns its vocabulary:
         tf.saved_model.save of a module that holds it needs no file beside it.
         """
+
+    def published_files(self) -> dict[str, bytes]:
+        """Gives the vocabulary's files as transformers names and reads them, by name."""
+        return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0].tolist()
