@@ -1,4 +1,4 @@
-"""One frozen description of an encoder: ALBERT, BERT, and everything between them."""
+"""One frozen description of an encoder: ALBERT, BERT, RoBERTa, and everything between them."""
 
 import dataclasses
 import difflib
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
+from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES, ROBERTA_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
@@ -33,6 +33,9 @@ class AlbertConfig:
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
+        position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
+            tables count from the padding's id + 1 (transformers modeling_roberta.py:142). A model that has one is
+            RoBERTa's to `checkpoints`.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -60,6 +63,7 @@ class AlbertConfig:
     layer_norm_eps: float = 1e-12
     factorization: str = "all"
     always_project: bool = False
+    position_offset: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -76,11 +80,21 @@ class AlbertConfig:
                 f"num_hidden_groups {self.num_hidden_groups} is over num_hidden_layers {self.num_hidden_layers};"
                 " some groups would never run"
             )
+        if self.max_seq_length < 1:
+            raise UserError(
+                f"position_offset {self.position_offset} leaves no row of max_position_embeddings"
+                f" {self.max_position_embeddings} for a token"
+            )
 
     @property
     def head_size(self) -> int:
         """Gives the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def max_seq_length(self) -> int:
+        """Gives the length of the longest row, in tokens: all positions but those before `position_offset`."""
+        return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
@@ -111,7 +125,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's.
+        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's (RoBERTa's, too).
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -130,12 +144,16 @@ class AlbertConfig:
             elif key not in IGNORED_KEYS and not (from_huggingface and key.startswith("_")):
                 raise UserError(f"unknown configuration key '{key}'{_nearest(key, names)}")
         known = {key: value for key, value in values.items() if key in names}
-        says_albert = values.get("model_type") == "albert" or known.keys() & set(_ONLY_ALBERT)
-        if values.get("model_type") == "bert" or not says_albert:
+        model_type = values.get("model_type")
+        if model_type in ROBERTA_TYPES:
+            padding = values.get("pad_token_id")
+            known = {"position_offset": (1 if padding is None else padding) + 1} | known
+        says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
+        if model_type in ("bert", *ROBERTA_TYPES) or not says_albert:
             known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
         elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
             known["factorization"] = "word"
-        if values.get("model_type") == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
+        if model_type == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
             known.setdefault("always_project", True)
         if from_huggingface and isinstance(known.get("hidden_act"), str):
             known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
@@ -147,7 +165,8 @@ class AlbertConfig:
 
         Args:
             path: the file.
-            model_type: "albert" or "bert" where the file is known to be HuggingFace's; what it says itself goes first.
+            model_type: "albert", "bert" or "roberta" where the file is known to be HuggingFace's; what it says itself
+                goes first.
         """
         values = read_json(path)
         if not isinstance(values, dict):
@@ -163,8 +182,13 @@ class AlbertConfig:
             raise UserError(f"'{path}': {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Gives the fields, which `from_dict` reads."""
-        return dataclasses.asdict(self)
+        """Gives the fields, which `from_dict` reads; later ones only where they say something.
+
+        So descriptions of models that have no use for them stay what they were, and runs of before go on.
+        """
+        values = dataclasses.asdict(self)
+        later = {field.name: field.default for field in dataclasses.fields(self) if field.name in _LATER}
+        return {key: value for key, value in values.items() if key not in later or value != later[key]}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
@@ -176,7 +200,7 @@ class AlbertConfig:
         """Makes a copy with some fields changed, checked like a new one."""
         unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
         for key in sorted(unknown):
-            raise UserError(f"unknown configuration key '{key}'{_nearest(key, self.to_dict())}")
+            raise UserError(f"unknown configuration key '{key}'{_nearest(key, dataclasses.asdict(self))}")
         return dataclasses.replace(self, **changes)
 
 
@@ -190,6 +214,8 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+# Fields from after the first configurations were written.
+_LATER = ("position_offset",)
 _ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing")
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",
@@ -209,8 +235,9 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{field.name} must be a number, not {value!r}")
-    if field.type is int and (not isinstance(value, int) or value < 1):
-        raise UserError(f"{field.name} must be a whole number of at least 1, not {value}")
+    least = 0 if field.name == "position_offset" else 1
+    if field.type is int and (not isinstance(value, int) or value < least):
+        raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
     if field.name.endswith("_prob") and not 0 <= value < 1:
         raise UserError(f"{field.name} must be a probability below 1, not {value}")
     if field.type is float and not (value >= 0 and math.isfinite(value)):
