@@ -1,4 +1,4 @@
-"""One frozen description of an encoder: ALBERT, BERT, and everything between them."""
+"""One frozen description of an encoder: ALBERT, BERT, RoBERTa, and everything between them."""
 
 import dataclasses
 import difflib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES
+from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES, ROBERTA_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
@@ -34,6 +34,9 @@ class AlbertConfig:
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
+        position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
+            tables count from the padding's id + 1 (transformers modeling_roberta.py:142). A model that has one is
+            RoBERTa's to `checkpoints`.
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
@@ -64,6 +67,7 @@ class AlbertConfig:
     layer_norm_eps: float = 1e-12
     factorization: str = "all"
     always_project: bool = False
+    position_offset: int = 0
     depth_plan: str = ""
 
     def __post_init__(self) -> None:
@@ -80,6 +84,11 @@ class AlbertConfig:
             raise UserError(
                 f"num_hidden_groups {self.num_hidden_groups} is over num_hidden_layers {self.num_hidden_layers};"
                 " some groups would never run"
+            )
+        if self.max_seq_length < 1:
+            raise UserError(
+                f"position_offset {self.position_offset} leaves no row of max_position_embeddings"
+                f" {self.max_position_embeddings} for a token"
             )
         if self.depth_plan:
             self._check_depth_plan()
@@ -102,14 +111,19 @@ class AlbertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def max_seq_length(self) -> int:
+        """Gives the length of the longest row, in tokens: all positions but those before `position_offset`."""
+        return self.max_position_embeddings - self.position_offset
+
+    @property
     def num_steps(self) -> int:
         """Counts the blocks executed one after another: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def extensions(self) -> list[str]:
-        """Lists the fields that ask for what no published ALBERT or BERT has."""
-        return [field.name for field in _FIELDS[len(_PUBLISHED) :] if getattr(self, field.name) != field.default]
+        """Lists the fields that ask for what no published ALBERT, BERT or RoBERTa has."""
+        return [field.name for field in _EXTENSIONS if getattr(self, field.name) != field.default]
 
     @property
     def is_projected(self) -> bool:
@@ -135,7 +149,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's.
+        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's (RoBERTa's, too).
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -154,12 +168,16 @@ class AlbertConfig:
             elif key not in IGNORED_KEYS and not (from_huggingface and key.startswith("_")):
                 raise UserError(f"unknown configuration key '{key}'{_nearest(key, names)}")
         known = {key: value for key, value in values.items() if key in names}
-        says_albert = values.get("model_type") == "albert" or known.keys() & set(_ONLY_ALBERT)
-        if values.get("model_type") == "bert" or not says_albert:
+        model_type = values.get("model_type")
+        if model_type in ROBERTA_TYPES:
+            padding = values.get("pad_token_id")
+            known = {"position_offset": (1 if padding is None else padding) + 1} | known
+        says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
+        if model_type in ("bert", *ROBERTA_TYPES) or not says_albert:
             known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
         elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
             known["factorization"] = "word"
-        if values.get("model_type") == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
+        if model_type == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
             known.setdefault("always_project", True)
         if from_huggingface and isinstance(known.get("hidden_act"), str):
             known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
@@ -171,7 +189,8 @@ class AlbertConfig:
 
         Args:
             path: the file.
-            model_type: "albert" or "bert" where the file is known to be HuggingFace's; what it says itself goes first.
+            model_type: "albert", "bert" or "roberta" where the file is known to be HuggingFace's; what it says itself
+                goes first.
         """
         values = read_json(path)
         if not isinstance(values, dict):
@@ -187,8 +206,12 @@ class AlbertConfig:
             raise UserError(f"'{path}': {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Gives the fields, which `from_dict` reads; those of extensions that are not asked for are left out."""
-        return {name: getattr(self, name) for name in [*_PUBLISHED, *self.extensions]}
+        """Gives the fields, which `from_dict` reads; those that came later only where they say something.
+
+        So descriptions of models that have no use for them stay what they were, and runs of before go on.
+        """
+        later = [field.name for field in _LATER if getattr(self, field.name) != field.default]
+        return {name: getattr(self, name) for name in [*_FIRST, *later]}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
@@ -216,8 +239,10 @@ def read_config(name_or_file: str) -> AlbertConfig:
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
 _FIELDS = dataclasses.fields(AlbertConfig)
-# The fields that published files have, or imply; all that follow are extensions.
-_PUBLISHED = tuple(field.name for field in _FIELDS[: [field.name for field in _FIELDS].index("always_project") + 1])
+_NAMES = [field.name for field in _FIELDS]
+# What the first configurations were written with, what came later, and of that what no published model has.
+_FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _FIELDS[_NAMES.index("position_offset") :]
+_EXTENSIONS = _FIELDS[_NAMES.index("depth_plan") :]
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",
     "gelu_new": "gelu",

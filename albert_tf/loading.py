@@ -51,7 +51,7 @@ class Loaded:
         """
         if self.tokenizer is None:
             raise UserError("there is no tokenizer beside the model; give it: load(..., tokenizer='folder')")
-        limit = getattr(self.model, "encoder", self.model).config.max_position_embeddings
+        limit = getattr(self.model, "encoder", self.model).config.max_seq_length
         if max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
         return Preprocessor(self.tokenizer, max_seq_length or min(self.task.get("max_seq_length") or limit, limit))

@@ -10,6 +10,9 @@ _SMALL = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, inte
 _DROPOUT = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 _CHINESE = dict(vocab_size=21128)
 _BERT = _DROPOUT | dict(sharing="none")
+# The released configurations: 512 tokens behind two rows that no token has, one segment type, transformers' exact gelu.
+_ROBERTA = _BERT | dict(vocab_size=50265, max_position_embeddings=514, position_offset=2, type_vocab_size=1)
+_ROBERTA |= dict(layer_norm_eps=1e-5, hidden_act="gelu_erf")
 
 NAMED = {
     # README of google-research/albert: version 2 trains without dropout, version 1 with it except for xxlarge.
@@ -35,6 +38,8 @@ NAMED = {
     "bert_large_uncased": _LARGE | _BERT | dict(vocab_size=30522, embedding_size=1024),
     "bert_base_cased": _BASE | _BERT | dict(vocab_size=28996, embedding_size=768),
     "bert_large_cased": _LARGE | _BERT | dict(vocab_size=28996, embedding_size=1024),
+    "roberta_base": _BASE | _ROBERTA | dict(embedding_size=768),
+    "roberta_large": _LARGE | _ROBERTA | dict(embedding_size=1024),
 }
 
 OTHER_NAMES = {
@@ -48,6 +53,9 @@ OTHER_NAMES = {
     "bert_large": "bert_large_uncased",
 }
 
+# What transformers calls models of RoBERTa's form; they differ in their vocabularies alone.
+ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
+
 # Keys that published files carry and whose one supported value leaves the encoder as it is.
 MUST_EQUAL: dict[str, tuple] = {
     "down_scale_factor": (1, 1.0),
@@ -56,7 +64,7 @@ MUST_EQUAL: dict[str, tuple] = {
     "gap_size": (0,),
     "layers_to_keep": ([],),
     "ln_type": ("postln",),
-    "model_type": ("albert", "bert"),
+    "model_type": ("albert", "bert", *ROBERTA_TYPES),
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),

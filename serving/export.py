@@ -141,10 +141,10 @@ def save(exportable: Exportable, path: Path) -> None:
 
 def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
     config = getattr(loaded.model, "encoder", loaded.model).config
-    limit = config.max_position_embeddings
+    limit = config.max_seq_length
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
     if not 8 <= length <= limit:
-        raise UserError(f"--max_seq_length={length} must be from 8 to the model's max_position_embeddings={limit}")
+        raise UserError(f"--max_seq_length={length} must be from 8 to the {limit} tokens that the model takes")
     if settings.top_k > config.vocab_size:
         raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
     if settings.inputs == "text" and loaded.tokenizer is None:

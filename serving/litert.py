@@ -109,7 +109,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
-    exportable = make_exportable(model, ExportOptions(encoder.config.max_position_embeddings), encoder)
+    exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 
     def answer(input_ids, lengths, segment_ids=None):
         mask = tf.cast(real_tokens(input_ids, lengths), tf.int32)
@@ -155,9 +155,9 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
     files.make_output_dir(output.parent)
     loaded = load(settings.model)
     config = getattr(loaded.model, "encoder", loaded.model).config
-    limit = config.max_position_embeddings
+    limit = config.max_seq_length
     if length > limit:
-        raise UserError(f"--max_seq_length={length} must be from 1 to max_position_embeddings={limit}, or 0")
+        raise UserError(f"--max_seq_length={length} must be from 1 to the {limit} tokens that the model takes, or 0")
     pairs = len(loaded.task.get("inputs", [])) == 2
     inputs = _check_inputs(config, length or min(limit, _CHECKED_LENGTH), pairs)
     with files.replacing(output) as temporary:

@@ -95,7 +95,7 @@ class Embeddings(keras.layers.Layer):
         Args:
             input_ids: int32 [batch, sequence].
             segment_ids: int32 [batch, sequence] (default: all 0).
-            position_ids: int32 [batch, sequence] (default: 0, 1, ...).
+            position_ids: int32 [batch, sequence], counted from 0 whatever `position_offset` is (default: 0, 1, ...).
             seed: uint32 [2] that the dropout mask follows from; None outside training.
 
         Returns:
@@ -106,16 +106,18 @@ class Embeddings(keras.layers.Layer):
             UserError: the sequence is longer than the positions (where its length is known when the graph is built).
         """
         words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
+        offset = self.config.position_offset
         word_only = self.config.factorization == "word"
         if word_only and self.projection is not None:
             words = self.projection(words)
         if position_ids is None:
             length = ops.shape(input_ids)[1]
             self._check_length(length)
-            positions = self.position_embeddings[:length]
+            positions = self.position_embeddings[offset : offset + length]
         else:
-            positions = ops.take(self.position_embeddings, position_ids, axis=0)
-        if segment_ids is None:
+            positions = ops.take(self.position_embeddings, position_ids + offset, axis=0)
+        if segment_ids is None or self.config.type_vocab_size == 1:
+            # RoBERTa's one type; rows say all the same where their second text begins.
             segment_ids = ops.zeros_like(input_ids)
         segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)
         normalised = self.layer_norm(words + ops.cast(segments + positions, words.dtype))
@@ -126,5 +128,8 @@ class Embeddings(keras.layers.Layer):
 
     def _check_length(self, length: Any) -> None:
         limit = self.config.max_position_embeddings
-        if isinstance(length, int) and length > limit:
-            raise _plain(UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}; cut it"))
+        if isinstance(length, int) and length > self.config.max_seq_length:
+            less = f" - {self.config.position_offset}" if self.config.position_offset else ""
+            raise _plain(
+                UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}{less}; cut it")
+            )

@@ -98,7 +98,8 @@ class AlbertEncoder(BaseModel):
                 segment_ids [batch, sequence] (default: all 0);
                 sequence_ids [batch, sequence], which of several sequences packed into a row a token belongs to:
                 tokens of different numbers do not attend to each other, and positions restart (default: one);
-                position_ids [batch, sequence] (default: 0, 1, ... within each sequence);
+                position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
+                sequence; with an offset, over the tokens that are no padding);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
             training: whether dropout applies.
             output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never.
@@ -117,9 +118,10 @@ class AlbertEncoder(BaseModel):
         input_ids = features["input_ids"]
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         sequence_ids = features.get("sequence_ids")
-        embedding_output, hidden = self.embeddings(
-            input_ids, features.get("segment_ids"), _positions(features.get("position_ids"), sequence_ids), seed=seed
-        )
+        positions = _positions(features.get("position_ids"), sequence_ids)
+        if positions is None and self.config.position_offset and "input_mask" in features:
+            positions = _token_positions(features["input_mask"])
+        embedding_output, hidden = self.embeddings(input_ids, features.get("segment_ids"), positions, seed=seed)
         length = ops.shape(input_ids)[1]
         bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
         apply = functools.partial(self.apply, shared={"bias": bias, "length": length}, seed=seed)
@@ -266,6 +268,15 @@ def _positions(position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
         return position_ids
     same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
     return ops.sum(ops.tril(same, k=-1), axis=-1)
+
+
+def _token_positions(input_mask: Tensor) -> Tensor:
+    """Counts a row's tokens from 0; padding has -1, the row before the offset (transformers modeling_roberta.py:142).
+
+    That is 0, 1, ... of rows padded at their end, and a place of its own for padding anywhere.
+    """
+    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
+    return ops.cumsum(mask, axis=1) * mask - 1
 
 
 def _first_tokens(sequence_output: Tensor, sequence_starts: Tensor) -> Tensor:

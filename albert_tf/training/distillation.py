@@ -55,7 +55,7 @@ def load_teacher(
         raise UserError(f"--teacher={path} is {_answers(teacher)}, the student {_answers(student)}; they must be alike")
     if own_tokenizer is None or own_tokenizer.sha256 != tokenizer.sha256:
         raise UserError(f"--teacher={path} has another tokenizer than the student; give its folder as --tokenizer")
-    positions = teacher.encoder.config.max_position_embeddings
+    positions = teacher.encoder.config.max_seq_length
     if positions < max_seq_length:
         raise UserError(f"--max_seq_length={max_seq_length} is more than --teacher={path} takes, {positions}")
     task = load_task(path)

@@ -66,8 +66,8 @@ def evaluate(
         expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
     dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
     length = dataset.element_spec["input_ids"].shape[1]
-    if length > config.max_position_embeddings:
-        raise UserError(f"the records are {length} tokens long, the model takes {config.max_position_embeddings}")
+    if length > config.max_seq_length:
+        raise UserError(f"the records are {length} tokens long, the model takes {config.max_seq_length}")
     if not model.compiled:
         # Keras's trainer under JAX computes operation by operation unless asked to compile.
         model.compile(jit_compile=keras.backend.backend() == "jax")

@@ -90,7 +90,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         settings.init_from, settings.config, settings.tokenizer, settings.lower_case, settings.keep_accents
     )
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
-    settings = _resolve(settings, task.defaults, config.max_position_embeddings)
+    settings = _resolve(settings, task.defaults, config.max_seq_length)
     if settings.dryrun:
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
         examples = {name: found and found[:kept] for name, found in examples.items()}
@@ -157,7 +157,7 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
     """Fills in the task's own values."""
     if settings.max_seq_length > positions:
         raise UserError(
-            f"--max_seq_length={settings.max_seq_length} is more than the model's max_position_embeddings={positions}"
+            f"--max_seq_length={settings.max_seq_length} is more than the {positions} tokens that the model takes"
         )
     changes: dict[str, Any] = {"max_seq_length": settings.max_seq_length or min(own.max_seq_length, positions)}
     for name in ("train_batch_size", "learning_rate"):

@@ -164,10 +164,10 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
         start = Start(AlbertConfig.from_dict(files.read_json(folder / run_folder.RUN_FILE)["model"]), None, None)
     else:
         start = load_pretraining_start(settings.init_from, settings.config, records)
-    length, limit = max(phase.manifest["max_seq_length"] for phase in phases), start.config.max_position_embeddings
+    length, limit = max(phase.manifest["max_seq_length"] for phase in phases), start.config.max_seq_length
     if length > limit:
         raise UserError(
-            f"the records are {length} tokens long, the model takes at most max_position_embeddings={limit}; "
-            "raise it in --config or rebuild the records"
+            f"the records are {length} tokens long, the model takes at most {limit}; "
+            "raise max_position_embeddings in --config or rebuild the records"
         )
     return start._replace(tokenizer=records)

@@ -102,7 +102,9 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     free = dropouts.keys() | {"vocab_size", "initializer_range"}
     own, other = weights.to_dict(), said.to_dict()
     different = [
-        f"{name}={other[name]!r} (weights: {own[name]!r})" for name in own.keys() - free if own[name] != other[name]
+        f"{name}={getattr(said, name)!r} (weights: {getattr(weights, name)!r})"
+        for name in (own.keys() | other.keys()) - free
+        if getattr(said, name) != getattr(weights, name)
     ]
     if different:
         raise UserError(

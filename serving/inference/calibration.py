@@ -71,6 +71,6 @@ def _ranges(twin, hidden: tf.Tensor, rows) -> np.ndarray:
 
 def _random_rows(config) -> tuple[np.ndarray, np.ndarray]:
     rows, length = _RANDOM_SHAPE
-    length = min(length, config.max_position_embeddings)
+    length = min(length, config.max_seq_length)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (rows, length))
     return ids, np.full(rows, length, np.int32)

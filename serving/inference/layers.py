@@ -95,13 +95,17 @@ class Embeddings(tf.Module):
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
-        self.positions = variable(layer.position_embeddings, tf.float32, "position_embeddings")
+        # Rows that no token has are left out.
+        offset = layer.config.position_offset
+        self.positions = variable(array(layer.position_embeddings)[offset:], tf.float32, "position_embeddings")
+        self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = LayerNorm(layer.layer_norm)
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
         """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
         positions = cells % tf.shape(input_ids)[1]
+        segment_ids = None if self.one_segment else segment_ids
         segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)

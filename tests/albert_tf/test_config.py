@@ -16,7 +16,7 @@ from tfrecords.base.errors import UserError
 GOOGLE = dict(vocab_size=21128, embedding_size=128, hidden_size=384, num_hidden_layers=6, num_hidden_groups=1)
 GOOGLE |= dict(num_attention_heads=12, intermediate_size=1536, inner_group_num=1, hidden_act="gelu")
 GOOGLE |= dict(down_scale_factor=1, gap_size=0, num_memory_blocks=0, net_structure_type=0, layers_to_keep=[])
-EXTENSIONS = {"depth_plan"}
+EXTENSIONS = {"position_offset", "depth_plan"}
 BERT = dict(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 BERT |= dict(hidden_act="gelu", max_position_embeddings=512, type_vocab_size=2, initializer_range=0.02)
 HUGGINGFACE = dict(transformers_version="4.8.2", pad_token_id=0, architectures=["BertModel"], _name_or_path="x")
@@ -41,6 +41,34 @@ def test_huggingface_file_means_the_exact_gelu():
     assert (new.sharing, new.hidden_act, new.always_project) == ("all", "gelu", False)
     square = AlbertConfig.from_dict(GOOGLE | {"model_type": "albert", "embedding_size": 384})
     assert square.is_projected
+
+
+ROBERTA = BERT | dict(model_type="roberta", vocab_size=50265, max_position_embeddings=514, type_vocab_size=1)
+ROBERTA |= dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, layer_norm_eps=1e-05)
+
+
+def test_roberta_file_counts_positions_behind_the_padding():
+    config = AlbertConfig.from_dict(ROBERTA)
+    assert (config.sharing, config.is_projected, config.hidden_act) == ("none", False, "gelu_erf")
+    assert (config.position_offset, config.max_seq_length, config.layer_norm_eps) == (2, 512, 1e-5)
+    without_padding = {key: value for key, value in ROBERTA.items() if key != "pad_token_id"}
+    assert AlbertConfig.from_dict(without_padding) == config == AlbertConfig.from_dict(config.to_dict())
+    assert AlbertConfig.from_dict(ROBERTA | {"pad_token_id": 0, "model_type": "xlm-roberta"}).position_offset == 1
+    with pytest.raises(UserError, match="position_offset 9 leaves no row of max_position_embeddings 9"):
+        config.replace(position_offset=9, max_position_embeddings=9)
+    with pytest.raises(UserError, match="position_offset must be a whole number of at least 0"):
+        config.replace(position_offset=-1)
+
+
+def test_later_fields_leave_other_descriptions_as_they_were():
+    assert "position_offset" not in AlbertConfig().to_dict()
+    assert AlbertConfig.named("roberta_base").to_dict()["position_offset"] == 2
+
+
+@pytest.mark.parametrize(("name", "count"), [("roberta_base", 124_645_632), ("roberta_large", 355_359_744)])
+def test_roberta_has_the_published_number_of_parameters(name, count):
+    counted = parameters(AlbertConfig.named(name))
+    assert counted.encoder + counted.pooler == count
 
 
 def test_brightmart_file_factorises_words_only():
@@ -149,7 +177,7 @@ def test_wrong_values_are_named(change, message, tmp_path):
 
 
 def test_other_architectures_and_broken_files_are_refused(tmp_path):
-    for key, value in {"model_type": "roberta", "position_embedding_type": "relative_key", "is_decoder": True}.items():
+    for key, value in {"model_type": "electra", "position_embedding_type": "relative_key", "is_decoder": True}.items():
         with pytest.raises(UserError, match=key):
             AlbertConfig.from_dict(BERT | {"model_type": "bert"} | {key: value})
     with pytest.raises(UserError, match="no configuration is called 'albert_bass'; did you mean 'albert_base"):

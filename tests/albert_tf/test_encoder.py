@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.layers.depth import WALKS, Segment, Step, plan, segments
+from tfrecords.base.errors import UserError
 
 RNG = np.random.default_rng(3)
 LENGTH = 12
@@ -216,3 +217,48 @@ def test_walks_train_under_xla(walk):
     model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
     losses = model.fit(FEATURES, batch_size=3, epochs=3, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
+
+
+def offset_encoder(**changes):
+    config = AlbertConfig(
+        vocab_size=30, embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, sharing="none",
+        intermediate_size=32, max_position_embeddings=12, type_vocab_size=1, initializer_range=0.5, position_offset=2,
+    )  # fmt: skip
+    return AlbertEncoder(config.replace(**changes))
+
+
+def test_positions_begin_behind_the_offset():
+    encoder, plain = offset_encoder(), offset_encoder(position_offset=0, max_position_embeddings=10)
+    tables = encoder.get_weights()
+    index = next(i for i, table in enumerate(tables) if table.shape == (12, 16))
+    plain.set_weights([table[2:] if i == index else table for i, table in enumerate(tables)])
+    ids = np.arange(20).reshape(2, 10)
+    expected = np.asarray(plain(ids)["sequence_output"])
+    for features in (
+        {"input_ids": ids},
+        {"input_ids": ids, "input_mask": np.ones_like(ids)},
+        {"input_ids": ids, "position_ids": np.tile(np.arange(10), (2, 1))},
+        # One type of segment: where the second text begins is for others to read.
+        {"input_ids": ids, "segment_ids": (ids > 4).astype(int)},
+    ):
+        np.testing.assert_allclose(np.asarray(encoder(features)["sequence_output"]), expected, atol=1e-6)
+    with pytest.raises(UserError, match="a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
+        encoder(np.zeros((1, 11), int))
+
+
+def test_padding_before_or_behind_changes_no_token():
+    encoder, ids = offset_encoder(), np.array([[0, 7, 9, 2]])
+    expected = np.asarray(encoder(ids)["sequence_output"])
+    for before in range(3):
+        padded = np.pad(ids, [(0, 0), (before, 2 - before)], constant_values=1)
+        outputs = encoder({"input_ids": padded, "input_mask": (padded != 1).astype(int)})["sequence_output"]
+        np.testing.assert_allclose(np.asarray(outputs)[:, before : before + 4], expected, atol=1e-5)
+
+
+def test_packed_texts_each_begin_at_the_offset():
+    encoder, one, other = offset_encoder(), np.array([[0, 7, 9, 2]]), np.array([[0, 8, 2]])
+    packed = {"input_ids": np.concatenate([one, other, [[1]]], axis=1), "sequence_ids": [[1, 1, 1, 1, 2, 2, 2, 0]]}
+    packed |= {"sequence_ids": np.array(packed["sequence_ids"]), "input_mask": np.array([[1] * 7 + [0]])}
+    outputs = np.asarray(encoder(packed)["sequence_output"])
+    for ids, place in ((one, slice(0, 4)), (other, slice(4, 7))):
+        np.testing.assert_allclose(outputs[:, place], np.asarray(encoder(ids)["sequence_output"]), atol=1e-5)

@@ -101,7 +101,7 @@ def test_command_writes_a_file_that_our_server_serves(make_model, folder, run_mo
         ("spans", {}, "a AlbertSpanPredictor cannot be written for LiteRT; these can: AlbertClassifier, "),
         ("classifier", {"output": "."}, "--output=. is a folder; name a file, such as model.tflite"),
         ("classifier", {"compute": "bfloat16"}, "--compute=bfloat16 is unknown; choose one of float32, int8"),
-        ("classifier", {"max_seq_length": 49}, "--max_seq_length=49 must be from 1 to max_position_embeddings=48"),
+        ("classifier", {"max_seq_length": 49}, "--max_seq_length=49 must be from 1 to the 48 tokens"),
     ],
 )
 def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, message):
