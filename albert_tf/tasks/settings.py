@@ -1,12 +1,11 @@
-"""The settings of a fine-tuning run, and choices that pre-training has too."""
+"""The settings of fine-tuning and of ensembles."""
 
 import dataclasses
 
+from albert_tf.choices import DTYPE_POLICIES, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
-DTYPE_POLICIES = ("float32", "mixed_bfloat16")
-STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 STRATEGIES_HELP = (
     "mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
     "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
@@ -131,3 +130,20 @@ class FinetuningSettings(CheckedSettings):
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise UserError(f"--seeds={self.seeds} must be a number above 0, or different seeds such as 3,7,11")
         return seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleSettings(CheckedSettings):
+    """The models of an ensemble, and the files that it answers."""
+
+    task: str = setting(help="as --task of run_finetuning")
+    data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
+    models: str = setting(help="folders of fine-tuned models, separated by commas")
+    output_dir: str = setting(help="folder to write: predictions as run_finetuning's, ensemble.json")
+    max_seq_length: int = setting(
+        0, help="longest row in tokens; 0: the least that one of the models was trained with", at_least=0
+    )
+    eval_batch_size: int = setting(32, help="rows a batch", at_least=1)
+    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
+    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
