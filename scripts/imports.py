@@ -70,9 +70,9 @@ class Sources:
         if path and path.endswith("/__init__.py"):
             # Those under `if TYPE_CHECKING` too: they say where a name is that `__getattr__` fetches.
             for node in ast.walk(self.files[path].tree):
-                if isinstance(node, ast.ImportFrom) and node.module not in (None, module):
-                    if name in [alias.name for alias in node.names]:
-                        return self.origin(node.module, name)
+                is_of_others = isinstance(node, ast.ImportFrom) and node.module not in (None, module)
+                if is_of_others and name in [alias.name for alias in node.names]:
+                    return self.origin(node.module, name)
         return path
 
     @cached_property
