@@ -1,35 +1,67 @@
 """Everything between tensors and trained weights."""
 
+import importlib
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Models alone have no need of TensorFlow under another Keras backend.
-if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
-    import tfrecords.base.quiet_tensorflow  # noqa: F401
+_ROOMS = ("tfrecords", "albert_tf", "serving")
 
-from albert_tf import optimizers  # noqa: F401  registered with Keras: models saved with them load
-from albert_tf.config import AlbertConfig
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
-from albert_tf.models.early_exit import LearnedExit
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.span_predictor import AlbertSpanPredictor
+
+def _is_our_command() -> bool:
+    """Whether this process was started as `python -m albert_tf.run_...`, or by a script that pip made of it."""
+    if "-m" in sys.orig_argv:
+        return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _ROOMS
+    return os.path.basename(sys.argv[0]).startswith("albert-")
+
+
+# At once for everyone else, since Keras loads only what was registered with it. A command answers --help, and says
+# what is wrong with its flags, in a tenth of the time that TensorFlow takes to start.
+if TYPE_CHECKING or not _is_our_command():
+    # Models alone have no need of TensorFlow under another Keras backend.
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        import tfrecords.base.quiet_tensorflow  # noqa: F401
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.layers.encoder import AlbertEncoder
+    from albert_tf.models.classifiers import (
+        AlbertClassifier,
+        AlbertMultipleChoice,
+        AlbertRegressor,
+        AlbertTokenClassifier,
+    )
+    from albert_tf.models.early_exit import LearnedExit
+    from albert_tf.models.pretrainer import AlbertPretrainer
+    from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+    from albert_tf.models.span_predictor import AlbertSpanPredictor
+
+if TYPE_CHECKING:
+    from albert_tf.loading import load
+    from albert_tf.preprocessing import Preprocessor
+
+_HOMES = {
+    "AlbertConfig": "config",
+    "AlbertEncoder": "layers.encoder",
+    "AlbertClassifier": "models.classifiers",
+    "AlbertMultipleChoice": "models.classifiers",
+    "AlbertRegressor": "models.classifiers",
+    "AlbertTokenClassifier": "models.classifiers",
+    "LearnedExit": "models.early_exit",
+    "AlbertPretrainer": "models.pretrainer",
+    "AlbertSentenceEmbedder": "models.sentence_embedder",
+    "AlbertSpanPredictor": "models.span_predictor",
+    # Never with the models: files of other code bases, and texts, need TensorFlow.
+    "Preprocessor": "preprocessing",
+    "load": "loading",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Not imported with the models: files of other code bases, and texts, need TensorFlow.
-    if name == "load":
-        from albert_tf.loading import load
-
-        return load
-    if name == "Preprocessor":
-        from albert_tf.preprocessing import Preprocessor
-
-        return Preprocessor
-    raise AttributeError(f"module 'albert_tf' has no attribute '{name}'")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'albert_tf' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"albert_tf.{_HOMES[name]}"), name)
 
 
 __all__ = [

@@ -3,18 +3,18 @@
 import dataclasses
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import keras
 from absl import logging
 
-from albert_tf.checkpoints.formats import FORMATS, load, save, save_tokenizer
-from albert_tf.loading import load_task
-from albert_tf.models.classifiers import ClassesModel
+from albert_tf.choices import FORMATS
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.loading import tokenizer_in
+
+if TYPE_CHECKING:
+    import keras
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class ConvertSettings(CheckedSettings):
     )
 
 
-def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None) -> keras.Model:
+def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None) -> "keras.Model":
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
     Args:
@@ -44,6 +44,10 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
     Raises:
         UserError: what `formats.load` and `formats.save` raise.
     """
+    from albert_tf.checkpoints.formats import load, save, save_tokenizer
+    from albert_tf.loading import load_task
+    from albert_tf.models.classifiers import ClassesModel
+
     model = load(source, form)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
@@ -59,6 +63,8 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
+    from tfrecords.tokenizers.loading import tokenizer_in
+
     try:
         return tokenizer_in(folder)
     except UserError as error:
@@ -68,6 +74,8 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def main(settings: ConvertSettings) -> None:
     """Converts as the flags say, and tells what was written."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
+
     model = convert(settings.input, settings.output, settings.to, settings.form)
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")

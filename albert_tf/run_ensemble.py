@@ -1,15 +1,17 @@
 """Answers with several fine-tuned models together: `python -m albert_tf.run_ensemble --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 from pathlib import Path
 
-from albert_tf.training.ensemble import EnsembleSettings, ensemble
+from albert_tf.tasks.settings import EnsembleSettings
 from tfrecords.base.script import run_main
 
 
 def main(settings: EnsembleSettings) -> None:
     """Does what the flags ask for."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.training.ensemble import ensemble
+
     ensemble(settings)
     print(f"wrote {Path(settings.output_dir) / 'ensemble.json'}")
 

@@ -1,13 +1,8 @@
 """Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 import dataclasses
 from pathlib import Path
 
-from albert_tf.loading import load
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.training import evaluation
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -28,6 +23,12 @@ class EvaluationSettings(CheckedSettings):
 
 def main(settings: EvaluationSettings) -> None:
     """Does what the flags ask for."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.loading import load
+    from albert_tf.models.pretrainer import AlbertPretrainer
+    from albert_tf.training import evaluation
+
     loaded = load(settings.model)
     model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, AlbertPretrainer):

@@ -1,17 +1,18 @@
 """Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
-from albert_tf.checkpoints.formats import MODEL_FILE
-from albert_tf.loading import load_task
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training.devices import make_devices
-from albert_tf.training.finetuning import finetune
 from tfrecords.base.script import run_main, say_next
 
 
 def main(settings: FinetuningSettings) -> None:
     """Does what the flags ask for."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.checkpoints.formats import MODEL_FILE
+    from albert_tf.loading import load_task
+    from albert_tf.training.devices import make_devices
+    from albert_tf.training.finetuning import finetune
+
     devices = make_devices(settings.strategy)
     folder = finetune(settings, devices=devices)
     if devices.is_chief and not settings.dryrun:

@@ -1,18 +1,19 @@
 """Pre-trains ALBERT on TFRecords: `python -m albert_tf.run_pretraining --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 import csv
 from pathlib import Path
 
-from albert_tf.checkpoints.formats import MODEL_FILE
-from albert_tf.training.devices import make_devices
-from albert_tf.training.pretraining import PretrainingSettings, pretrain, try_all_paths
+from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.script import run_main, say_next
 
 
 def main(settings: PretrainingSettings) -> None:
     """Does what the flags ask for."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.training.devices import make_devices
+    from albert_tf.training.pretraining import pretrain, try_all_paths
+
     if settings.dryrun:
         try_all_paths(settings)
     else:
@@ -23,6 +24,8 @@ def main(settings: PretrainingSettings) -> None:
 
 
 def _say_end(folder: Path) -> None:
+    from albert_tf.checkpoints.formats import MODEL_FILE
+
     if not (folder / MODEL_FILE).is_file():
         return  # Stopped before the first evaluation.
     with open(folder / "history.csv", newline="", encoding="utf-8") as file:

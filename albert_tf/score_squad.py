@@ -1,13 +1,10 @@
 """Scores answers to SQuAD as the official scripts do: `python -m albert_tf.score_squad --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 import dataclasses
 import json
 import sys
 
-from albert_tf.tasks.squad.data import SquadExample, read_squad
-from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
+from albert_tf.tasks.squad.data import SquadExample, read_null_odds, read_predictions, read_squad
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main

@@ -68,9 +68,11 @@ class Sources:
         """The file that defines `name` of `module`: packages that only hand a name on are looked through."""
         path = self.file_of(f"{module}.{name}") or self.file_of(module)
         if path and path.endswith("/__init__.py"):
-            for handed_on in self.files[path].imports:
-                if handed_on.name == name and handed_on.module != module:
-                    return self.origin(handed_on.module, name)
+            # Those under `if TYPE_CHECKING` too: they say where a name is that `__getattr__` fetches.
+            for node in ast.walk(self.files[path].tree):
+                is_of_others = isinstance(node, ast.ImportFrom) and node.module not in (None, module)
+                if is_of_others and name in [alias.name for alias in node.names]:
+                    return self.origin(node.module, name)
         return path
 
     @cached_property

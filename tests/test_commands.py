@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from albert_tf import run_finetuning, run_pretraining
 from albert_tf.tasks.settings import FinetuningSettings
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,20 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
     assert ended.returncode == 0 and ended.stderr == ""
     for words in ("Pre-trains ALBERT", "--learning_rate: peak", "(default: '0.00176')", "--train_data: file pattern"):
         assert words in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["run_pretraining", "run_finetuning", "run_evaluation", "run_ensemble", "convert_checkpoint", "score_squad"],
+)
+def test_help_does_not_wait_for_tensorflow(module):
+    lines = "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None"
+    lines += "; sys.orig_argv = [*sys.orig_argv[:1], '-m', sys.argv[1]]"
+    lines += "; import runpy; name, sys.argv[1:] = sys.argv[1], ['--help']; runpy.run_module(name, run_name='__main__')"
+    command = [sys.executable, "-c", lines, f"albert_tf.{module}"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "--" in ended.stdout
 
 
 def test_a_damaged_record_is_one_clear_line_too(run_module, tiny_data, tmp_path):

@@ -15,7 +15,6 @@ from tfrecords.base.files import download_hint, make_output_dir, replacing, writ
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
 
-FORMATS = ("official", "huggingface", "keras_hub", "keras")
 # What training calls a model's file in its folder.
 MODEL_FILE = "model.keras"
 

@@ -9,9 +9,6 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.depth_plan import read_depth_plan
 
-# Ways of applying blocks over depth; all give the same numbers.
-WALKS = ("unrolled", "loop", "recompute")
-
 
 class Step(NamedTuple):
     """Says which attention and which feed-forward sub-layer run, by their indices in the encoder."""

@@ -7,12 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense
-from albert_tf.layers.depth import WALKS, Segment, Step, plan, repeat, segments
+from albert_tf.layers.depth import Segment, Step, plan, repeat, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
 from tfrecords.base.errors import UserError

@@ -1,6 +1,7 @@
 """Models with a head after every depth step, which may answer before the last one, and learn when to."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -175,7 +176,7 @@ class EarlyExitModel(DenseHeadModel):
 
     def _gates(self, states: list[Tensor]) -> Tensor:
         firsts = [state[:, 0] for state in states[:-1]]
-        return ops.stack([self.exit_gate(now, before) for before, now in zip(firsts, firsts[1:])], axis=1)
+        return ops.stack([self.exit_gate(now, before) for before, now in itertools.pairwise(firsts)], axis=1)
 
     def _log_prior(self) -> list[float]:
         return self.learned_exit.log_prior(len(self.exit_heads))

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from albert_tf.optimizers.adam_weight_decay import GRADIENT_NORMS, AdamWeightDecay
+from albert_tf.choices import GRADIENT_NORMS
+from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
 

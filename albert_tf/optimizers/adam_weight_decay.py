@@ -8,10 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
-
-GRADIENT_NORMS = ("summed", "official")
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:

@@ -1,13 +1,15 @@
-"""The settings of a fine-tuning run, and choices that pre-training has too."""
+"""The settings of fine-tuning and of ensembles."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from albert_tf.models.early_exit import LearnedExit
+from albert_tf.choices import DTYPE_POLICIES, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
-DTYPE_POLICIES = ("float32", "mixed_bfloat16")
-STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
+if TYPE_CHECKING:
+    from albert_tf.models.early_exit import LearnedExit
+
 STRATEGIES_HELP = (
     "mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
     "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
@@ -122,8 +124,10 @@ class FinetuningSettings(CheckedSettings):
         self.seed_list()
 
     @property
-    def exits(self) -> bool | LearnedExit:
+    def exits(self) -> "bool | LearnedExit":
         """Gives the exits that the model is to have, as the models take them."""
+        from albert_tf.models.early_exit import LearnedExit  # Brings Keras, which --help has no need of.
+
         return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
@@ -142,3 +146,20 @@ class FinetuningSettings(CheckedSettings):
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise UserError(f"--seeds={self.seeds} must be a number above 0, or different seeds such as 3,7,11")
         return seeds
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleSettings(CheckedSettings):
+    """The models of an ensemble, and the files that it answers."""
+
+    task: str = setting(help="as --task of run_finetuning")
+    data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
+    models: str = setting(help="folders of fine-tuned models, separated by commas")
+    output_dir: str = setting(help="folder to write: predictions as run_finetuning's, ensemble.json")
+    max_seq_length: int = setting(
+        0, help="longest row in tokens; 0: the least that one of the models was trained with", at_least=0
+    )
+    eval_batch_size: int = setting(32, help="rows a batch", at_least=1)
+    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
+    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")

@@ -11,33 +11,15 @@ from albert_tf.config import AlbertConfig
 from albert_tf.loading import load, load_task
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
-from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
-
-
-@dataclasses.dataclass(frozen=True)
-class EnsembleSettings(CheckedSettings):
-    """The models of an ensemble, and the files that it answers."""
-
-    task: str = setting(help="as --task of run_finetuning")
-    data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
-    models: str = setting(help="folders of fine-tuned models, separated by commas")
-    output_dir: str = setting(help="folder to write: predictions as run_finetuning's, ensemble.json")
-    max_seq_length: int = setting(
-        0, help="longest row in tokens; 0: the least that one of the models was trained with", at_least=0
-    )
-    eval_batch_size: int = setting(32, help="rows a batch", at_least=1)
-    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
-    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
-    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:

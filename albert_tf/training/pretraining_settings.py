@@ -3,10 +3,9 @@
 import dataclasses
 from pathlib import Path
 
+from albert_tf.choices import DTYPE_POLICIES, GRADIENT_NORMS, OPTIMIZERS, STRATEGIES, WALKS
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import WALKS
-from albert_tf.optimizers import GRADIENT_NORMS, OPTIMIZERS, scale_learning_rate
-from albert_tf.tasks.settings import DTYPE_POLICIES, STRATEGIES, STRATEGIES_HELP
+from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -121,6 +120,8 @@ class PretrainingSettings(CheckedSettings):
         """The rate after warm-up, scaled to the batch where `learning_rate_batch_size` asks for it."""
         if not self.learning_rate_batch_size:
             return self.learning_rate
+        from albert_tf.optimizers import scale_learning_rate  # Brings Keras, which a command's --help has no need of.
+
         return scale_learning_rate(self.learning_rate, self.train_batch_size, self.learning_rate_batch_size)
 
 

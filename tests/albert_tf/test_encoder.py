@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.layers.depth import WALKS, Segment, Step, plan, segments
+from albert_tf.choices import WALKS
+from albert_tf.layers.depth import Segment, Step, plan, segments
 from tfrecords.base.errors import UserError
 
 RNG = np.random.default_rng(3)

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.layers.heads import IMPOSSIBLE
-from albert_tf.tasks.squad.data import SquadExample, read_json
+from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import SpanRows, text_of
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 
 N_BEST = 20
 MAX_ANSWER_LENGTH = 30
@@ -138,26 +137,6 @@ def write_answers(
     for name, content in contents.items():
         files.write_json(folder / f"{name}.json", content)
     return [folder / f"{name}.json" for name in contents]
-
-
-def read_predictions(path: str) -> dict[str, str]:
-    """Reads a file of question ids with their texts. Raises UserError for anything else."""
-    return _read(path, str, "texts")
-
-
-def read_null_odds(path: str) -> dict[str, float]:
-    """Reads a file of question ids with their null odds. Raises UserError for anything else."""
-    return {key: float(value) for key, value in _read(path, (int, float), "numbers").items()}
-
-
-def _read(path: str, kind: type | tuple[type, ...], what: str) -> dict:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise UserError(f"'{path}' is not a JSON object of question ids with {what}")
-    for key, value in content.items():
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(f"'{path}': question '{key}' has {value!r}; expected an object of ids with {what}")
-    return content
 
 
 def _nbest(answer: Answers) -> list[dict[str, str | float]]:

@@ -81,6 +81,26 @@ def read_json(path: str | os.PathLike) -> Any:
         raise UserError(f"'{path}' is not JSON in UTF-8: {error}") from error
 
 
+def read_predictions(path: str) -> dict[str, str]:
+    """Reads a file of question ids with their texts. Raises UserError for anything else."""
+    return _read_answers(path, str, "texts")
+
+
+def read_null_odds(path: str) -> dict[str, float]:
+    """Reads a file of question ids with their null odds. Raises UserError for anything else."""
+    return {key: float(value) for key, value in _read_answers(path, (int, float), "numbers").items()}
+
+
+def _read_answers(path: str, kind: type | tuple[type, ...], what: str) -> dict:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' is not a JSON object of question ids with {what}")
+    for key, value in content.items():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(f"'{path}': question '{key}' has {value!r}; expected an object of ids with {what}")
+    return content
+
+
 def _question(path: Path, entry: Any, context: str, place: str, labelled: bool) -> SquadExample:
     question_id = _text(path, entry, "id", place)
     place = f"{place} (question '{question_id}')"

@@ -13,11 +13,9 @@ from albert_tf.tasks.squad.answers import (
     Answers,
     Candidate,
     find_answers,
-    read_null_odds,
-    read_predictions,
     write_answers,
 )
-from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
+from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_null_odds, read_predictions
 from albert_tf.tasks.squad.windows import make_rows
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer

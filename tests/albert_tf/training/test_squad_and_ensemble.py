@@ -10,7 +10,7 @@ import pytest
 from albert_tf.loading import load, load_task
 from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.squad.answers import read_null_odds, read_predictions
+from albert_tf.tasks.squad.data import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
