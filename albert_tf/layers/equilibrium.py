@@ -1,0 +1,224 @@
+"""The fixed point z = f(z) of a function of states, row by row, and its gradient (Bai et al. 2019, arXiv:1909.01377).
+
+Everything here is about any function of a state [tokens, width]. A row is some of the tokens, such as those of one
+text. Rows are solved beside each other and each by itself: one that has converged keeps its answer, so that no answer
+depends on the rows that are beside it. Sums over a row are float32 whatever the dtype of the function.
+"""
+
+from typing import NamedTuple, Protocol
+
+import keras
+from keras import ops
+
+from albert_tf.layers import Tensor
+from albert_tf.layers.pullback import Function, detached, pullback, with_gradient
+
+SOLVERS = ("fixed_point", "anderson")
+GRADIENTS = ("phantom", "implicit")
+# Walker and Ni 2011: evaluations that are mixed, the part of each move that is taken, and what keeps the weights small
+# (of the mean squared move).
+MEMORY, BETA, RIDGE = 5, 1.0, 1e-4
+_TINY = 1e-30
+
+
+class Rows(Protocol):
+    """Says which tokens make a row."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Adds up [..., tokens] over each row's tokens: [..., rows]."""
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Gives each token its row's value: [rows] to [tokens]."""
+
+
+class RectangleRows:
+    """Rows of equal length, one after another.
+
+    Args:
+        weights: float32 [rows, length], 1 for tokens that count and 0 for padding, which is computed but not asked
+            whether it has converged.
+    """
+
+    def __init__(self, weights: Tensor):
+        self.weights = ops.cast(weights, "float32")
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Adds up [..., tokens] over each row's tokens: [..., rows]."""
+        shape = (*values.shape[:-1], *ops.shape(self.weights))
+        return ops.sum(ops.reshape(values, shape) * self.weights, axis=-1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Gives each token its row's value: [rows] to [tokens]."""
+        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
+
+
+class Solver(NamedTuple):
+    """Says how a fixed point is sought.
+
+    Attributes:
+        kind: "fixed_point", which takes f(z) for the next z, or "anderson", which mixes the last five.
+        tolerance: a row has converged when |f(z) - z| / |z| is below. 0: it is not asked; `max_steps` evaluations are
+            made and the last f(z) is the answer.
+        max_steps: evaluations after which a row that has not converged ends.
+    """
+
+    kind: str = "fixed_point"
+    tolerance: float = 1e-3
+    max_steps: int = 30
+
+
+class Solution(NamedTuple):
+    """Holds what a solver ended with.
+
+    Attributes:
+        state: float32 [tokens, width]: of each row the iterate with the least residual, or the last of a fixed number.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate; of a fixed number, of the last but one. Infinite
+            where no evaluation was finite.
+        steps: int32 [rows]: evaluations until the row had converged, or all that were made.
+    """
+
+    state: Tensor
+    residual: Tensor
+    steps: Tensor
+
+
+def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solution:
+    """Seeks z = f(z). No gradient passes through the iterations; see `implicit` and `phantom`.
+
+    Args:
+        function: from float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
+        start: [tokens, width].
+        rows: which tokens make a row.
+        solver: how.
+
+    >>> import numpy as np
+    >>> rows = RectangleRows(np.ones((1, 1)))
+    >>> solution = solve(lambda z: 0.5 * z + 1.0, np.zeros((1, 3), "float32"), rows, Solver("anderson", 1e-5))
+    >>> np.round(solution.state, 4).tolist(), int(solution.steps[0])
+    ([[2.0, 2.0, 2.0]], 3)
+    """
+    start = ops.stop_gradient(ops.cast(start, "float32"))
+    function = detached(function, start)
+    nothing = rows.sum(ops.zeros_like(start[:, 0]))
+    solution = Solution(start, nothing + float("inf"), ops.cast(nothing, "int32"))
+    history = _History(start) if solver.kind == "anderson" else None
+
+    def is_open(residual: Tensor) -> Tensor:
+        return ops.logical_not(residual < solver.tolerance)
+
+    def goes_on(step: Tensor, state: Tensor, solution: Solution, past: tuple) -> Tensor:
+        return ops.logical_and(step < solver.max_steps, ops.any(is_open(solution.residual)))
+
+    def evaluate(step: Tensor, state: Tensor, solution: Solution, past: tuple) -> tuple:
+        after = ops.cast(function(state), "float32")
+        move = after - state
+        residual = norm(move, rows) / ops.maximum(norm(state, rows), _TINY)
+        residual = ops.where(ops.isfinite(residual), residual, float("inf"))
+        if solver.tolerance == 0:
+            solution = Solution(after, residual, ops.ones_like(solution.steps) * (step + 1))
+        else:
+            solution = _better(solution, state, residual, is_open(solution.residual), rows)
+        if history is None:
+            return step + 1, after, solution, past
+        state, past = history.mix(step, state, move, past, rows)
+        return step + 1, state, solution, past
+
+    first = (ops.convert_to_tensor(0), start, solution, () if history is None else history.start)
+    solution = ops.while_loop(goes_on, evaluate, first, maximum_iterations=solver.max_steps)[2]
+    return Solution(*map(ops.stop_gradient, solution))
+
+
+def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, rows: Rows) -> Solution:
+    """Takes the state of the rows that are open and have a lower residual than ever."""
+    is_better = ops.logical_and(is_open, residual < before.residual)
+    return Solution(
+        ops.where(rows.spread(is_better)[:, None], state, before.state),
+        ops.where(is_better, residual, before.residual),
+        before.steps + ops.cast(is_open, "int32"),
+    )
+
+
+class _History:
+    """The last states and moves [MEMORY, tokens, width], the newest last, which Anderson acceleration mixes."""
+
+    def __init__(self, start: Tensor):
+        nothing = ops.zeros((MEMORY, 1, 1)) * start
+        self.start = (nothing, nothing)
+
+    def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: Rows) -> tuple[Tensor, tuple]:
+        """Gives the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
+
+        alpha is what minimises |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2 |alpha|^2 with a sum
+        of 1, in each row (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
+        """
+        states, moves = (ops.concatenate([kept[1:], new[None]]) for kept, new in zip(past, (state, move)))
+        is_made = ops.arange(MEMORY) >= MEMORY - 1 - step
+        alpha = self._weights(rows.sum(ops.einsum("itw,jtw->ijt", moves, moves)), ops.cast(is_made, "float32"))
+        weights = ops.stack([rows.spread(alpha[:, i]) for i in range(MEMORY)])[:, :, None]
+        return ops.sum(weights * (states + BETA * moves), axis=0), (states, moves)
+
+    def _weights(self, products: Tensor, is_made: Tensor) -> Tensor:
+        """Inner products [MEMORY, MEMORY, rows] of the moves to weights [rows, MEMORY]."""
+        gram, unit = ops.transpose(products, (2, 0, 1)), ops.eye(MEMORY)
+        scale = ops.trace(gram, axis1=1, axis2=2) / ops.sum(is_made)
+        gram = gram / ops.maximum(scale, _TINY)[:, None, None]
+        # TensorFlow's solver raises an error for what is not finite; such a row is lost, but alone.
+        gram = ops.where(ops.isfinite(gram), gram, 0.0) * is_made * is_made[:, None] + RIDGE * unit
+        right = ops.ones_like(scale)[:, None] * is_made
+        alpha = ops.solve(gram, right[:, :, None])[:, :, 0]
+        return alpha / ops.sum(alpha, axis=1, keepdims=True)
+
+
+def norm(state: Tensor, rows: Rows) -> Tensor:
+    """Gives each row's Euclidean norm, float32 [rows]."""
+    return ops.sqrt(rows.sum(ops.sum(ops.square(ops.cast(state, "float32")), axis=-1)))
+
+
+def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0) -> Tensor:
+    """Gives `state` the gradient of `steps` more, z + damping (f(z) - z) each, behind it (Geng et al. 2021).
+
+    With damping 1 it is the first terms of the series (I + J + J^2 + ...) df that the implicit gradient sums to its
+    end. The value is the state's own, so that training and inference see the same; memory grows with `steps`.
+    """
+    moved = state
+    for _ in range(steps):
+        moved = moved + damping * (ops.cast(function(moved), "float32") - moved)
+    return state + (moved - ops.stop_gradient(moved))
+
+
+def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> Tensor:
+    """Gives the fixed point `state` its exact gradient, by the implicit function theorem; nothing is unrolled.
+
+    Of an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and hands g to one
+    evaluation of f. Memory is that of two evaluations, however many steps both solutions take.
+    """
+    after = ops.cast(function(state), "float32")
+
+    def solved(backward: Function, upstream: Tensor) -> Tensor:
+        return solve(lambda vector: backward(vector) + upstream, upstream, rows, solver).state
+
+    after = with_gradient(after, function, state, solved)
+    return state + (after - ops.stop_gradient(after))
+
+
+def spectral_radius(function: Function, state: Tensor, rows: Rows, iterations: int = 40, seed: int = 0) -> Tensor:
+    """Estimates the largest modulus of the eigenvalues of df/dz at a state, in each row: float32 [rows].
+
+    Power iteration with J^T from a random vector. It is the mean growth over the second half of the iterations, in
+    logarithms: a pair of complex eigenvalues lets the growth of single ones swing. Below 1, f contracts near the state.
+    """
+    state = ops.stop_gradient(ops.cast(state, "float32"))
+    backward = pullback(function, state)
+    vector = keras.random.normal(ops.shape(state), seed=seed)
+    grown = rows.sum(ops.zeros_like(state[:, 0]))
+
+    def advance(step: Tensor, vector: Tensor, grown: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        vector = backward(vector)
+        length = ops.maximum(norm(vector, rows), _TINY)
+        counts = ops.cast(step >= iterations // 2, "float32")
+        return step + 1, vector / rows.spread(length)[:, None], grown + counts * ops.log(length)
+
+    vector = vector / rows.spread(ops.maximum(norm(vector, rows), _TINY))[:, None]
+    first = (ops.convert_to_tensor(0), vector, grown)
+    grown = ops.while_loop(lambda step, *_: step < iterations, advance, first, maximum_iterations=iterations)[2]
+    return ops.exp(grown / (iterations - iterations // 2))

@@ -1,0 +1,68 @@
+"""Vector-Jacobian products of a function at a state, and gradients made of them, under TensorFlow and JAX alike."""
+
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from albert_tf.layers import Tensor
+
+Function = Callable[[Tensor], Tensor]
+
+
+def detached(function: Function, state: Tensor) -> Function:
+    """Gives the function of states like `state` through which no gradient passes, not even to what it closes over."""
+    if keras.backend.backend() != "jax":
+        return function  # TensorFlow follows no gradient behind stop_gradient.
+    import jax
+
+    # Under JAX what a loop closes over would carry tangents, and a loop until a condition has no reverse gradient.
+    pure, constants = jax.closure_convert(function, state)
+    constants = jax.lax.stop_gradient(constants)
+    return lambda state: pure(state, *constants)
+
+
+def pullback(function: Function, state: Tensor) -> Function:
+    """Gives the function of a vector v to J^T v, where J is the Jacobian of a function of states at `state`."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        product = jax.vjp(lambda state: ops.cast(function(state), "float32"), state)[1]
+        return lambda vector: product(vector)[0]
+    import tensorflow as tf
+
+    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+        tape.watch(state)
+        after = ops.cast(function(state), "float32")
+    return lambda vector: tape.gradient(after, state, vector)
+
+
+def with_gradient(after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]):
+    """Gives `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
+    if keras.backend.backend() == "jax":
+        return _with_gradient_jax(after, function, state, change)
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def hook(after):
+        return tf.identity(after), lambda upstream: change(pullback(function, state), upstream)
+
+    return hook(after)
+
+
+def _with_gradient_jax(after, function, state, change):
+    import jax
+
+    # What the function closes over has to come as arguments: the backward pass runs where it is out of scope.
+    pure, constants = jax.closure_convert(function, state)
+
+    @jax.custom_vjp
+    def hook(after, state, constants):
+        return after
+
+    def backward(kept, upstream):
+        state, constants = kept
+        return change(pullback(lambda z: pure(z, *constants), state), upstream), None, None
+
+    hook.defvjp(lambda after, state, constants: (after, (state, constants)), backward)
+    return hook(after, state, jax.lax.stop_gradient(constants))

@@ -1,0 +1,195 @@
+"""The solver of fixed points and its gradients, on functions whose answers are known."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+
+from albert_tf.layers.equilibrium import MEMORY, RIDGE, SOLVERS, RectangleRows, Solver, implicit, solve, spectral_radius
+
+PORTABLE = Path(__file__).parent / "portable_equilibrium.py"
+portable = runpy.run_path(str(PORTABLE))
+
+
+def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
+    """f(z) = z A + x with the given spectral radius, x, and the fixed point."""
+    generator = np.random.default_rng(seed)
+    matrix = generator.normal(size=(width, width))
+    matrix *= radius / np.abs(np.linalg.eigvals(matrix)).max()
+    x = generator.normal(size=(rows, width)).astype("float32")
+    kernel = matrix.astype("float32")
+    return lambda z: ops.matmul(z, kernel) + x, x, x @ np.linalg.inv(np.eye(width) - matrix), matrix
+
+
+def each_its_own(count: int) -> RectangleRows:
+    return RectangleRows(np.ones((count, 1), "float32"))
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_a_linear_function_is_solved(kind):
+    function, x, exact, _ = linear(0.9)
+    solution = solve(function, x, each_its_own(3), Solver(kind, 1e-6, 400))
+    np.testing.assert_allclose(solution.state, exact, atol=2e-5 * np.abs(exact).max())
+    state = np.asarray(solution.state)
+    moved = np.linalg.norm(np.asarray(function(state)) - state, axis=1) / np.linalg.norm(state, axis=1)
+    np.testing.assert_allclose(solution.residual, moved, atol=1e-7)
+    assert (np.asarray(solution.residual) < 1e-6).all() and (np.asarray(solution.steps) < 400).all()
+
+
+def test_the_implicit_gradient_of_a_linear_function_is_exact():
+    import tensorflow as tf
+
+    function, x, _, matrix = linear(0.8)
+    upstream = np.random.default_rng(1).normal(size=x.shape).astype("float32")
+    kernel, given = tf.constant(matrix, tf.float32), tf.constant(x)
+    solver = Solver("anderson", 1e-7, 200)
+    with tf.GradientTape() as tape:
+        tape.watch((given, kernel))
+
+        def function(z):
+            return z @ kernel + given
+
+        state = solve(function, x, each_its_own(3), solver).state
+        value = tf.reduce_sum(implicit(function, state, each_its_own(3), solver) * upstream)
+    of_x, of_matrix = tape.gradient(value, (given, kernel))
+    inverse = np.linalg.inv(np.eye(6) - matrix)
+    np.testing.assert_allclose(of_x, upstream @ inverse.T, atol=1e-5)
+    np.testing.assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
+
+
+@pytest.mark.parametrize("way", portable["WAYS"][1:])
+def test_gradients_are_those_of_200_steps(way):
+    for found, expected in zip(portable["gradients"](way), portable["gradients"]("unrolled")):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def reference_anderson(function, x: np.ndarray, steps: int) -> np.ndarray:
+    """The state after some steps of one row, float64, by the bordered system of Walker and Ni's eq. 2.2."""
+    states, moves, state = [], [], x
+    for _ in range(steps):
+        states, moves = [*states, state][-MEMORY:], [*moves, function(state) - state][-MEMORY:]
+        gram = np.array([[np.vdot(one, other) for other in moves] for one in moves])
+        count = len(moves)
+        border = np.zeros((count + 1, count + 1))
+        border[0, 1:] = border[1:, 0] = 1
+        border[1:, 1:] = gram + RIDGE * np.mean(np.diag(gram)) * np.eye(count)
+        alpha = np.linalg.solve(border, np.eye(count + 1)[0])[1:]
+        state = sum(weight * (one + move) for weight, one, move in zip(alpha, states, moves))
+    return state
+
+
+def test_anderson_is_that_of_a_reference_in_numpy():
+    rows, length, width = 2, 3, 5
+    generator = np.random.default_rng(3)
+    kernel = generator.normal(size=(width, width)) * 0.4
+    x = generator.normal(size=(rows * length, width))
+    seen = []
+
+    def function(z):
+        seen.append(np.asarray(z))
+        return ops.tanh(ops.matmul(z, kernel.astype("float32")) + x.astype("float32"))
+
+    solve(function, x.astype("float32"), RectangleRows(np.ones((rows, length))), Solver("anderson", 0.0, 9))
+    for row in range(rows):
+        own = slice(row * length, (row + 1) * length)
+        for step in (1, 2, 4, 8):
+            expected = reference_anderson(lambda z, own=own: np.tanh(z @ kernel + x[own]), x[own], step)
+            np.testing.assert_allclose(seen[step][own], expected, atol=2e-5)
+
+
+def test_anderson_needs_fewer_evaluations():
+    function, x, _, _ = linear(0.95, width=16)
+    plain, mixed = (np.asarray(solve(function, x, each_its_own(3), Solver(kind, 1e-4, 500)).steps) for kind in SOLVERS)
+    assert (mixed < plain / 3).all(), (plain, mixed)
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_what_does_not_contract_says_so_and_gives_the_iterate_that_moves_least(kind):
+    start = np.array([[0.0, 0.3], [2.0, 2.0]], "float32")
+    seen = []
+
+    def function(z):
+        seen.append(np.asarray(z))
+        return 1 - 1.1 * z + 3 * ops.sin(7 * z)
+
+    solution = solve(function, start, each_its_own(2), Solver(kind, 1e-3, 12))
+    seen = np.stack(seen)[:12]
+    moves = np.linalg.norm(1 - 2.1 * seen + 3 * np.sin(7 * seen), axis=-1)
+    moves /= np.linalg.norm(seen, axis=-1).clip(1e-30)
+    best = moves.argmin(axis=0)
+    assert (np.asarray(solution.residual) > 1e-3).all() and np.asarray(solution.steps).tolist() == [12, 12]
+    np.testing.assert_allclose(solution.residual, moves.min(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(solution.state, seen[best, np.arange(2)], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_an_answer_that_is_not_finite_is_no_answer_and_spoils_no_other(kind):
+    def function(z):
+        return ops.where(z > 10, z * float("inf"), 0.5 * z + 1)
+
+    start = np.array([[0.0], [100.0]], "float32")
+    solution = solve(function, start, each_its_own(2), Solver(kind, 1e-5, 30))
+    np.testing.assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
+    assert np.asarray(solution.residual)[0] < 1e-5 and np.isinf(solution.residual[1])
+    assert np.asarray(solution.steps)[1] == 30
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_a_row_has_the_same_answer_alone_and_beside_others(kind):
+    kernel = np.random.default_rng(0).normal(size=(4, 4)).astype("float32") * 0.2
+    x = np.random.default_rng(1).normal(size=(6, 4)).astype("float32") * np.array([[1.0], [30.0]]).repeat(3, 0)
+    x, weights = x.astype("float32"), np.array([[1, 1, 0], [1, 1, 1]], "float32")
+
+    def found(rows):
+        def function(z):
+            return ops.tanh(ops.matmul(z, kernel)) + x[rows]
+
+        return solve(function, x[rows], RectangleRows(weights[rows.start // 3 : rows.stop // 3]), Solver(kind, 1e-4))
+
+    both, first = found(slice(0, 6)), found(slice(0, 3))
+    np.testing.assert_array_equal(np.asarray(both.state)[:3], first.state)
+    assert np.asarray(both.steps)[0] == np.asarray(first.steps)[0] > np.asarray(both.steps)[1]
+
+
+def test_padding_is_not_asked_whether_it_has_converged():
+    def function(z):
+        return ops.concatenate([0.1 * z[:1] + 1, -z[1:]])
+
+    x = np.ones((2, 3), "float32")
+    solution = solve(function, x, RectangleRows(np.array([[1.0, 0.0]])), Solver("fixed_point", 1e-3, 20))
+    assert np.asarray(solution.residual)[0] < 1e-3 and np.asarray(solution.steps)[0] < 20
+
+
+def test_tolerance_0_is_a_fixed_number_of_steps():
+    function, x, exact, _ = linear(0.5)
+    solution = solve(function, exact.astype("float32"), each_its_own(3), Solver("fixed_point", 0.0, 7))
+    assert np.asarray(solution.steps).tolist() == [7, 7, 7]
+    state = x
+    for _ in range(7):
+        state = function(state)
+    np.testing.assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
+    """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
+    function, x, _, _ = linear(0.83, width=5, seed=seed)
+    np.testing.assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=200), 0.83, rtol=0.02)
+
+
+def test_jax_agrees_with_tensorflow(tmp_path):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    jax, ours = np.load(tmp_path / "jax.npz"), portable["compute"]()
+    assert set(jax.files) == set(ours)
+    for name, value in ours.items():
+        # Of random vectors each backend has its own.
+        np.testing.assert_allclose(jax[name], value, atol=1e-3 if name == "radius" else 1e-5, err_msg=name)
