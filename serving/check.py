@@ -14,6 +14,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from serving.exportable import Exportable
+from serving.inference import ExitRule
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
 from serving.samples import sample_inputs, whole_words
@@ -51,8 +52,6 @@ _EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
 _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4
-# Above every probability and number of steps.
-_NEVER = 1e9
 
 Arrays = dict[str, np.ndarray]
 
@@ -118,8 +117,8 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
         calls["fill_mask"] = _masked(exportable, calls[by_ids])
     if "early_exit" in signatures:
         count = len(next(iter(calls["serving_default"].values())))
-        numbers_move = exportable.exit_kind == "regression" and exportable.options.exit_rule == "confidence"
-        threshold = np.full(count, -1 if numbers_move else _NEVER, np.float32)
+        never = ExitRule(exportable.exit_kind, exportable.options.exit_rule).never
+        threshold = np.full(count, never, np.float32)
         calls["early_exit"] = calls["serving_default"] | {"threshold": threshold}
     return calls
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from albert_tf.loading import Loaded, load
+from albert_tf.models.exit_rules import RULES
 from serving.check import check
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
-from serving.inference.early_exit import RULES
 from serving.inference.encoder import COMPUTE, PADDING
 from serving.manifest import FILE as MANIFEST
 from serving.manifest import write_manifest
@@ -61,7 +61,9 @@ class ExportSettings(CheckedSettings):
     padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
     exit_rule: str = setting(
-        "confidence", help="of models with early exits: what their threshold input means", choices=RULES
+        "confidence",
+        help="of models with early exits, and by movement of most others: what their threshold input means",
+        choices=RULES,
     )
     top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
     doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)

@@ -215,20 +215,20 @@ class AlbertEncoder(BaseModel):
         return self.block(which)(self.hidden(state), **shared, seed=site_seed(seed, 3 * step), step=step)
 
     def hidden(self, state: Any) -> Tensor:
-        """Gives what a block reads of a state, and what `hidden_states` lists: [tokens, hidden_size]."""
+        """Gives what a block reads of a state: [tokens, hidden_size]."""
         return state
 
     def finish(self, state: Any) -> Tensor:
-        """Gives what the last state comes to: the sequence output, [tokens, hidden_size]."""
+        """Gives what a state comes to, the last one or any that `hidden_states` lists: [tokens, hidden_size]."""
         return self.hidden(state)
 
     def _list(self, state: Any, apply: Callable) -> tuple[Any, list[Tensor], list[Tensor]]:
-        """The last state, what is hidden in every state, and the attention probabilities of every step."""
-        hidden_states, attentions = [self.hidden(state)], []
+        """The last state, what every state would come to, and the attention probabilities of every step."""
+        hidden_states, attentions = [self.finish(state)], []
         for step, which in enumerate(self.steps):
             run = functools.partial(apply, which, step)
             state, probabilities = (keras.remat(run) if self.walk == "recompute" else run)(state)
-            hidden_states.append(self.hidden(state))
+            hidden_states.append(self.finish(state))
             attentions.append(probabilities)
         return state, hidden_states, attentions
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
+from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.ways import (
     EXAMPLES,
@@ -21,6 +22,7 @@ from serving.exportable.ways import (
 )
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
 from serving.inference.layers import dense
+from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -37,7 +39,7 @@ class ExportOptions:
         task: What fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
         inference: How the encoder computes.
         calibration: For int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
-        exit_rule: "confidence" or "patience", of models with early exits (see `ExitRule`).
+        exit_rule: When rows leave early, of models that can (see `ExitRule`).
         top_k: How many pieces are proposed for a mask, and answers to a question.
         doc_stride: The distance of the windows that a long context is read in, in tokens.
         max_query_length: How many tokens of a question are read.
@@ -93,8 +95,26 @@ class Exportable(tf.Module, abc.ABC):
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
         # Behind a closure: what is a module's attribute is saved with it.
-        exits = list(getattr(model, "exit_heads", []))
+        exits = self._exits(model)
         self.exit_heads = lambda: exits
+        if options.exit_rule != "learned":
+            self.encoder.exit_gate = None
+
+    def _exits(self, model) -> list:
+        """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
+        if self.options.exit_rule == "learned":
+            check_exit(ExitRule(self.exit_kind, "learned"), model)
+        if self.options.exit_rule == "movement":
+            if isinstance(model, EarlyExitModel):
+                return model.exit_heads or [model.head] * self.encoder.config.num_steps
+            if self.exit_kind != "states":
+                raise UserError(f"early exit by movement is not offered for a {type(model).__name__}; leave it out")
+        return list(getattr(model, "exit_heads", []))
+
+    @property
+    def exits_early(self) -> bool:
+        """Tells whether there is a signature by which rows leave early."""
+        return bool(self.exit_heads())
 
     @abc.abstractmethod
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
@@ -106,17 +126,14 @@ class Exportable(tf.Module, abc.ABC):
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
         """Gives the outputs of a model with early exits, and how deep each row went as `steps` int32 [batch]."""
-        rule = ExitRule(self.exit_kind, self.options.exit_rule)
-        exited = self.encoder.early_exit(
-            self._checked(batch.input_ids),
-            batch.lengths,
-            batch.segment_ids,
-            self.exit_heads(),
-            threshold,
-            rule,
-            batch.mask,
-        )
+        exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
+
+    def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
+        return self.encoder.early_exit(
+            ids, batch.lengths, batch.segment_ids, self.exit_heads(), threshold, rule, batch.mask
+        )
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
@@ -183,7 +200,7 @@ class Exportable(tf.Module, abc.ABC):
     def answers(self, ways: Ways) -> dict[str, Signature]:
         """Gives what the model answers whichever way rows come in; subclasses add to it."""
         table = {"serving_default": ways.default.to(self.answer)}
-        if self.exit_heads():
+        if self.exits_early:
             table["early_exit"] = ways.default.to(self.answer_early, THRESHOLD)
         return table
 

@@ -74,7 +74,7 @@ class TokenClassifierExportable(DenseHeadExportable):
             "serving_default": words.to(lambda words: self._by_words(words, self.answer(words.batch))),
             "tokenize": words.to(lambda words: self.framer.describe(words.batch)),
         }
-        if self.exit_heads():
+        if self.exits_early:
             table["early_exit"] = words.to(
                 lambda words, threshold: self._by_words(words, self.answer_early(words.batch, threshold)), THRESHOLD
             )

@@ -20,6 +20,8 @@ class EmbedderExportable(Exportable):
     `embedding` float32 [batch, hidden_size], and `pooled_output` (tanh layer over [CLS]) where a bare encoder has it.
     """
 
+    exit_kind = "states"
+
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
         is_embedder = isinstance(model, AlbertSentenceEmbedder)
@@ -28,7 +30,18 @@ class EmbedderExportable(Exportable):
         self.gives_pooled_output = not is_embedder and self.encoder.pooler is not None
 
     def answer(self, batch: TokenBatch):
-        encoded = self.encode(batch)
+        return self._of(self.encode(batch), batch)
+
+    def answer_early(self, batch: TokenBatch, threshold: tf.Tensor):
+        """Gives the outputs of rows that leave once their tokens move little, and their `steps` int32 [batch]."""
+        exited = self._exited(batch, threshold)
+        return self._of(exited, batch) | {"steps": exited["steps"]}
+
+    @property
+    def exits_early(self) -> bool:
+        return self.options.exit_rule == "movement"
+
+    def _of(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
         sequence = encoded["sequence_output"]
         vectors = sequence[:, 0] if self.pooling == "cls" else mean_pool(sequence, batch.mask)
         answers = {"embedding": unit_length(vectors) if self.normalize else vectors}

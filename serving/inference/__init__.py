@@ -1,6 +1,6 @@
 """The encoder once more, for inference: raw TensorFlow ops, chosen for what a CPU runs fast."""
 
-from serving.inference.early_exit import ExitRule
+from albert_tf.models.exit_rules import ExitRule
 from serving.inference.encoder import InferenceEncoder, InferenceOptions, make_encoder
 
 __all__ = ["ExitRule", "InferenceEncoder", "InferenceOptions", "make_encoder"]

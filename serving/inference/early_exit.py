@@ -4,73 +4,17 @@ Taking rows out means new tables for attention, which cost as much as a good par
 keeps its answer but stays in the batch, still computed, until such rows hold enough of the tokens.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from serving.inference.layers import array
+from albert_tf.models.exit_rules import ExitRule, relative
+from serving.inference.layers import Dense, array, arrays
 from serving.inference.rows import FlatBatch, Tables, TokenRows, make_tables, missing, ranges
-from tfrecords.base.errors import UserError
 
-RULES = ("confidence", "patience")
-KINDS = ("classification", "regression", "tagging")
 # TokenRows leave once no more than this part of the tokens is of open rows.
 OPEN_PART = 0.8
-
-
-@dataclasses.dataclass(frozen=True)
-class ExitRule:
-    """When a row is decided.
-
-    Attributes:
-        kind: what the logits are: "classification", "regression" ([batch, 1]) or "tagging" (a class for each token; a
-            row is decided when all its tokens are).
-        name: "confidence": the largest probability is at least the threshold (for a number: it moved by no more than
-            the threshold since the step before). "patience": the answer stayed the same for as many steps in a row as
-            the threshold says (arXiv:2006.04152); numbers are the same within `tolerance`.
-        tolerance: see "patience".
-
-    Raises:
-        UserError: an unknown kind or name.
-    """
-
-    kind: str = "classification"
-    name: str = "confidence"
-    tolerance: float = 0.1
-
-    def __post_init__(self):
-        if self.kind not in KINDS:
-            raise UserError(f"early exit of kind '{self.kind}' is none of {', '.join(KINDS)}")
-        if self.name not in RULES:
-            raise UserError(f"early exit rule '{self.name}' is none of {', '.join(RULES)}")
-
-    def decide(self, logits, before, unchanged, threshold) -> tuple[tf.Tensor, tf.Tensor]:
-        """Says of each answer whether it is decided, and for how many steps it has not changed.
-
-        Args:
-            logits: float32 [answers, units] of this step.
-            before: Those of the step before, infinite at the first.
-            unchanged: float32 [answers], what this gave at the step before.
-            threshold: float32 [answers].
-
-        Returns:
-            bool [answers] and float32 [answers].
-        """
-        # Not NaN: grappler makes ">" of "not <=".
-        has_before = tf.math.is_finite(before[:, 0])
-        if self.kind == "regression":
-            moved = tf.abs(logits - before)[:, 0]
-            same = (moved <= self.tolerance) & has_before
-        else:
-            same = (tf.argmax(logits, 1) == tf.argmax(before, 1)) & has_before
-        unchanged = tf.where(same, unchanged + 1, 0.0)
-        if self.name == "patience":
-            return unchanged >= threshold, unchanged
-        if self.kind == "regression":
-            return (moved <= threshold) & has_before, unchanged
-        return tf.reduce_max(tf.nn.softmax(logits), axis=1) >= threshold, unchanged
 
 
 class State(NamedTuple):
@@ -82,24 +26,42 @@ class State(NamedTuple):
     is_open: tf.Tensor  # [rows]
     threshold: tf.Tensor  # [rows]
     cell: tf.Tensor  # [answers], where they go in the results
-    before: tf.Tensor  # [answers, units]
-    unchanged: tf.Tensor  # [answers]
+    before: tf.Tensor  # [answers, units]; no units where the rule reads states
+    memory: tf.Tensor  # what the rule remembers, [answers], or [rows] where it reads states
     logits: tf.Tensor  # [all answers, units], results so far
     steps: tf.Tensor  # [batch], results so far
     tables: Tables
 
 
-class EarlyExit:
-    """One batch on its way through the steps of an InferenceEncoder."""
+class Gate(tf.Module):
+    """The twin of an ExitGate, in float32."""
 
-    def __init__(self, encoder, batch: FlatBatch, exit_heads: Sequence, rule: ExitRule):
-        self.encoder, self.batch, self.rule = encoder, batch, rule
-        self.by_token = rule.kind == "tagging"
-        self.kernels = tf.stack([array(head.kernel) for head in exit_heads])
-        self.biases = tf.stack([array(head.bias) for head in exit_heads])
+    def __init__(self, gate):
+        super().__init__()
+        self.inner, self.score = Dense(*arrays(gate.inner), tf.float32), Dense(*arrays(gate.score), tf.float32)
+
+    def __call__(self, state: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+        """Takes two [rows, hidden_size] and gives float32 [rows]."""
+        return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
+
+
+class EarlyExit:
+    """One batch on its way through `steps` steps of an InferenceEncoder.
+
+    Without `exit_heads` a row's answer is its tokens' states.
+    """
+
+    def __init__(self, encoder, batch: FlatBatch, exit_heads: Sequence, rule: ExitRule, steps: int):
+        self.encoder, self.batch, self.rule, self.steps = encoder, batch, rule, steps
+        self.by_token = rule.by_token
+        self.units = exit_heads[0].units if exit_heads else encoder.config.hidden_size
+        if exit_heads:
+            self.kernels = tf.stack([array(head.kernel) for head in exit_heads])
+            self.biases = tf.stack([array(head.bias) for head in exit_heads])
+        self.answer = self._head if exit_heads else lambda vectors, step: vectors
 
     def start(self, depth: Any, threshold: tf.Tensor) -> State:
-        batch, units = self.batch, self.biases.shape[1]
+        batch, units, reads_answers = self.batch, self.units, self.rule.reads_answers
         cell = batch.cells if self.by_token else batch.order
         answers = batch.size * batch.length if self.by_token else batch.size
         return State(
@@ -109,8 +71,8 @@ class EarlyExit:
             is_open=tf.fill([batch.size], True),
             threshold=tf.gather(threshold, batch.order),
             cell=cell,
-            before=tf.fill([tf.size(cell), units], float("inf")),
-            unchanged=tf.zeros([tf.size(cell)]),
+            before=tf.fill([tf.size(cell), units if reads_answers else 0], float("inf")),
+            memory=tf.zeros([tf.size(cell) if reads_answers else batch.size]),
             logits=tf.zeros([answers, units]),
             steps=tf.zeros([batch.size], tf.int32),
             tables=batch.rows.tables,
@@ -124,7 +86,7 @@ class EarlyExit:
             for which in segment.steps:
                 rows = TokenRows(state.tables, self.encoder.config)
                 depth = self.encoder.apply(which, state.step, state.depth, rows)
-                state = self._leave(self._answer(state._replace(depth=depth)))
+                state = self._leave(self._answer(state._replace(depth=depth), self.encoder.finish(state.depth)))
             return (state,)
 
         shapes = tf.nest.map_structure(any_size, state)
@@ -135,35 +97,65 @@ class EarlyExit:
     def results(self, state: State) -> dict[str, tf.Tensor]:
         logits = state.logits
         if self.by_token:
-            logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.biases.shape[1]])
+            logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.units])
             logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
-    def _answer(self, state: State) -> State:
-        """The answers after one more step. Those of open rows are written down, and some rows are open no more."""
-        vectors, lengths = self.encoder.hidden(state.depth), state.tables.lengths
-        row = tf.range(tf.size(state.row))
-        if self.by_token:
-            vectors = vectors[: tf.size(state.cell)]
-            row = tf.searchsorted(tf.cumsum(lengths), tf.range(tf.size(state.cell)), side="right")
+    def _answer(self, state: State, before: tf.Tensor) -> State:
+        """The answers after one more step. Those of open rows are written down, and some rows are open no more.
+
+        before: what the encoder would have given before the step, [tokens, hidden_size].
+        """
+        row = self._rows(state)
+        vectors = self._vectors(state, self.encoder.finish(state.depth))
+        logits = self.answer(vectors, state.step)
+        if self.rule.reads_answers:
+            threshold = tf.gather(state.threshold, row)
+            decided, memory = self.rule.decide(logits, state.before, state.memory, threshold)
+            decided = self._sums(state, row, tf.cast(~decided, tf.float32)) == 0
+            state = state._replace(before=logits)
         else:
-            vectors = tf.tanh(self.encoder.pooler(tf.gather(vectors, state.tables.starts)))
-        logits = tf.matmul(tf.cast(vectors, tf.float32), self.kernels[state.step]) + self.biases[state.step]
-        decided, unchanged = self.rule.decide(logits, state.before, state.unchanged, tf.gather(state.threshold, row))
-        if self.by_token:
-            padding = ~tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
-            open_tokens = tf.cast(~(decided | padding), tf.int32)
-            decided = tf.math.unsorted_segment_sum(open_tokens, row, tf.size(state.row)) == 0
+            evidence = self._evidence(state, row, vectors, before)
+            decided, memory = self.rule.decide_by_state(evidence, state.memory, state.threshold)
         step = state.step + 1
         was_open = tf.gather(state.is_open, row)[:, tf.newaxis]
         return state._replace(
             step=step,
-            is_open=state.is_open & ~decided & (step < self.biases.shape[0]),
-            before=logits,
-            unchanged=unchanged,
+            is_open=state.is_open & ~decided & (step < self.steps),
+            memory=memory,
             logits=_put(state.logits, state.cell, tf.where(was_open, logits, tf.gather(state.logits, state.cell))),
             steps=_put(state.steps, state.row, tf.where(state.is_open, step, tf.gather(state.steps, state.row))),
         )
+
+    def _head(self, vectors: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        pooled = vectors if self.by_token else tf.tanh(self.encoder.pooler(vectors))
+        return tf.matmul(pooled, self.kernels[step]) + self.biases[step]
+
+    def _rows(self, state: State) -> tf.Tensor:
+        """The row of every answer."""
+        if not self.by_token:
+            return tf.range(tf.size(state.row))
+        return tf.searchsorted(tf.cumsum(state.tables.lengths), tf.range(tf.size(state.cell)), side="right")
+
+    def _vectors(self, state: State, hidden: tf.Tensor) -> tf.Tensor:
+        """What the answers are made of, float32 [answers, hidden_size]."""
+        vectors = hidden[: tf.size(state.cell)] if self.by_token else tf.gather(hidden, state.tables.starts)
+        return tf.cast(vectors, tf.float32)
+
+    def _sums(self, state: State, row: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """Adds the values of a row's answers up, [answers] to [rows]; those of padding count nothing."""
+        if not self.by_token:
+            return values
+        is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
+        return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
+
+    def _evidence(self, state: State, row: tf.Tensor, vectors: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+        """What `decide_by_state` goes by, float32 [rows]."""
+        if self.rule.name == "movement":
+            moved = vectors - self._vectors(state, before)
+            return relative(*(self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors)))
+        hidden = (self.encoder.finish(state.depth), before)
+        return self.encoder.exit_gate(*(tf.cast(tf.gather(one, state.tables.starts), tf.float32) for one in hidden))
 
     def _leave(self, state: State) -> State:
         """Takes decided rows out if that pays."""
@@ -187,7 +179,7 @@ class EarlyExit:
             threshold=tf.gather(state.threshold, stay),
             cell=tf.gather(state.cell, answers),
             before=tf.gather(state.before, answers),
-            unchanged=tf.gather(state.unchanged, answers),
+            memory=tf.gather(state.memory, answers if self.rule.reads_answers else stay),
             tables=make_tables(lengths, self.encoder.config, mask),
         )
 

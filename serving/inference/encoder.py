@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
-from serving.inference.early_exit import EarlyExit, ExitRule, any_size
+from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
@@ -88,11 +89,20 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
     >>> outputs["pooled_output"].shape
     TensorShape([1, 8])
     """
-    return InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved(), calibration)
+    twin = InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved(), calibration)
+    gate = getattr(model, "exit_gate", None)
+    twin.exit_gate = None if gate is None else Gate(gate)
+    return twin
 
 
 class InferenceEncoder(tf.Module):
-    """An encoder that gives the numbers of AlbertEncoder at every real token; `make_encoder` makes it."""
+    """An encoder that gives the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
+
+    Attributes:
+        exit_gate: the Gate of a model that has learned when to leave, or None.
+    """
+
+    exit_gate: Gate | None = None
 
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
@@ -153,26 +163,34 @@ class InferenceEncoder(tf.Module):
             input_ids: See `__call__`, as for the next two and `input_mask`.
             lengths: int32 [batch].
             segment_ids: int32 [batch, length].
-            exit_heads: A Keras dense layer for each step of the plan.
+            exit_heads: A Keras dense layer for each step of the plan; none where the rule is for "states".
             threshold: float32 [batch], each row's own, what it means being the rule's.
             rule: When a row is decided.
             input_mask: int32 [batch, length].
 
         Returns:
-            logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), and
-            steps int32 [batch], how many steps each row took.
+            logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), or for
+            "states" what `__call__` gives; and steps int32 [batch], how many steps each row took.
 
         Raises:
-            UserError: the heads are not one for each step.
+            UserError: the heads are not one for each step, or there is no gate for the rule.
         """
-        if len(exit_heads) != len(plan(self.config)):
-            raise UserError(f"early exit needs {len(plan(self.config))} heads, one a step; there are {len(exit_heads)}")
+        count = len(plan(self.config))
+        if len(exit_heads) != (0 if rule.kind == "states" else count):
+            raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
+        if rule.name == "learned" and self.exit_gate is None:
+            raise UserError("early exit by learned needs a model that has learned when to leave: --learned_exit")
         batch, depth_state = self._begin(input_ids, lengths, segment_ids, input_mask)
-        walk = EarlyExit(self, batch, exit_heads, rule)
+        walk = EarlyExit(self, batch, exit_heads, rule, count)
         state = walk.start(depth_state, threshold)
         for segment in segments(self.config):
             state = walk.repeat(segment, state)
-        return walk.results(state)
+        results = walk.results(state)
+        if rule.kind == "states":
+            results["sequence_output"] = results.pop("logits")
+            if self.pooler is not None:
+                results["pooled_output"] = tf.tanh(self.pooler(results["sequence_output"][:, 0]))
+        return results
 
     def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[FlatBatch, Any]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
@@ -195,11 +213,11 @@ class InferenceEncoder(tf.Module):
         return self.feed_forwards[which.feed_forward](hidden, step)
 
     def hidden(self, state: Any) -> tf.Tensor:
-        """What a step reads of a state, and heads of an early exit: [tokens, hidden_size]."""
+        """What a step reads of a state: [tokens, hidden_size]."""
         return state
 
     def finish(self, state: Any) -> tf.Tensor:
-        """What the last state comes to."""
+        """What a state comes to if it is the last, which heads of an early exit read."""
         return self.hidden(state)
 
     def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:

@@ -16,6 +16,7 @@ from albert_tf import (
     AlbertPretrainer,
     AlbertSpanPredictor,
     AlbertTokenClassifier,
+    LearnedExit,
 )
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.classifiers import AlbertRegressor
@@ -30,6 +31,7 @@ HEADS = {
     "classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3),
     "regressor": AlbertRegressor,
     "exiting classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=True),
+    "learned classifier": lambda encoder: AlbertClassifier(encoder, num_classes=3, early_exit=LearnedExit()),
     "exiting regressor": lambda encoder: AlbertRegressor(encoder, early_exit=True),
     "exiting token classifier": lambda encoder: AlbertTokenClassifier(encoder, num_classes=4, early_exit=True),
     "spans": lambda encoder: AlbertSpanPredictor(encoder, start_top=64, end_top=2),

@@ -3,6 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+
+from tfrecords.base.errors import UserError
 
 FLOAT_OUTPUTS = {"exiting classifier": "logits", "exiting regressor": "value", "exiting token classifier": "logits"}
 IDS = np.array([[2, 8, 9, 10, 3], [2, 11, 3, 0, 0], [2, 9, 9, 3, 0]], np.int32)
@@ -42,3 +45,43 @@ def test_texts_exit_early_too(serve):
 
 def test_models_without_exits_have_no_such_signature(serve):
     assert "early_exit" not in serve("classifier")[1].signatures
+
+
+@pytest.mark.parametrize(
+    ("head", "rule", "thresholds"),
+    [("learned classifier", "learned", [0.0, 0.5, 1.0]), ("classifier", "movement", [9.0, 0.9, 0.0])],
+)
+def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
+    model, served = serve(head, exit_rule=rule)
+    expected = model.answer_early({"input_ids": IDS, "input_mask": MASK}, np.array(thresholds, "float32"), rule)
+    answers = served("early_exit", input_ids=IDS, lengths=LENGTHS, threshold=thresholds)
+    steps = keras.ops.convert_to_numpy(expected["steps"]).tolist()
+    assert answers["steps"].tolist() == steps and steps[0] == 1 and steps[2] == 2
+    np.testing.assert_allclose(answers["logits"], expected["logits"], atol=2e-5)
+
+
+@pytest.mark.parametrize("head", ["embedder", "encoder", "pretrainer"])
+def test_vectors_leave_once_their_tokens_move_little(serve, head):
+    _, served = serve(head, exit_rule="movement")
+    plain = served("serving_default", input_ids=IDS, lengths=LENGTHS)
+    answers = served("early_exit", input_ids=IDS, lengths=LENGTHS, threshold=[0.0, 9.0, 0.0])
+    assert answers["steps"].tolist() == [2, 1, 2] and answers.keys() == plain.keys() | {"steps"}
+    for name, values in plain.items():
+        np.testing.assert_allclose(answers[name][[0, 2]], values[[0, 2]], atol=2e-5, err_msg=name)
+        assert np.abs(answers[name][1] - values[1]).max() > 1e-3
+
+
+def test_what_a_model_cannot_leave_by_is_refused(serve):
+    with pytest.raises(UserError, match="--learned_exit"):
+        serve("exiting classifier", exit_rule="learned")
+    with pytest.raises(UserError, match="AlbertSpanPredictor"):
+        serve("spans", exit_rule="movement")
+
+
+@pytest.mark.parametrize(
+    ("head", "rule"), [("learned classifier", "learned"), pytest.param("embedder", "movement", marks=pytest.mark.slow)]
+)
+def test_an_export_passes_its_check_and_keeps_the_gate_only_where_it_is_asked(export_model, head, rule):
+    version = export_model(head, exit_rule=rule, check=True, warm_up_lengths="")
+    names = tf.train.load_checkpoint(str(version / "variables" / "variables")).get_variable_to_shape_map()
+    assert any("exit_gate" in name for name in names) == (rule == "learned")

@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
 from tests.serving.inference.encoders import eager_or_graph, make_batch, make_keras, needs_avx512
 from tfrecords.base.errors import UserError
 
 MODELS = {
-    "classification": lambda encoder: AlbertClassifier(encoder, 3, early_exit=True),
-    "regression": lambda encoder: AlbertRegressor(encoder, early_exit=True),
-    "tagging": lambda encoder: AlbertTokenClassifier(encoder, 3, early_exit=True),
+    "classification": lambda encoder, **exits: AlbertClassifier(encoder, 3, **exits),
+    "regression": AlbertRegressor,
+    "tagging": lambda encoder, **exits: AlbertTokenClassifier(encoder, 3, **exits),
 }
 # Of six rows: some leave at once, some never, some when the rule first holds.
 THRESHOLDS = {
@@ -21,12 +21,14 @@ THRESHOLDS = {
     "regression": [9.0, 0.4, -1.0, 0.2, 0.6, -1.0],
     "tagging": [0.0, 0.4, 2.0, 0.45, 0.5, 2.0],
     "patience": [0, 1, 9, 2, 3, 9],
+    "learned": [0.0, 0.3, 1.0, 0.5, 0.8, 0.6],
+    "movement": [9.0, 0.5, 0.0, 0.6, 0.4, 0.8],
 }
 
 
-def make_model(kind, **changes):
+def make_model(kind, exits=True, **changes):
     keras.utils.set_random_seed(1)
-    model = MODELS[kind](make_keras(**changes))
+    model = MODELS[kind](make_keras(**changes), early_exit=exits)
     for seed, head in enumerate(model.exit_heads):
         head.kernel.assign(keras.random.normal(head.kernel.shape, stddev=0.4, seed=seed))
     return model
@@ -91,6 +93,44 @@ def test_equals_the_rule_by_hand(kind, name, padding, graph):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+@eager_or_graph
+@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@pytest.mark.parametrize("name", ["learned", "movement"])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_rules_that_read_states_are_those_of_keras(kind, name, padding, graph):
+    """Which have tests of their own, by hand."""
+    model, batch = make_model(kind, LearnedExit(prior=0.3), num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
+    ids, _, segments, mask = batch
+    features = {"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments}
+    expected = model.answer_early(features, np.array(THRESHOLDS[name], "float32"), name)
+    steps, chosen = (keras.ops.convert_to_numpy(expected[key]) for key in ("steps", "logits"))
+    assert len(set(steps.tolist())) > 2, "this test needs rows that leave at different steps"
+    options = InferenceOptions("float32", padding)
+    logits, found = run(model, ExitRule(kind, name), batch, THRESHOLDS[name], options, graph)
+    assert found == steps.tolist()
+    np.testing.assert_allclose(logits, chosen * mask[..., None] if kind == "tagging" else chosen, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", ["computed", "skipped"])
+def test_without_heads_a_row_is_what_its_tokens_are_once_they_move_little(padding):
+    encoder, batch = make_keras(num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
+    ids, lengths, segments, mask = batch
+    features = {"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments}
+    states = [keras.ops.convert_to_numpy(state) for state in encoder(features)["hidden_states"]]
+    twin, thresholds = make_encoder(encoder, InferenceOptions("float32", padding)), [9.0, 0.5, 0.0, 0.6, 0.3, 0.9]
+    found = twin.early_exit(ids, lengths, segments, [], tf.constant(thresholds), ExitRule("states", "movement"))
+    steps = []
+    for row, threshold in enumerate(thresholds):
+        seen = [state[row][mask[row]] for state in states]
+        moved = [np.linalg.norm(seen[i] - seen[i - 1]) / np.linalg.norm(seen[i]) for i in range(1, len(seen))]
+        steps.append(next((i for i, ratio in enumerate(moved, 1) if ratio < threshold), 6))
+        state = states[steps[-1]][row] * mask[row][:, None]
+        np.testing.assert_allclose(found["sequence_output"][row], state, atol=1e-5)
+        pooled = encoder.pooler(state[None, 0])[0]
+        np.testing.assert_allclose(found["pooled_output"][row], pooled, atol=1e-5)
+    assert found["steps"].numpy().tolist() == steps and len(set(steps)) > 2
+
+
 @pytest.mark.parametrize("changes", [{"num_hidden_groups": 2}, {"inner_group_num": 2}, {"sharing": "none"}])
 def test_takes_every_plan(changes):
     model, batch, rule = make_model("classification", **changes), make_batch(), ExitRule()
@@ -118,11 +158,12 @@ def test_without_exits_it_is_the_model():
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["confidence", "learned", "movement"])
 @pytest.mark.parametrize("compute", [pytest.param("bfloat16", marks=needs_avx512), "int8"])
-def test_lower_precision_exits_too(compute):
-    model, batch = make_model("classification"), make_batch()
+def test_lower_precision_exits_too(compute, name):
+    model, batch, rule = make_model("classification", LearnedExit()), make_batch(), ExitRule(name=name)
     expected, _ = by_hand(model, ExitRule(), batch, [2.0] * 4)
-    logits, steps = run(model, ExitRule(), batch, [2.0] * 4, InferenceOptions(compute, "skipped"))
+    logits, steps = run(model, rule, batch, [rule.never] * 4, InferenceOptions(compute, "skipped"))
     assert steps == [4] * 4
     np.testing.assert_allclose(logits, expected, atol=0.5)
 
@@ -135,6 +176,10 @@ def test_refusals():
         ExitRule(name="never")
     with pytest.raises(UserError, match="'spans'"):
         ExitRule("spans")
+    with pytest.raises(UserError, match="by patience needs a model with exit heads"):
+        ExitRule("states", "patience")
+    with pytest.raises(UserError, match="--learned_exit"):
+        make_encoder(model).early_exit(None, None, None, model.exit_heads, None, ExitRule(name="learned"))
 
 
 @pytest.mark.parametrize("part", [0.0, 1.0])
