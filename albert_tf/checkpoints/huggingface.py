@@ -1,4 +1,4 @@
-"""Checkpoints of HuggingFace transformers: ALBERT and BERT, with or without heads, as safetensors.
+"""Checkpoints of HuggingFace transformers: ALBERT, BERT and RoBERTa, with or without heads, as safetensors.
 
 PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed.
 """
@@ -48,7 +48,7 @@ _ARCHITECTURES = {
 
 
 def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
-    """Loads an ALBERT or BERT saved by transformers.
+    """Loads an ALBERT, BERT or RoBERTa (XLM-RoBERTa, CamemBERT) saved by transformers.
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file.
@@ -66,17 +66,19 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     file = weights_file(path) if path.is_dir() else path
     tensors = _read(file)
     values = read_json(file.parent / "config.json") if model is None else {}
-    is_bert = mentions(tensors, "encoder.layer.")
     if model is None:
-        config = AlbertConfig.from_json(file.parent / "config.json", "bert" if is_bert else "albert")
+        config = AlbertConfig.from_json(file.parent / "config.json", _family_in(tensors))
     else:
         config = encoder_of(model).config
+    family = _family_in(tensors, config)
     exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
-    sources = _sources(config, is_bert, _prefix(tensors, "bert." if is_bert else "albert."), exits)
-    _drop_copies(tensors, sources, is_bert)
+    sources = _sources(config, family, _prefix(tensors, f"{family}."), exits)
+    if family == "roberta" and "classifier.out_proj.weight" in tensors:
+        _make_pooler_of_head(sources, tensors)
+    _drop_copies(tensors, sources, family)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
-        model = build_model(config, sources, tensors, "nsp" if is_bert else "sop", architecture)
+        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
         if isinstance(model, ClassesModel):
             model.name_classes(model.num_classes, _labels(values, model.num_classes))
     fill(model, sources, tensors, str(file))
@@ -86,47 +88,75 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` as transformers reads them.
 
-    An unshared model without projection becomes a BERT, any other an ALBERT. transformers' ALBERT projects its
-    embeddings always: where ours does not, an identity is written.
+    An unshared model without projection becomes a BERT, or with a position offset a RoBERTa, any other an ALBERT.
+    transformers' ALBERT projects its embeddings always: where ours does not, an identity is written.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: the model has no form there (partly shared blocks, factorization "word", the joint span head).
+        UserError: the model has no form there (partly shared blocks, factorization "word", the joint span head, a
+            position offset where blocks are shared, a RoBERTa with a pair head).
     """
     config = encoder_of(model).config
-    is_bert = config.sharing == "none" and not config.is_projected and config.inner_group_num == 1
-    if config.sharing in ("attention", "ffn"):
-        raise UserError(f"transformers has no model with sharing '{config.sharing}'")
-    if config.is_projected and config.factorization == "word":
-        raise UserError("transformers has no model with factorization 'word'")
-    prefix = "" if isinstance(model, AlbertEncoder) else ("bert." if is_bert else "albert.")
-    tensors = extract(model, _sources(config, is_bert, prefix, len(getattr(model, "exit_heads", []))))
-    if not is_bert and not config.is_projected:
+    family = _family_for(config)
+    prefix = "" if isinstance(model, AlbertEncoder) else f"{family}."
+    exits = 0 if family == "roberta" else len(getattr(model, "exit_heads", []))
+    sources = _sources(config, family, prefix, exits)
+    if family == "roberta" and isinstance(model, (AlbertClassifier, AlbertRegressor)):
+        _make_pooler_of_head(sources)
+    tensors = extract(model, sources)
+    if family == "albert" and not config.is_projected:
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.weight"] = np.eye(config.hidden_size, dtype="float32")
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.bias"] = np.zeros(config.hidden_size, "float32")
     directory = make_output_dir(directory)
     with replacing(directory / "model.safetensors") as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
-    write_json(directory / "config.json", _config_json(model, config, is_bert))
+    write_json(directory / "config.json", _config_json(model, config, family))
     return directory
 
 
-def _config_json(model: keras.Model, config: AlbertConfig, is_bert: bool) -> dict[str, Any]:
-    family = "Bert" if is_bert else "Albert"
+def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = None) -> str:
+    """The family that a checkpoint's names are of; where they may be BERT's or RoBERTa's, the configuration says it."""
+    if not mentions(tensors, "encoder.layer."):
+        return "albert"
+    if config is not None:
+        return "roberta" if config.position_offset else "bert"
+    return "roberta" if any(name.startswith(("roberta.", "lm_head.")) for name in tensors) else "bert"
+
+
+def _family_for(config: AlbertConfig) -> str:
+    """The family that a model is written as."""
+    if config.sharing in ("attention", "ffn"):
+        raise UserError(f"transformers has no model with sharing '{config.sharing}'")
+    if config.is_projected and config.factorization == "word":
+        raise UserError("transformers has no model with factorization 'word'")
+    is_plain = config.sharing == "none" and not config.is_projected and config.inner_group_num == 1
+    if config.position_offset and not is_plain:
+        raise UserError(
+            f"only RoBERTa has a position offset in transformers, and shares no block; position_offset"
+            f" {config.position_offset} has no form there"
+        )
+    return "roberta" if config.position_offset else "bert" if is_plain else "albert"
+
+
+def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[str, Any]:
+    name = family.capitalize()
     if isinstance(model, AlbertPretrainer):
-        architecture = family + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
+        architecture = name + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
     else:
-        architecture = family + _ARCHITECTURES[type(model)]
-    values = {"architectures": [architecture], "model_type": family.lower(), "tie_word_embeddings": True}
-    own = ("sharing", "factorization", "always_project")
-    groups = ("num_hidden_groups", "inner_group_num", "embedding_size")
-    values |= {key: value for key, value in config.to_dict().items() if key not in own + (groups if is_bert else ())}
-    if config.sharing == "none" and not is_bert:
+        architecture = name + _ARCHITECTURES[type(model)]
+    values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
+    own = ("sharing", "factorization", "always_project", "position_offset")
+    groups = () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
+    values |= {key: value for key, value in config.to_dict().items() if key not in own + groups}
+    if family == "roberta":
+        # From which positions are counted there.
+        values["pad_token_id"] = config.position_offset - 1
+    if config.sharing == "none" and family == "albert":
         values["num_hidden_groups"] = config.num_hidden_layers
     values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
-    if getattr(model, "exit_heads", []):
+    if getattr(model, "exit_heads", []) and family != "roberta":
         # The class of transformers' research folder for patience-based early exit.
         values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
@@ -146,29 +176,30 @@ def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
     return None if made_up or len(labels) < num_classes else labels
 
 
-def _sources(config: AlbertConfig, is_bert: bool, prefix: str, exits: int = 0) -> dict[str, Source]:
+def _sources(config: AlbertConfig, family: str, prefix: str, exits: int = 0) -> dict[str, Source]:
     """Our names to transformers'. Dense kernels are transposed there. exits: how many heads there are over depth."""
+    like_bert = family != "albert"
     sources = {f"embeddings/{name}": Source(f"{prefix}embeddings.{name}.weight") for name in TABLES}
-    sources["masked_lm/output_bias"] = Source("cls.predictions.bias" if is_bert else "predictions.bias")
+    sources["masked_lm/output_bias"] = Source(f"{_WORDS[family]}.bias")
     layers = {
         "embeddings/layer_norm": f"{prefix}embeddings.LayerNorm",
         "embeddings/projection": f"{prefix}encoder.embedding_hidden_mapping_in",
-        "pooler": f"{prefix}pooler.dense" if is_bert else f"{prefix}pooler",
+        "pooler": f"{prefix}pooler" if family == "albert" else f"{prefix}pooler.dense",
     }
     for step in plan(config):
-        own = {f"attention_{step.attention}/{name}": value for name, value in _ATTENTION[is_bert].items()}
-        own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[is_bert].items()}
+        own = {f"attention_{step.attention}/{name}": value for name, value in _ATTENTION[like_bert].items()}
+        own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[like_bert].items()}
         group, inner = divmod(step.attention, config.inner_group_num)
-        scope = f"layer.{step.attention}" if is_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
+        scope = f"layer.{step.attention}" if like_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
         layers |= {ours: f"{prefix}encoder.{scope}.{theirs}" for ours, theirs in own.items()}
-    layers |= _HEADS[is_bert]
+    layers |= _HEADS[family]
     if exits:
         layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
         layers["classifier"] = f"classifiers.{exits - 1}"
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
 
 
-# By whether the checkpoint is a BERT.
+# By whether the checkpoint has BERT's layers.
 _ATTENTION = {
     True: {name: f"attention.self.{name}" for name in ("query", "key", "value")}
     | {"output": "attention.output.dense", "layer_norm": "attention.output.LayerNorm"},
@@ -180,29 +211,44 @@ _FEED_FORWARD = {
     False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
 }
 _TASKS = {"classifier": "classifier", "span": "qa_outputs"}
+# By family: what holds the masked-word head's bias and its decoder.
+_WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head"}
 _HEADS = {
-    True: _TASKS
-    | {
-        "masked_lm/dense": "cls.predictions.transform.dense",
-        "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
-        "pair": "cls.seq_relationship",
-    },
-    False: _TASKS
+    "albert": _TASKS
     | {
         "masked_lm/dense": "predictions.dense",
         "masked_lm/layer_norm": "predictions.LayerNorm",
         "pair": "sop_classifier.classifier",
     },
+    "bert": _TASKS
+    | {
+        "masked_lm/dense": "cls.predictions.transform.dense",
+        "masked_lm/layer_norm": "cls.predictions.transform.LayerNorm",
+        "pair": "cls.seq_relationship",
+    },
+    "roberta": _TASKS | {"masked_lm/dense": "lm_head.dense", "masked_lm/layer_norm": "lm_head.layer_norm"},
 }
+
+
+def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
+    """Has the pooler be the first layer of RoBERTa's classification head, a tanh layer on the first token as it is.
+
+    A pooler that a checkpoint has beside the head was never asked, and is taken out of `tensors`.
+    """
+    for part, theirs in (("kernel", "weight"), ("bias", "bias")):
+        if tensors is not None:
+            tensors.pop(sources[f"pooler/{part}"].name, None)
+        sources[f"pooler/{part}"] = sources[f"pooler/{part}"]._replace(name=f"classifier.dense.{theirs}")
+        sources[f"classifier/{part}"] = sources[f"classifier/{part}"]._replace(name=f"classifier.out_proj.{theirs}")
 
 
 def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
     return prefix if any(name.startswith(prefix) for name in tensors) else ""
 
 
-def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], is_bert: bool) -> None:
+def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:
     """Removes position counters, and the decoder's copies of tied weights once they are seen to be copies."""
-    decoder = "cls.predictions.decoder" if is_bert else "predictions.decoder"
+    decoder = f"{_WORDS[family]}.decoder"
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
         copy, original = tensors.get(f"{decoder}.{part}"), tensors.get(sources[ours].name)

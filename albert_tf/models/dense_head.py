@@ -72,7 +72,11 @@ class DenseHeadModel(EncoderModel):
 
     def vectors(self, features: Any, training: bool) -> Tensor:
         """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
-        return self.encoder(features, training=training)["pooled_output"]
+        outputs = self.encoder(features, training=training)
+        if not (training and self.encoder.config.position_offset):
+            return outputs["pooled_output"]
+        # RoBERTa's head drops out before its tanh layer, too (transformers RobertaClassificationHead).
+        return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False) -> Tensor:
         return self.logits(self.head, self.vectors(features, training), training)
