@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from albert_tf.choices import FORMATS
+from albert_tf.model_files import check_model, load_task
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
@@ -45,7 +46,6 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
         UserError: what `formats.load` and `formats.save` raise.
     """
     from albert_tf.checkpoints.formats import load, save, save_tokenizer
-    from albert_tf.loading import load_task
     from albert_tf.models.classifiers import ClassesModel
 
     model = load(source, form)
@@ -74,6 +74,8 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def main(settings: ConvertSettings) -> None:
     """Converts as the flags say, and tells what was written."""
+    if settings.form != "keras_hub":  # It may be a preset's name.
+        check_model(settings.input)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
 
     model = convert(settings.input, settings.output, settings.to, settings.form)

@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf import answers
 from albert_tf.checkpoints import formats
+from albert_tf.model_files import load_task
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
@@ -20,7 +21,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
 
-TASK_FILE = "task.json"
 # Written by sentence-transformers: the list of its modules, and the folder of each.
 _MODULES = "modules.json"
 
@@ -111,13 +111,6 @@ def load(
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task)
-
-
-def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
-    path = Path(path)
-    file = (path if path.is_dir() else path.parent) / TASK_FILE
-    return files.read_json(file) if file.is_file() else None
 
 
 def _check_fit(model: keras.Model, tokenizer: Tokenizer, folder: Path, where: str) -> None:

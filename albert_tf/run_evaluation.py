@@ -3,10 +3,12 @@
 import dataclasses
 from pathlib import Path
 
+from albert_tf.model_files import check_model
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.manifest import read_manifest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,8 @@ class EvaluationSettings(CheckedSettings):
 
 def main(settings: EvaluationSettings) -> None:
     """Does what the flags ask for."""
+    check_model(settings.model)
+    read_manifest(settings.eval_data)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.loading import load

@@ -1,15 +1,16 @@
 """Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
 
+from albert_tf.model_files import MODEL_FILE, check_model, load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from tfrecords.base.script import run_main, say_next
 
 
 def main(settings: FinetuningSettings) -> None:
     """Does what the flags ask for."""
+    if settings.init_from:
+        check_model(settings.init_from)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
-    from albert_tf.checkpoints.formats import MODEL_FILE
-    from albert_tf.loading import load_task
     from albert_tf.training.devices import make_devices
     from albert_tf.training.finetuning import finetune
 

@@ -3,12 +3,17 @@
 import csv
 from pathlib import Path
 
+from albert_tf.model_files import MODEL_FILE, check_model
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.script import run_main, say_next
+from tfrecords.manifest import read_manifest
 
 
 def main(settings: PretrainingSettings) -> None:
     """Does what the flags ask for."""
+    if settings.init_from:
+        check_model(settings.init_from)
+    read_manifest(settings.train_data)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.devices import make_devices
@@ -24,8 +29,6 @@ def main(settings: PretrainingSettings) -> None:
 
 
 def _say_end(folder: Path) -> None:
-    from albert_tf.checkpoints.formats import MODEL_FILE
-
     if not (folder / MODEL_FILE).is_file():
         return  # Stopped before the first evaluation.
     with open(folder / "history.csv", newline="", encoding="utf-8") as file:

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
-from albert_tf.loading import load_task
+from albert_tf.model_files import load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.rows import FeatureRows, padded_length

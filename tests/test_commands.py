@@ -38,15 +38,34 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
 
 
 @pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        ("run_pretraining", ["--train_data=no/*", "--output_dir=o", "--config=albert_tiny"], "matches no record file"),
+        ("run_finetuning", ["--task=sst2", "--data_dir=.", "--output_dir=o", "--init_from=no"], "no model at 'no'"),
+        ("run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], "no model at 'no'"),
+        ("convert_checkpoint", ["--input=no", "--output=o", "--to=keras"], "no model at 'no'"),
+    ],
+)
+def test_nor_do_missing_files(module, arguments, message):
+    ended = without_tensorflow(f"albert_tf.{module}", *arguments)
+    assert ended.returncode == 1 and message in ended.stderr
+
+
+def without_tensorflow(module, *arguments):
+    """Runs `python -m MODULE ARGUMENTS` where neither TensorFlow nor Keras can be imported."""
+    lines = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None"
+    lines += "; sys.orig_argv = ['python', '-m', *sys.argv[1:]]; del sys.argv[0]"
+    lines += "; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", lines, module, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
     "module",
     ["run_pretraining", "run_finetuning", "run_evaluation", "run_ensemble", "convert_checkpoint", "score_squad"],
 )
 def test_help_does_not_wait_for_tensorflow(module):
-    lines = "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None"
-    lines += "; sys.orig_argv = [*sys.orig_argv[:1], '-m', sys.argv[1]]"
-    lines += "; import runpy; name, sys.argv[1:] = sys.argv[1], ['--help']; runpy.run_module(name, run_name='__main__')"
-    command = [sys.executable, "-c", lines, f"albert_tf.{module}"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = without_tensorflow(f"albert_tf.{module}", "--help")
     assert ended.returncode == 0, ended.stderr
     assert "--" in ended.stdout
 

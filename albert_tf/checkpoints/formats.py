@@ -7,38 +7,14 @@ from pathlib import Path
 import keras
 from absl import logging
 
-from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface, weights_file
+from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
+from albert_tf.model_files import MODEL_FILE, check_is_here, detect
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import download_hint, make_output_dir, replacing, write_json
+from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
-
-# What training calls a model's file in its folder.
-MODEL_FILE = "model.keras"
-
-
-def detect(path: str | os.PathLike) -> str:
-    """Tells the format of the checkpoint at `path`, one of FORMATS.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = Path(path)
-    if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
-        return "keras"
-    if path.suffix in (".safetensors", ".bin") or weights_file(path).is_file():
-        return "huggingface"
-    if (path / "model.weights.h5").is_file():
-        return "keras_hub"
-    if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
-        return "official"
-    _check_is_here(path)
-    raise UserError(
-        f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
-        f" {MODEL_FILE}, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
-    )
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
@@ -49,17 +25,11 @@ def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
     """
     form = form or detect(path)
     if form == "huggingface":
-        _check_is_here(path)
+        check_is_here(path)
     loaders = {
         "official": load_official, "huggingface": load_huggingface, "keras_hub": load_keras_hub, "keras": load_keras
     }  # fmt: skip
     return loaders[form](path)
-
-
-def _check_is_here(path: str | os.PathLike) -> None:
-    """Raises UserError where `path` is the name of something to be downloaded."""
-    if hint := download_hint(path):
-        raise UserError(f"there is no folder '{path}'; {hint}")
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:

@@ -25,6 +25,7 @@ from albert_tf.checkpoints.variables import (
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.model_files import weights_file
 from albert_tf.models.classifiers import (
     AlbertClassifier,
     AlbertMultipleChoice,
@@ -256,12 +257,6 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
             del tensors[f"{decoder}.{part}"]
     for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
         del tensors[name]
-
-
-def weights_file(folder: Path) -> Path:
-    """The file with a folder's weights; `model.safetensors` where there is none."""
-    names = ("model.safetensors", "pytorch_model.bin")
-    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 def _read(file: Path) -> dict[str, np.ndarray]:

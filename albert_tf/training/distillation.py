@@ -5,7 +5,8 @@ import os
 import keras
 from keras import ops
 
-from albert_tf.loading import load, load_task
+from albert_tf.loading import load
+from albert_tf.model_files import load_task
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.classifiers import AlbertRegressor
 from tfrecords.base.errors import UserError

@@ -8,7 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.loading import load, load_task
+from albert_tf.loading import load
+from albert_tf.model_files import load_task
 from albert_tf.tasks.ensemble import combine, reduced
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings

@@ -19,8 +19,9 @@ from typing import Any
 
 import keras
 
-from albert_tf.checkpoints.formats import MODEL_FILE, save_keras
+from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
+from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import Report, memory_figures

@@ -5,7 +5,8 @@ from pathlib import Path
 import keras
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
-from albert_tf.checkpoints.formats import MODEL_FILE, save_keras
+from albert_tf.checkpoints.formats import save_keras
+from albert_tf.model_files import MODEL_FILE
 from benchmarks.latency.page import FAST, INT8, PLAIN
 from serving.export import ExportSettings, export
 

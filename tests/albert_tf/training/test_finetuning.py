@@ -14,7 +14,8 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load, load_task
+from albert_tf.loading import load
+from albert_tf.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
 from albert_tf.training.batches import predict

@@ -1,0 +1,59 @@
+"""What the files of a model folder are called, and what a folder holds: all that needs no TensorFlow."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+MODEL_FILE = "model.keras"
+# What fine-tuning writes about the task.
+TASK_FILE = "task.json"
+
+
+def detect(path: str | os.PathLike) -> str:
+    """Tells the format of the checkpoint at `path`, one of FORMATS.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(path)
+    if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
+        return "keras"
+    if path.suffix in (".safetensors", ".bin") or weights_file(path).is_file():
+        return "huggingface"
+    if (path / "model.weights.h5").is_file():
+        return "keras_hub"
+    if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
+        return "official"
+    check_is_here(path)
+    raise UserError(
+        f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
+        f" {MODEL_FILE}, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
+    )
+
+
+def weights_file(folder: Path) -> Path:
+    """Gives the file with the weights of a folder as HuggingFace writes it; `model.safetensors` where there is none."""
+    names = ("model.safetensors", "pytorch_model.bin")
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+
+
+def check_is_here(path: str | os.PathLike) -> None:
+    """Raises UserError where `path` is the name of something to be downloaded."""
+    if hint := files.download_hint(path):
+        raise UserError(f"there is no folder '{path}'; {hint}")
+
+
+def check_model(path: str | os.PathLike) -> None:
+    """Raises UserError where there is nothing at `path` that could be a model; what is there may still be damaged."""
+    if not Path(path).exists():
+        detect(path)
+
+
+def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
+    """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / TASK_FILE
+    return files.read_json(file) if file.is_file() else None
