@@ -16,6 +16,12 @@ from tfrecords.base.files import download_hint, read_json, write_json
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")
+STEP_SIGNALS = ("none", "learned", "sinusoid")
+# Fields of what begins as the model without it: weights of the one start the other.
+BEGIN_AS_ALBERT = (
+    *("depth_plan", "step_signal", "hyper_connections", "depth_lora_rank", "depth_lora_target", "gate_init"),
+)
+LORA_TARGETS = ("attention", "ffn", "both")
 FACTORIZATION = ("all", "word")
 
 
@@ -40,6 +46,13 @@ class AlbertConfig:
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
+        step_signal: what is added to every token before a step: "none", "learned", "sinusoid" (layers/step_signal.py).
+        hyper_connections: how many residual streams connect the steps, 2 or more, or 0 (layers/hyper_connections.py).
+        depth_lora_rank: rank of what a shared dense layer's weights differ by from step to step; 0: they do not
+            (layers/depth_lora.py).
+        depth_lora_target: whose dense layers: "attention", "ffn" or "both".
+        gate_init: what learned gates of extensions begin with: 0: they are closed and the model is exactly the one
+            without; 1: the published form.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -69,6 +82,11 @@ class AlbertConfig:
     always_project: bool = False
     position_offset: int = 0
     depth_plan: str = ""
+    step_signal: str = "none"
+    hyper_connections: int = 0
+    depth_lora_rank: int = 0
+    depth_lora_target: str = "both"
+    gate_init: float = 0.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -90,8 +108,15 @@ class AlbertConfig:
                 f"position_offset {self.position_offset} leaves no row of max_position_embeddings"
                 f" {self.max_position_embeddings} for a token"
             )
+        _check_choice("step_signal", self.step_signal, STEP_SIGNALS)
+        _check_choice("depth_lora_target", self.depth_lora_target, LORA_TARGETS)
+        if self.gate_init > 1:
+            raise UserError(f"gate_init must be from 0 to 1, not {self.gate_init}")
+        if self.hyper_connections == 1:
+            raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
         if self.depth_plan:
             self._check_depth_plan()
+        self._check_depth_lora()
 
     def _check_depth_plan(self) -> None:
         runs = sum(part.blocks * part.repeats for part in read_depth_plan(self.depth_plan))
@@ -104,6 +129,17 @@ class AlbertConfig:
             raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
         if self.sharing == "none":
             raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")
+
+    def _check_depth_lora(self) -> None:
+        halves = {"all": ("attention", "ffn", "both"), "attention": ("attention", "both"), "ffn": ("ffn", "both")}
+        repeats = self.num_hidden_groups < self.num_hidden_layers
+        if self.depth_plan:
+            repeats = any(part.repeats > 1 for part in read_depth_plan(self.depth_plan))
+        if self.depth_lora_rank and not (repeats and self.depth_lora_target in halves.get(self.sharing, ())):
+            raise UserError(
+                f"depth_lora_rank {self.depth_lora_rank} with depth_lora_target '{self.depth_lora_target}' needs blocks"
+                " that several steps share there, and this configuration has none; leave it at 0"
+            )
 
     @property
     def head_size(self) -> int:

@@ -104,6 +104,8 @@ def _config(backbone: Any) -> AlbertConfig:
 def _new_backbone(config: AlbertConfig) -> Any:
     import keras_hub
 
+    if config.extensions:
+        raise UserError(f"keras-hub has no {', '.join(config.extensions)}; keep the model as .keras")
     if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
         raise UserError("keras-hub has only hidden_act 'gelu', factorization 'all' and sharing 'all' or 'none'")
     sizes = dict(

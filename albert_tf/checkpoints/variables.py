@@ -81,6 +81,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
             layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = getattr(feed_forward, name)
     for prefix, layer in layers.items():
         variables |= variables_of(prefix, layer)
+    variables |= encoder.depth_variables
     return variables if model is encoder else variables | model.head_variables()
 
 
@@ -101,6 +102,10 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
     fresh = [name for name in variables if name.startswith(FRESH)]
     if any(name in sources and sources[name].name in tensors for name in fresh):
         fresh = []
+    # What no published checkpoint has begins as the model without it.
+    fresh += [name for name in encoder_of(model).depth_variables if name not in sources]
+    if encoder_of(model).config.depth_plan:
+        sources = {name: _or_first_block(name, source, sources, tensors) for name, source in sources.items()}
     wanted = {name: sources.get(name, Source(name)) for name in variables if name not in fresh}
     missing = [source.name for source in wanted.values() if source.name not in tensors]
     values = {name: _read(tensors[source.name], source) for name, source in wanted.items() if source.name in tensors}
@@ -118,6 +123,13 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
         logging.warning("not in '%s', keeping initial values: %s", where, ", ".join(fresh))
     for name, value in values.items():
         variables[name].assign(value)
+
+
+def _or_first_block(name: str, source: Source, sources: Mapping[str, Source], tensors: Mapping) -> Source:
+    """What a block of a plan over depth is filled from: its own where the checkpoint has it, else the first block."""
+    half, _, rest = name.partition("/")
+    first = f"{half.rstrip('0123456789')}0/{rest}"
+    return source if source.name in tensors else sources.get(first, source)
 
 
 def _read(tensor: np.ndarray, source: Source) -> np.ndarray:
@@ -144,6 +156,8 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has one head: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
+    if extensions := encoder_of(model).config.extensions:
+        raise UserError(f"the target format has no place for {', '.join(extensions)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}

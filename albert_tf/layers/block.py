@@ -1,5 +1,6 @@
 """One depth step: self-attention, then the feed-forward network. Blocks may have either half in common."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import LayerNorm, activation, dense
+from albert_tf.layers.depth_lora import make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
@@ -42,18 +44,25 @@ class SelfAttention(keras.layers.Layer):
     """Computes layer_norm(hidden + output(attend(query, key, value))): post-norm, as modeling.py:934-980.
 
     query, key, value and output are Dense layers with kernels [hidden_size, hidden_size].
+
+    Args:
+        config: of the encoder.
+        steps: numbers of the plan's steps that it runs at.
+        **kwargs: arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, config: AlbertConfig, **kwargs: Any):
+    def __init__(self, config: AlbertConfig, steps: Sequence[int] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config, self.head_size = config, config.head_size
         self.query, self.key, self.value, self.output_dense = (
             dense(config, config.hidden_size, dtype=self.dtype_policy, name=name) for name in PROJECTIONS
         )
         self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+        shapes = dict.fromkeys(PROJECTIONS, (config.hidden_size, config.hidden_size))
+        self.adapters = make_adapters(config, "attention", shapes, steps, self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
-        for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm):
+        for layer in (self.query, self.key, self.value, self.output_dense, self.layer_norm, *self.adapters.values()):
             layer.build((None, self.config.hidden_size))
 
     @property
@@ -77,7 +86,7 @@ class SelfAttention(keras.layers.Layer):
             The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
         """
         config = self.config
-        query, key, value = (self._heads(layer(hidden), length) for layer in (self.query, self.key, self.value))
+        query, key, value = (self._heads(self._project(name, hidden, step), length) for name in PROJECTIONS[:3])
         scale = self.head_size**-0.5
         if hidden.dtype == "float16":
             # Unscaled products of wide heads may pass a float16's 65504.
@@ -91,9 +100,13 @@ class SelfAttention(keras.layers.Layer):
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
         dropped = dropout(probabilities, config.attention_probs_dropout_prob, site_seed(seed, 0))
         context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
-        context = self.output_dense(ops.reshape(context, (-1, config.hidden_size)))
+        context = self._project("output", ops.reshape(context, (-1, config.hidden_size)), step)
         context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
         return self.layer_norm(hidden, context), probabilities
+
+    def _project(self, name: str, inputs: Tensor, step: Tensor) -> Tensor:
+        product = self.projections[name](inputs)
+        return product + self.adapters[name](inputs, step=step) if name in self.adapters else product
 
     def _heads(self, flat: Tensor, length: Tensor) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
@@ -101,15 +114,28 @@ class SelfAttention(keras.layers.Layer):
 
 
 class FeedForward(keras.layers.Layer):
-    """Computes layer_norm(hidden + output(activation(intermediate(hidden)))): post-norm, as modeling.py:980-1015."""
+    """Computes layer_norm(hidden + output(activation(intermediate(hidden)))): post-norm, as modeling.py:980-1015.
 
-    def __init__(self, config: AlbertConfig, **kwargs: Any):
+    Args:
+        config: of the encoder.
+        steps: numbers of the plan's steps that it runs at.
+        **kwargs: arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, config: AlbertConfig, steps: Sequence[int] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
+        shapes = {
+            "intermediate": (config.hidden_size, config.intermediate_size),
+            "output": (config.intermediate_size, config.hidden_size),
+        }
+        self.adapters = make_adapters(config, "ffn", shapes, steps, self.dtype_policy)
+        self.activation = activation(config.hidden_act)
         self.intermediate = dense(
             config,
             config.intermediate_size,
-            activation=activation(config.hidden_act),
+            # What an adapter adds comes before it.
+            activation=None if self.adapters else self.activation,
             dtype=self.dtype_policy,
             name="intermediate",
         )
@@ -120,10 +146,17 @@ class FeedForward(keras.layers.Layer):
         self.intermediate.build((None, self.config.hidden_size))
         self.output_dense.build((None, self.config.intermediate_size))
         self.layer_norm.build((None, self.config.hidden_size))
+        for adapter in self.adapters.values():
+            adapter.build()
 
     def call(self, hidden: Tensor, seed: Tensor = None, step: Tensor = 0) -> Tensor:
         """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
-        transformed = self.output_dense(self.intermediate(hidden))
+        inner = self.intermediate(hidden)
+        if self.adapters:
+            inner = self.activation(inner + self.adapters["intermediate"](hidden, step=step))
+        transformed = self.output_dense(inner)
+        if self.adapters:
+            transformed = transformed + self.adapters["output"](inner, step=step)
         return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
 
 

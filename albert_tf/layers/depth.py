@@ -75,6 +75,11 @@ def segments(config: AlbertConfig) -> list[Segment]:
     return result
 
 
+def of_step(table: Any, step: Any) -> Any:
+    """Gives the row of a step out of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
+    return ops.convert_to_tensor(table)[step]
+
+
 def repeat(step: Callable, times: int, state: Any) -> Any:
     """Applies step(i, state) for i = 0 .. times - 1 as one loop in the graph, differentiable on every backend.
 

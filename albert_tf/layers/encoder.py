@@ -16,6 +16,8 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.depth import Segment, Step, plan, repeat, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
+from albert_tf.layers.hyper_connections import HyperConnections
+from albert_tf.layers.step_signal import StepSignal
 from tfrecords.base.errors import UserError
 
 
@@ -60,6 +62,11 @@ class AlbertEncoder(BaseModel):
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
+        self.step_signal = self.connections = None
+        if config.step_signal != "none":
+            self.step_signal = StepSignal(config, dtype=self.dtype_policy, name="depth_signal")
+        if config.hyper_connections:
+            self.connections = HyperConnections(config, dtype=self.dtype_policy, name="depth_connections")
         self.pooler: Any = None
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
@@ -73,6 +80,9 @@ class AlbertEncoder(BaseModel):
         self.embeddings.build((None, None))
         for block in self.blocks:
             block.build((None, self.config.hidden_size))
+        for layer in (self.step_signal, self.connections):
+            if layer is not None:
+                layer.build()
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
 
@@ -158,6 +168,15 @@ class AlbertEncoder(BaseModel):
         halves = {step.feed_forward: self.block(step).feed_forward for step in self._distinct}
         return [halves[index] for index in sorted(halves)]
 
+    @property
+    def depth_variables(self) -> dict[str, keras.Variable]:
+        """Gives the weights that no published model has, by the names that `checkpoints` knows them by: "depth_..."."""
+        layers = {layer.name: layer for layer in (self.step_signal, self.connections) if layer is not None}
+        for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
+            for number, part in enumerate(group):
+                layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}
+        return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
+
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
         """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
 
@@ -182,12 +201,18 @@ class AlbertEncoder(BaseModel):
         merge_adapters(self)
 
     def _make_blocks(self) -> list[TransformerBlock]:
-        steps, dtype = self._distinct, self.dtype_policy
-        attentions = {s.attention: SelfAttention(self.config, dtype=dtype, name="attention") for s in steps}
-        feed_forwards = {s.feed_forward: FeedForward(self.config, dtype=dtype, name="feed_forward") for s in steps}
+        config, dtype = self.config, self.dtype_policy
+        attention_steps, feed_forward_steps = (_by_half(halves) for halves in zip(*self.steps))
+        attentions = {
+            half: SelfAttention(config, steps, dtype=dtype, name="attention") for half, steps in attention_steps.items()
+        }
+        feed_forwards = {
+            half: FeedForward(config, steps, dtype=dtype, name="feed_forward")
+            for half, steps in feed_forward_steps.items()
+        }
         return [
             TransformerBlock(attentions[s.attention], feed_forwards[s.feed_forward], dtype=dtype, name=f"block_{i}")
-            for i, s in enumerate(steps)
+            for i, s in enumerate(self._distinct)
         ]
 
     def start(self, hidden: Tensor) -> Any:
@@ -195,7 +220,7 @@ class AlbertEncoder(BaseModel):
 
         The first axis of each is the tokens. Plain ALBERT's is `hidden` itself, [tokens, hidden_size].
         """
-        return hidden
+        return hidden if self.connections is None else self.connections.start(hidden)
 
     def apply(
         self, which: Step, step: Tensor, state: Any, shared: dict[str, Any], seed: Tensor = None
@@ -212,11 +237,17 @@ class AlbertEncoder(BaseModel):
         Returns:
             The new state, of the same structure and shapes, and the attention probabilities.
         """
-        return self.block(which)(self.hidden(state), **shared, seed=site_seed(seed, 3 * step), step=step)
+        hidden, gates = (state, None) if self.connections is None else self.connections.read(step, state)
+        if self.step_signal is not None:
+            hidden = self.step_signal(hidden, step=step)
+        hidden, probabilities = self.block(which)(hidden, **shared, seed=site_seed(seed, 3 * step), step=step)
+        if self.connections is not None:
+            hidden = self.connections.write(step, state, hidden, gates)
+        return hidden, probabilities
 
     def hidden(self, state: Any) -> Tensor:
-        """Gives what a block reads of a state: [tokens, hidden_size]."""
-        return state
+        """Gives what a state comes to, and what `hidden_states` lists: [tokens, hidden_size]."""
+        return state if self.connections is None else self.connections.mean(state)
 
     def finish(self, state: Any) -> Tensor:
         """Gives what a state comes to, the last one or any that `hidden_states` lists: [tokens, hidden_size]."""
@@ -261,6 +292,11 @@ class AlbertEncoder(BaseModel):
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
         return {**base, **own, "pooler": self.pooler is not None}
+
+
+def _by_half(halves: Sequence[int]) -> dict[int, list[int]]:
+    """The numbers of the steps that run each half."""
+    return {half: [step for step, other in enumerate(halves) if other == half] for half in dict.fromkeys(halves)}
 
 
 def _positions(position_ids: Tensor, sequence_ids: Tensor) -> Tensor:

@@ -72,7 +72,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
-        exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
+        exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed. "depth_"
+            begins the names of extensions over depth: most start at 0, where Lamb's ratio would hold them.
         gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
             google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
             several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
@@ -98,7 +99,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
-        exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
+        exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias", "depth_"),
         gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
         **kwargs: Any,

@@ -1,12 +1,14 @@
 """What training starts from: weights from anywhere, and their tokenizer."""
 
+import dataclasses
 from typing import NamedTuple
 
 import keras
 
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
-from albert_tf.config import AlbertConfig, read_config
+from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig, read_config
+from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import read_tokenizer
@@ -66,7 +68,8 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
 
     Args:
         init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts alone.
+        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts, and
+            extensions that begin as the weights' model.
         records: the tokenizer that the records were made with.
 
     Raises:
@@ -96,28 +99,37 @@ def _reads(tokenizer: Tokenizer) -> tuple:
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
-    """The weights' configuration with the dropouts of `config`; raises UserError where they differ in anything else."""
+    """The weights' configuration with what `config` may say beside it.
+
+    These are dropouts, and extensions that begin as the model of the weights.
+
+    Raises:
+        UserError: they differ in anything else.
+    """
     said = read_config(config)
-    dropouts = {name: value for name, value in said.to_dict().items() if name.endswith("dropout_prob")}
-    free = dropouts.keys() | {"vocab_size", "initializer_range"}
-    own, other = weights.to_dict(), said.to_dict()
+    own, other = dataclasses.asdict(weights), dataclasses.asdict(said)
+    plain = dataclasses.asdict(AlbertConfig())
+    free = {name for name in own if name.endswith("dropout_prob")}
+    free |= {name for name in BEGIN_AS_ALBERT if own[name] == plain[name]}
+    ignored = {"vocab_size", "initializer_range", "gate_init"}
     different = [
-        f"{name}={getattr(said, name)!r} (weights: {getattr(weights, name)!r})"
-        for name in (own.keys() | other.keys()) - free
-        if getattr(said, name) != getattr(weights, name)
+        f"{name}={other[name]!r} (weights: {own[name]!r})"
+        for name in own.keys() - free - ignored
+        if own[name] != other[name]
     ]
     if different:
         raise UserError(
             f"--config={config} and the weights of '{init_from}' disagree: {', '.join(sorted(different))}; "
             "leave out --config"
         )
-    return weights.replace(**dropouts)
+    return weights.replace(**{name: other[name] for name in free})
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
     """Gives `target` the values of all variables that both have by name and shape.
 
-    A pair head is taken only by a model of the same pair task.
+    A pair head is taken only by a model of the same pair task. Where the target has a plan over depth of its own, each
+    of its halves takes the weights that the source runs where the half runs first.
 
     Returns:
         The names of those of `target` that keep their initial values.
@@ -125,7 +137,24 @@ def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):
         values = {name: value for name, value in values.items() if not name.startswith("pair/")}
-    same = [name for name in variables if name in values and values[name].shape == variables[name].shape]
-    for name in same:
-        variables[name].assign(keras.ops.convert_to_numpy(values[name]))
-    return [name for name in variables if name not in same]
+    halves = _first_halves(encoder_of(source), encoder_of(target))
+    kept = []
+    for name, variable in variables.items():
+        half, _, rest = name.partition("/")
+        value = values.get(f"{halves.get(half, half)}/{rest}" if rest else name)
+        if value is None or value.shape != variable.shape:
+            kept.append(name)
+        else:
+            variable.assign(keras.ops.convert_to_numpy(value))
+    return kept
+
+
+def _first_halves(source: AlbertEncoder, target: AlbertEncoder) -> dict[str, str]:
+    """Names the source's halves for the target's, where these follow a plan that the source does not."""
+    if source.config.depth_plan == target.config.depth_plan or len(source.steps) != len(target.steps):
+        return {}
+    names: dict[str, str] = {}
+    for ours, theirs in zip(target.steps, source.steps):
+        names.setdefault(f"attention_{ours.attention}", f"attention_{theirs.attention}")
+        names.setdefault(f"feed_forward_{ours.feed_forward}", f"feed_forward_{theirs.feed_forward}")
+    return names

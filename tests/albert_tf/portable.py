@@ -28,6 +28,32 @@ def compute() -> dict[str, np.ndarray]:
         results |= {f"{walk}/{name}": value for name, value in outputs.items()}
         results |= {f"{walk}/{name}": np.asarray(value) for name, value in metrics[-1].items()}
         results |= {f"{walk}/{i}": np.asarray(weight) for i, weight in enumerate(model.get_weights())}
+    return results | depth()
+
+
+# Every extension over depth at once, its gates open.
+DEPTH = dict(
+    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=16, step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x3",
+    gate_init=0.5,
+)  # fmt: skip
+
+
+def depth() -> dict[str, np.ndarray]:
+    """Outputs of extensions over depth through two walks, and every weight after two steps of training."""
+    rng = np.random.default_rng(3)
+    features = {"input_ids": rng.integers(5, 40, (3, 9)), "input_mask": np.arange(9) < np.array([[9], [7], [4]])}
+    features = {name: value.astype("int32") for name, value in features.items()}
+    results = {}
+    for walk in ("unrolled", "loop"):
+        model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**DEPTH), walk=walk), 2, 0.0)
+        rng = np.random.default_rng(7)
+        model.set_weights([("gamma" in w.path) + rng.normal(scale=0.2, size=w.shape) for w in model.weights])
+        model.compile(keras.optimizers.SGD(0.05))
+        results[f"depth/{walk}/logits"] = model.predict_on_batch(features)
+        for _ in range(2):
+            model.train_on_batch(features, np.array([0, 1, 1]))
+        results |= {f"depth/{walk}/{i}": np.asarray(weight) for i, weight in enumerate(model.get_weights())}
     return results
 
 

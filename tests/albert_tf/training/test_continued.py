@@ -69,13 +69,16 @@ def test_killed_before_its_first_checkpoint_it_starts_from_the_weights_again(set
     np.testing.assert_array_equal(values(load_keras(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
 
 
-def test_a_configuration_may_say_dropouts_and_nothing_else(settings, tiny_settings, tmp_path):
+def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(settings, tiny_settings, tmp_path):
     config = json.loads(Path(tiny_settings.config).read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
     settings = dataclasses.replace(settings, config=str(path), output_dir=str(tmp_path / "run"))
     folder = pretraining.pretrain(settings)
     assert load_keras(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
+    path.write_text(json.dumps(config | {"hyper_connections": 2, "depth_plan": "1+1"}))
+    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "extended")))
+    assert load_keras(folder / "last.keras").encoder.config.extensions == ["depth_plan", "hyper_connections"]
     path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
         pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "other")))

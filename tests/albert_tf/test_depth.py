@@ -1,0 +1,243 @@
+"""Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers, the same in every walk and file."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.checkpoints import (
+    load_huggingface,
+    load_official,
+    save_huggingface,
+    save_keras_hub,
+    save_official,
+)
+from albert_tf.layers.depth import WALKS
+from albert_tf.layers.hyper_connections import EPSILON
+from albert_tf.training.start import copy_weights
+from tests.albert_tf.test_encoder import FEATURES, alike, small, weights_like
+from tfrecords.base.errors import UserError
+
+EXTENSIONS = {
+    "learned signal": {"step_signal": "learned"},
+    "sinusoid": {"step_signal": "sinusoid"},
+    "hyper-connections": {"hyper_connections": 3},
+    "low rank": {"depth_lora_rank": 2},
+    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
+}
+each = pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+# What no gradient reaches while something beside it is 0.
+ASLEEP = {"a", "scale"}
+
+
+def from_albert(config, **kwargs):
+    """An encoder with the block of `alike(small())` at every place, its extensions at their start."""
+    encoder, albert = AlbertEncoder(config, **kwargs), alike(small())
+    for part in ("embeddings", "pooler"):
+        getattr(encoder, part).set_weights(getattr(albert, part).get_weights())
+    for half in ("attentions", "feed_forwards"):
+        for target in getattr(encoder, half):
+            for layer in target._flatten_layers(include_self=False, recursive=False):
+                source = getattr(getattr(albert, half)[0], {"output": "output_dense"}.get(layer.name, layer.name), None)
+                if source is not None:
+                    layer.set_weights(source.get_weights())
+    return encoder
+
+
+@each
+@pytest.mark.parametrize("walk", WALKS)
+def test_it_starts_as_albert(changes, walk):
+    expected = alike(small())(FEATURES)
+    found = from_albert(small(**changes), walk=walk)(FEATURES)
+    for name in ("sequence_output", "pooled_output"):
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
+
+
+@each
+def test_gradients_reach_what_is_closed(changes):
+    model = AlbertPretrainer(from_albert(small(**changes)))
+    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    before = {name: np.array(variable) for name, variable in model.encoder.depth_variables.items()}
+    assert before
+    model.train_on_batch(FEATURES)
+    for name, variable in model.encoder.depth_variables.items():
+        moved = np.abs(np.array(variable) - before[name]).reshape(len(before[name]) if before[name].ndim else 1, -1)
+        if name.split("/")[-1] not in ASLEEP:
+            # At every step of which there is a row; a sinusoid is closed by one gate for all.
+            assert (moved.max(axis=1) > 1e-8).all(), name
+
+
+def test_streams_do_not_stay_equal():
+    def difference(spread):
+        model = AlbertPretrainer(from_albert(small(hyper_connections=3)))
+        connections = model.encoder.connections
+        if not spread:
+            connections.bias.assign(np.array(connections.bias) * (np.arange(9) < 3))
+        model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
+        for _ in range(3):
+            model.train_on_batch(FEATURES)
+        return np.ptp(np.array(connections.kernel)[2].reshape(3, 16, 9), axis=0).max()
+
+    assert difference(spread=True) > 1e-5 > 1e-7 > difference(spread=False)
+
+
+@each
+def test_walks_give_the_same_numbers_and_gradients(changes):
+    after = {}
+    for walk in WALKS:
+        model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.3, **changes), walk=walk, seed=11))
+        model.set_weights(weights_like(model))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        outputs = model(FEATURES)
+        model.train_on_batch(FEATURES)
+        after[walk] = [*keras.tree.flatten(outputs), *model.get_weights()]
+    for walk in ("loop", "recompute"):
+        for walked, unrolled in zip(after[walk], after["unrolled"]):
+            np.testing.assert_allclose(walked, unrolled, atol=2e-6)
+
+
+@each
+def test_files_and_fit(changes, tmp_path):
+    model = AlbertClassifier(alike(small(**changes)), 2, dropout=0.0)
+    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
+    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
+    history = model.fit(features, np.array([0, 1, 1]), epochs=3, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.encoder.config == model.encoder.config
+    np.testing.assert_array_equal(again(features), model(features))
+
+
+@each
+@pytest.mark.parametrize("walk", ["loop", "recompute"])
+def test_mixed_precision(changes, walk):
+    model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.1, **changes), walk=walk, dtype="mixed_bfloat16"))
+    model.compile(keras.optimizers.SGD(1e-2), run_eagerly=True)
+    model.train_on_batch(FEATURES)
+    assert all(np.isfinite(np.asarray(weight)).all() for weight in model.weights)
+    exact = alike(small(**changes))
+    half = AlbertEncoder(small(**changes), dtype="mixed_bfloat16", walk=walk)
+    half.set_weights(exact.get_weights())
+    found, expected = (encoder(FEATURES)["sequence_output"] for encoder in (half, exact))
+    assert np.abs(np.asarray(keras.ops.cast(found, "float32")) - np.asarray(expected)).mean() < 0.05
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_hyper_connections_are_the_formula():
+    config = small(hyper_connections=3, gate_init=1.0)
+    encoder = alike(config)
+    layer, rng = encoder.connections, np.random.default_rng(5)
+    streams, output = rng.normal(size=(7, 3, 16)).astype("float32"), rng.normal(size=(7, 16)).astype("float32")
+    kernel, scale, bias, gate, signal = (np.array(weight)[2] for weight in layer.weights)
+    flat = streams.reshape(7, 48)
+    z = flat / np.sqrt((flat**2).mean(axis=1, keepdims=True) + EPSILON)
+    a, w, b = np.repeat(scale, 3), kernel, bias
+    opened = sigmoid(a * (z @ w) + b)
+    pre, post, res = opened[:, :3], 2 * opened[:, 3:6], gate * opened[:, 6:]
+    hidden, gates = layer.read(2, streams)
+    np.testing.assert_allclose(hidden, np.einsum("ts,tsc->tc", pre, streams), atol=1e-5)
+    written = res[:, :, None] * streams + post[:, :, None] * (output + signal)[:, None]
+    np.testing.assert_allclose(layer.write(2, streams, output, gates), written, atol=1e-5)
+    np.testing.assert_allclose(layer.mean(streams), streams.mean(axis=1), atol=1e-6)
+
+
+def test_the_published_form_of_hyper_connections_begins_half_kept():
+    layer = AlbertEncoder(small(hyper_connections=4, gate_init=1.0)).connections
+    _, gates = layer.read(0, np.random.default_rng(0).normal(size=(5, 4, 16)).astype("float32"))
+    np.testing.assert_allclose(np.asarray(gates)[:, :4], 1, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(gates)[:, 4:].mean(axis=1), 0.5, atol=1e-6)
+
+
+def test_the_sinusoid_is_the_universal_transformers():
+    encoder = AlbertEncoder(small(step_signal="sinusoid", gate_init=1.0))
+    for step in (0, 3):
+        angles = step * 10000.0 ** (-np.arange(8) / 7)
+        expected = np.concatenate([np.sin(angles), np.cos(angles)])
+        np.testing.assert_allclose(encoder.step_signal.signal(step), expected, atol=1e-6)
+
+
+def test_low_rank_is_another_kernel_at_every_step():
+    config = small(num_hidden_layers=3, depth_lora_rank=2)
+    encoder, unshared = alike(config), AlbertEncoder(small(num_hidden_layers=3, sharing="none"))
+    unshared.embeddings.set_weights(encoder.embeddings.get_weights())
+    unshared.pooler.set_weights(encoder.pooler.get_weights())
+    for step in range(3):
+        for half in ("attentions", "feed_forwards"):
+            shared, own = getattr(encoder, half)[0], getattr(unshared, half)[step]
+            layers = {"output": "output_dense"}
+            for name, adapter in shared.adapters.items():
+                source, target = (getattr(part, layers.get(name, name)) for part in (shared, own))
+                target.kernel.assign(source.kernel + np.array(adapter.a)[step] @ np.array(adapter.b)[step])
+                target.bias.assign(source.bias)
+            own.layer_norm.set_weights(shared.layer_norm.get_weights())
+    np.testing.assert_allclose(encoder(FEATURES)["sequence_output"], unshared(FEATURES)["sequence_output"], atol=1e-5)
+
+
+def test_only_what_is_shared_gets_adapters():
+    encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
+    assert [sorted(half.adapters) for half in encoder.attentions] == [[], ["key", "output", "query", "value"]]
+    assert [sorted(half.adapters) for half in encoder.feed_forwards] == [[], []]
+    assert encoder.attentions[1].adapters["query"].a.shape == (3, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"step_signal": "sine"}, "step_signal 'sine' is none of none, learned, sinusoid"),
+        ({"hyper_connections": 1}, "hyper_connections 1 leaves no streams to choose from"),
+        ({"hyper_connections": -1}, "hyper_connections must be a whole number of at least 0, not -1"),
+        ({"gate_init": 2.0}, "gate_init must be from 0 to 1, not 2.0"),
+        ({"depth_lora_rank": 4, "sharing": "none"}, "needs blocks that several steps share there"),
+        ({"depth_lora_rank": 4, "depth_plan": "4"}, "needs blocks that several steps share there"),
+        ({"depth_lora_rank": 4, "sharing": "ffn", "depth_lora_target": "attention"}, "target 'attention' needs blocks"),
+    ],
+)
+def test_what_cannot_be_is_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        small(**changes)
+
+
+def test_extensions_of_the_configuration_round_trip():
+    config = AlbertConfig(step_signal="learned", hyper_connections=4, depth_lora_rank=8, gate_init=1.0)
+    assert AlbertConfig.from_dict(config.to_dict()) == config
+
+
+LOADERS = {"official": load_official, "huggingface": load_huggingface}
+SAVERS = {"official": save_official, "huggingface": save_huggingface}
+
+
+@each
+@pytest.mark.parametrize("form", LOADERS)
+def test_a_published_checkpoint_loads_into_it(changes, form, tmp_path):
+    albert = alike(small())
+    SAVERS[form](albert, tmp_path)
+    encoder = LOADERS[form](tmp_path, AlbertEncoder(small(**changes)))
+    np.testing.assert_allclose(encoder(FEATURES)["pooled_output"], albert(FEATURES)["pooled_output"], atol=1e-6)
+
+
+@each
+def test_weights_of_another_model_start_it(changes):
+    albert, model = AlbertPretrainer(alike(small())), AlbertPretrainer(AlbertEncoder(small(**changes)))
+    kept = copy_weights(albert, model)
+    assert all(name.startswith("depth_") for name in kept)
+    for name, logits in albert(FEATURES).items():
+        np.testing.assert_allclose(model(FEATURES)[name], logits, atol=1e-5)
+    assert copy_weights(model, AlbertPretrainer(AlbertEncoder(small(**changes)))) == []
+
+
+def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
+    bert, model = alike(small(sharing="none")), AlbertEncoder(small(depth_plan="1+1x2+1"))
+    copy_weights(bert, model)
+    for ours, theirs in ((0, 0), (1, 1), (2, 3)):
+        np.testing.assert_array_equal(model.attentions[ours].query.kernel, bert.attentions[theirs].query.kernel)
+
+
+@pytest.mark.parametrize("save", [save_official, save_huggingface, save_keras_hub])
+def test_published_formats_have_no_place_for_extensions(save, tmp_path):
+    with pytest.raises(UserError, match=r"no (place for )?step_signal, hyper_connections; keep the model as .keras"):
+        save(AlbertEncoder(small(step_signal="learned", hyper_connections=2)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
