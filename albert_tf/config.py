@@ -23,6 +23,10 @@ BEGIN_AS_ALBERT = (
 )
 LORA_TARGETS = ("attention", "ffn", "both")
 FACTORIZATION = ("all", "word")
+EQUILIBRIUM_SOLVERS = ("none", "fixed_point", "anderson")
+EQUILIBRIUM_GRADIENTS = ("phantom", "implicit")
+# What gives each step something of its own, or asks for states on the way: a fixed point has neither.
+_NOT_WITH_EQUILIBRIUM = (*("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min"),)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,14 @@ class AlbertConfig:
         depth_lora_target: whose dense layers: "attention", "ffn" or "both".
         gate_init: what learned gates of extensions begin with: 0: they are closed and the model is exactly the one
             without; 1: the published form.
+        equilibrium_solver: "fixed_point" or "anderson": the repeated blocks are run until they have come to a fixed
+            point, in place of the plan's number of times (layers/equilibrium_walk.py); "none": they are not.
+        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
+            asked, all steps are made.
+        equilibrium_max_steps: steps after which a row ends that has not converged.
+        equilibrium_gradient: "phantom", of so many more steps, or "implicit", the exact one of the fixed point.
+        equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
+        equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -87,6 +99,12 @@ class AlbertConfig:
     depth_lora_rank: int = 0
     depth_lora_target: str = "both"
     gate_init: float = 0.0
+    equilibrium_solver: str = "none"
+    equilibrium_tolerance: float = 1e-3
+    equilibrium_max_steps: int = 30
+    equilibrium_gradient: str = "phantom"
+    equilibrium_phantom_steps: int = 5
+    equilibrium_damping: float = 1.0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -117,6 +135,7 @@ class AlbertConfig:
         if self.depth_plan:
             self._check_depth_plan()
         self._check_depth_lora()
+        self._check_equilibrium()
 
     def _check_depth_plan(self) -> None:
         runs = sum(part.blocks * part.repeats for part in read_depth_plan(self.depth_plan))
@@ -140,6 +159,20 @@ class AlbertConfig:
                 f"depth_lora_rank {self.depth_lora_rank} with depth_lora_target '{self.depth_lora_target}' needs blocks"
                 " that several steps share there, and this configuration has none; leave it at 0"
             )
+
+    def _check_equilibrium(self) -> None:
+        _check_choice("equilibrium_solver", self.equilibrium_solver, EQUILIBRIUM_SOLVERS)
+        _check_choice("equilibrium_gradient", self.equilibrium_gradient, EQUILIBRIUM_GRADIENTS)
+        if not 0 < self.equilibrium_damping <= 1:
+            raise UserError(f"equilibrium_damping must be above 0 and at most 1, not {self.equilibrium_damping}")
+        if self.equilibrium_tolerance >= 1:
+            raise UserError(f"equilibrium_tolerance must be below 1, not {self.equilibrium_tolerance}")
+        for name in self.extensions if self.equilibrium_solver != "none" else ():
+            if name in _NOT_WITH_EQUILIBRIUM:
+                raise UserError(
+                    f"{name} {getattr(self, name)!r} and equilibrium_solver '{self.equilibrium_solver}' exclude each"
+                    " other: a fixed point is of one function, the same at every step; leave one out"
+                )
 
     @property
     def head_size(self) -> int:

@@ -16,7 +16,10 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.depth import Segment, Step, plan, repeat, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
+from albert_tf.layers.equilibrium import RectangleRows
+from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
 from albert_tf.layers.hyper_connections import HyperConnections
+from albert_tf.layers.pullback import Function
 from albert_tf.layers.step_signal import StepSignal
 from tfrecords.base.errors import UserError
 
@@ -29,13 +32,14 @@ class AlbertEncoder(BaseModel):
         config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph
             loop of each run of equal layers, so the graph does not grow with depth; "recompute" keeps only each
-            block's input for the backward pass.
+            block's input for the backward pass; "equilibrium" runs what the plan repeats to its fixed point, which is
+            another model: a configuration that sets `equilibrium_solver` asks for it, and is what says how.
         pooler: whether there is a pooler; models that look at every token have no use for one.
         seed: seed of the dropout masks; drawn at random where None.
         **kwargs: arguments of `keras.Model`, such as `dtype`.
 
     Raises:
-        UserError: an unknown walk.
+        UserError: an unknown walk, or one that does not go with the configuration.
 
     >>> import numpy as np
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny"))
@@ -57,7 +61,8 @@ class AlbertEncoder(BaseModel):
             config = AlbertConfig.from_dict(config)
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
-        self.config, self.walk, self.seed = config, walk, seed
+        self.config, self.walk = settled(config, walk)
+        self.seed, config = seed, self.config
         self.steps = tuple(plan(config))
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
@@ -67,6 +72,9 @@ class AlbertEncoder(BaseModel):
             self.step_signal = StepSignal(config, dtype=self.dtype_policy, name="depth_signal")
         if config.hyper_connections:
             self.connections = HyperConnections(config, dtype=self.dtype_policy, name="depth_connections")
+        self.equilibrium: Any = None
+        if self.walk == EQUILIBRIUM:
+            self.equilibrium = Equilibrium(config, dtype=self.dtype_policy, name="depth_injection")
         self.pooler: Any = None
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
@@ -83,6 +91,8 @@ class AlbertEncoder(BaseModel):
         for layer in (self.step_signal, self.connections):
             if layer is not None:
                 layer.build()
+        if self.equilibrium is not None:
+            self.equilibrium.build()
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
 
@@ -113,7 +123,8 @@ class AlbertEncoder(BaseModel):
                 sequence; with an offset, over the tokens that are no padding);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
             training: whether dropout applies.
-            output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never.
+            output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never. A walk to an
+                equilibrium keeps none, and no attentions.
             output_attentions: whether to return the attention probabilities; a loop is then unrolled.
 
         Returns:
@@ -123,9 +134,35 @@ class AlbertEncoder(BaseModel):
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts; where there is a
                 pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
-                attentions: list of [batch, heads, sequence, sequence], one per block, on request.
+                attentions: list of [batch, heads, sequence, sequence], one per block, on request;
+                residual float32 [batch] and steps int32 [batch], of a walk to an equilibrium: how much the blocks still
+                move a row, relative to its length, and how often they were run.
+
+        Raises:
+            UserError: features by unknown names, or hidden states or attentions of an equilibrium.
         """
-        features = by_name(features)
+        embedding_output, state, apply, length = self._begin(features := by_name(features), training)
+        hidden_states, attentions, solved = list[Tensor](), list[Tensor](), dict[str, Tensor]()
+        if self.walk == EQUILIBRIUM:
+            if output_hidden_states or output_attentions:
+                raise UserError("a walk to an equilibrium keeps no hidden states and no attentions on its way")
+            state, solved = self._solve(state, apply, _rows_of(features))
+        elif self.walk == "loop" and not (output_hidden_states or output_attentions):
+            state = self._loop(state, apply)
+        else:
+            state, hidden_states, attentions = self._list(state, apply)
+        sequence_output = self._rows(self.finish(state), length)
+        outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output} | solved
+        if self.pooler is not None:
+            outputs["pooled_output"] = self.pooler(_first_tokens(sequence_output, features.get("sequence_starts")))
+        if output_hidden_states or (output_hidden_states is None and self.walk not in ("loop", EQUILIBRIUM)):
+            outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
+        if output_attentions:
+            outputs["attentions"] = attentions
+        return outputs
+
+    def _begin(self, features: dict[str, Any], training: bool) -> tuple[Tensor, Any, Callable, Tensor]:
+        """The embeddings' output, the state before the first step, what runs a step, and the sequence's length."""
         input_ids = features["input_ids"]
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         sequence_ids = features.get("sequence_ids")
@@ -136,21 +173,36 @@ class AlbertEncoder(BaseModel):
         length = ops.shape(input_ids)[1]
         bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
         apply = functools.partial(self.apply, shared={"bias": bias, "length": length}, seed=seed)
-        state = self.start(ops.reshape(hidden, (-1, self.config.hidden_size)))
-        hidden_states, attentions = list[Tensor](), list[Tensor]()
-        if self.walk == "loop" and not (output_hidden_states or output_attentions):
-            state = self._loop(state, apply)
-        else:
-            state, hidden_states, attentions = self._list(state, apply)
-        sequence_output = self._rows(self.finish(state), length)
-        outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output}
-        if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(_first_tokens(sequence_output, features.get("sequence_starts")))
-        if output_hidden_states or (output_hidden_states is None and self.walk != "loop"):
-            outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
-        if output_attentions:
-            outputs["attentions"] = attentions
-        return outputs
+        return embedding_output, self.start(ops.reshape(hidden, (-1, self.config.hidden_size))), apply, length
+
+    def recurrence(self, features: Any) -> tuple[Function, Tensor, RectangleRows]:
+        """Gives what a fixed point is sought of, for a batch, whatever the walk.
+
+        Args:
+            features: those of `call`.
+
+        Returns:
+            The function of a state [tokens, hidden_size] that runs the plan's repeated blocks once, with their input
+            injected where the walk is to an equilibrium; the state that they begin with, [tokens, hidden_size]; and
+            which of the tokens make a row.
+
+        Raises:
+            UserError: the plan has no single run of blocks that repeats.
+        """
+        place, features = repeated_segment(self.config), by_name(features)
+        _, state, apply, _ = self._begin(features, training=False)
+        *before, blocks = self._cycles(apply)[: place + 1]
+        for cycle in before:
+            state = cycle(0, state)
+        function = functools.partial(blocks, 0)
+        if self.equilibrium is not None:
+            function = self.equilibrium.recurrence(function, state)
+        return function, state, _rows_of(features)
+
+    def measure(self) -> None:
+        """Adds the last call's rows to what metrics there are of the walk, in the same graph or trace."""
+        if self.equilibrium is not None:
+            self.equilibrium.measure()
 
     def block(self, step: Step) -> TransformerBlock:
         """Gives the block that runs at a step of the plan."""
@@ -264,7 +316,25 @@ class AlbertEncoder(BaseModel):
         return state, hidden_states, attentions
 
     def _loop(self, state: Any, apply: Callable) -> Any:
-        done = 0
+        for cycle, segment in zip(self._cycles(apply), segments(self.config)):
+            state = repeat(cycle, segment.repeats, state)
+        return state
+
+    def _solve(self, state: Any, apply: Callable, rows: RectangleRows) -> tuple[Any, dict[str, Tensor]]:
+        """As `_loop`, but the cycle that repeats is run to its fixed point; also gives residual and steps by row."""
+        solved, place = dict[str, Tensor](), repeated_segment(self.config)
+        for number, cycle in enumerate(self._cycles(apply)):
+            if number != place:
+                state = cycle(0, state)
+                continue
+            solution = self.equilibrium.solve(functools.partial(cycle, 0), state, rows)
+            state = ops.cast(solution.state, state.dtype)
+            solved = {"residual": solution.residual, "steps": solution.steps}
+        return state, solved
+
+    def _cycles(self, apply: Callable) -> list[Callable]:
+        """Functions (i, state) of the plan's segments, which run the steps of one for the i-th time."""
+        functions, done = list[Callable](), 0
         for segment in segments(self.config):
 
             def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
@@ -272,9 +342,9 @@ class AlbertEncoder(BaseModel):
                     state, _ = apply(which, done + i * len(segment.steps) + offset, state)
                 return state
 
-            state = repeat(cycle, segment.repeats, state)
+            functions.append(cycle)
             done += segment.repeats * len(segment.steps)
-        return state
+        return functions
 
     def _rows(self, flat: Tensor, length: Tensor) -> Tensor:
         return ops.reshape(flat, (-1, length, self.config.hidden_size))
@@ -314,6 +384,11 @@ def _token_positions(input_mask: Tensor) -> Tensor:
     """
     mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
     return ops.cumsum(mask, axis=1) * mask - 1
+
+
+def _rows_of(features: dict[str, Any]) -> RectangleRows:
+    mask = features.get("input_mask")
+    return RectangleRows(ops.ones_like(features["input_ids"]) if mask is None else mask)
 
 
 def _first_tokens(sequence_output: Tensor, sequence_starts: Tensor) -> Tensor:

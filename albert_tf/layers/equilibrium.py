@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers import Tensor
-from albert_tf.layers.pullback import Function, detached, pullback, with_gradient
+from albert_tf.layers.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 
 SOLVERS = ("fixed_point", "anderson")
 GRADIENTS = ("phantom", "implicit")
@@ -183,7 +183,7 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
     moved = state
     for _ in range(steps):
         moved = moved + damping * (ops.cast(function(moved), "float32") - moved)
-    return state + (moved - ops.stop_gradient(moved))
+    return with_gradient_of(state, moved)
 
 
 def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> Tensor:
@@ -197,8 +197,7 @@ def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> T
     def solved(backward: Function, upstream: Tensor) -> Tensor:
         return solve(lambda vector: backward(vector) + upstream, upstream, rows, solver).state
 
-    after = with_gradient(after, function, state, solved)
-    return state + (after - ops.stop_gradient(after))
+    return with_gradient_of(state, with_changed_gradient(after, function, state, solved))
 
 
 def spectral_radius(function: Function, state: Tensor, rows: Rows, iterations: int = 40, seed: int = 0) -> Tensor:

@@ -37,10 +37,32 @@ def pullback(function: Function, state: Tensor) -> Function:
     return lambda vector: tape.gradient(after, state, vector)
 
 
-def with_gradient(after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]):
+def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
+    """Gives `value`, of which no gradient is asked; the upstream gradient goes to `other`, of the same shape and dtype.
+
+    Where no gradient is asked for, a compiler leaves out what only `other` needs.
+    """
+    if keras.backend.backend() == "jax":
+        import jax
+
+        hook = jax.custom_vjp(lambda value, other: value)
+        hook.defvjp(lambda value, other: (value, None), lambda _, upstream: (None, upstream))
+        return hook(value, other)
+    import tensorflow as tf
+
+    @tf.custom_gradient
+    def hook(value, other):
+        return tf.identity(value), lambda upstream: (None, upstream)
+
+    return hook(value, other)
+
+
+def with_changed_gradient(
+    after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
+) -> Tensor:
     """Gives `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
-        return _with_gradient_jax(after, function, state, change)
+        return _with_changed_gradient_jax(after, function, state, change)
     import tensorflow as tf
 
     @tf.custom_gradient
@@ -50,7 +72,7 @@ def with_gradient(after: Tensor, function: Function, state: Tensor, change: Call
     return hook(after)
 
 
-def _with_gradient_jax(after, function, state, change):
+def _with_changed_gradient_jax(after, function, state, change):
     import jax
 
     # What the function closes over has to come as arguments: the backward pass runs where it is out of scope.

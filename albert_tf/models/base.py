@@ -68,6 +68,10 @@ class EncoderModel(BaseModel):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self.encoder.measure()
+        return super().compute_metrics(*args, **kwargs)
+
     def head_variables(self) -> dict[str, keras.Variable]:
         """Gives the model's own variables by the names that `checkpoints` knows them by."""
         return {}

@@ -135,6 +135,7 @@ class AlbertPretrainer(EncoderModel):
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         """Updates means over all predicted words and all pairs since the last reset, whatever the batches' sizes."""
+        self.encoder.measure()
         nll, weights = _word_losses(x, y_pred)
         self._means[0].update_state(nll, weights)
         self._means[1].update_state(_correct(x["masked_lm_ids"], y_pred["masked_lm_logits"]), weights)

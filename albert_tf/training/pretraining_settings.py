@@ -78,7 +78,9 @@ class PretrainingSettings(CheckedSettings):
     )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     walk: str = setting(
-        "unrolled", help="unrolled; loop: a small graph; recompute: less memory, a second forward pass", choices=WALKS
+        "unrolled",
+        help="unrolled; loop: a small graph; recompute: less memory, a second forward pass; equilibrium: to a fixed point",
+        choices=WALKS,
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     shuffle_window: int = setting(16384, help="examples that are shuffled among each other", at_least=1)
