@@ -1,6 +1,7 @@
 """The tokenizers as TensorFlow graphs that own their vocabulary, and the places of words and characters in texts.
 
-The only file here that needs tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is the word.
+This and `byte_bpe_in_graph` alone need tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is
+the word.
 """
 
 import numpy as np
@@ -29,15 +30,15 @@ class SentencePieceInGraph(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
-        ids = self._tokenizer.tokenize(_valid(texts))
+        ids = self._tokenizer.tokenize(valid(texts))
         return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
-        texts = _valid(texts)
+        texts = valid(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
         rows = ids.value_rowids()
-        spans = _Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
         expanded = tf.gather(self._table(), ids.values)
         starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
         # Of a piece that ALBERT splits, the comma at its end is a token of its own.
@@ -129,8 +130,8 @@ class WordPieceInGraph(tf.Module):
         return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
 
 
-def _valid(texts: tf.Tensor) -> tf.Tensor:
-    """SentencePiece's own reading of bytes that are not UTF-8 differs from Python's."""
+def valid(texts: tf.Tensor) -> tf.Tensor:
+    """Reads bytes that are not UTF-8 as Python does, which SentencePiece itself does not."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 
@@ -149,7 +150,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
     return tf.strings.split(texts), starts, ends
 
 
-class _Characters:
+class Characters:
     """The characters of string [batch], end to end over the batch."""
 
     def __init__(self, texts: tf.Tensor):
@@ -159,12 +160,22 @@ class _Characters:
         self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
 
-    def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
+    def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Turns byte spans [n] of the rows' texts into spans of the characters that they touch; all int64."""
+        starts, ends = self._touched(rows, begins, ends)
+        first = tf.gather(self.codes.row_starts(), rows)
+        return starts - first, ends - first
+
+    def _touched(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Spans of the characters of all texts."""
         base = tf.gather(self._row_bytes, rows)
         starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
         ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)
-        starts, ends = tf.maximum(starts, 0), tf.maximum(starts, ends)
+        return tf.maximum(starts, 0), tf.maximum(starts, ends)
+
+    def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
+        starts, ends = self._touched(rows, begins, ends)
         # A span of nothing but white space stays what it is.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
         before = tf.searchsorted(self._visible, ends, side="left", out_type=tf.int64)

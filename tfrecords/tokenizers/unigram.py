@@ -16,6 +16,15 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.characters import build_trie, child
+from tfrecords.tokenizers.word_cache import (
+    FIRST_DIGEST,
+    digest_with,
+    empty_cache,
+    find_word,
+    keep_word,
+    larger,
+    record_at,
+)
 
 WORD_BOUNDARY = "▁"
 # unigram_model.cc: what an unknown character costs below the rarest piece.
@@ -23,9 +32,6 @@ _UNKNOWN_PENALTY = 10.0
 _PIECE = model_pb2.ModelProto.SentencePiece
 _SPACE = ord(" ")
 _BOUNDARY = ord(WORD_BOUNDARY)
-# Words of at most so many characters are kept, in a hash table of slots and 32-bit numbers for the records: 10 MB.
-_LONGEST_KEPT = 32
-_SLOTS, _RECORDS = 1 << 18, 1 << 21
 
 
 class UnigramSegmenter:
@@ -52,7 +58,7 @@ class UnigramSegmenter:
         edges, ids, _ = build_trie(segmentable)
         self._model = (edges, ids, scores, unknown, *expansions)
         self._lock = threading.Lock()
-        self._slots, self._records = np.zeros(_SLOTS, np.uint64), np.zeros(_RECORDS, np.int32)
+        self._slots, self._records = empty_cache()
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns (ids of all texts: int32 [tokens], row_splits: int64 [len(texts) + 1])."""
@@ -112,12 +118,7 @@ def expand(ids, row_splits, values, table_splits):
 def _encode(
     codes, text_splits, edges, piece_ids, scores, unknown, expansions, expansion_splits, slots, records
 ):  # fmt: skip
-    """Ids of all words end to end and their row_splits.
-
-    A record of the cache is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's hash and
-    the record's place, so that a known word takes two reads of memory. The first two
-    of `records` are the next free place and the number of records; no slot in use is 0.
-    """
+    """Ids of all words end to end and their row_splits. slots, records: of `empty_cache`."""
     longest = 0
     for row in range(len(text_splits) - 1):
         longest = max(longest, text_splits[row + 1] - text_splits[row])
@@ -129,20 +130,19 @@ def _encode(
     for row in range(len(text_splits) - 1):
         at, end = text_splits[row], text_splits[row + 1]
         while at < end:
-            begin, digest = at, np.uint64(0xCBF29CE484222325)
+            begin, digest = at, FIRST_DIGEST
             while at < end and codes[at] != _SPACE:
-                digest = (digest ^ np.uint64(codes[at])) * np.uint64(0x100000001B3)  # FNV-1a
+                digest = digest_with(digest, codes[at])
                 at += 1
             length = at - begin
             if length == 0:
                 at += 1
                 continue
-            slot = _find(codes, begin, length, digest, slots, records)
+            slot = find_word(codes, begin, length, digest, slots, records)
             if slots[slot]:
-                record = np.int64(slots[slot] & np.uint64(_RECORDS - 1))
-                first, count = record + 2 + length, records[record + 1]
+                first, count = record_at(slots[slot], records)
                 if size + count > len(out):
-                    out = _larger(out, size + count)
+                    out = larger(out, size + count)
                 for offset in range(count):
                     out[size + offset] = records[first + offset]
                 size += count
@@ -152,53 +152,12 @@ def _encode(
             for piece in path[first : length + 1]:
                 for place in range(expansion_splits[piece], expansion_splits[piece + 1]):
                     if size == len(out):
-                        out = _larger(out, size)
+                        out = larger(out, size)
                     out[size] = expansions[place]
                     size += 1
-            if length <= _LONGEST_KEPT:
-                _keep(codes, begin, length, digest, out[start:size], slot, slots, records)
+            keep_word(codes, begin, length, digest, out[start:size], slot, slots, records)
         row_splits[row + 1] = size
     return out[:size].copy(), row_splits
-
-
-@compiled
-def _find(codes, begin, length, digest, slots, records):
-    """The slot of a word's record, or the empty one where it belongs."""
-    slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
-    while slots[slot]:
-        if (slots[slot] ^ digest) < np.uint64(_RECORDS):
-            record = np.int64(slots[slot] & np.uint64(_RECORDS - 1))
-            same = 0
-            if records[record] == length:
-                while same < length and records[record + 2 + same] == np.int32(codes[begin + same]):
-                    same += 1
-                if same == length:
-                    break
-        slot = (slot + 1) & (_SLOTS - 1)
-    return slot
-
-
-@compiled
-def _keep(codes, begin, length, digest, ids, slot, slots, records):
-    if records[0] == 0 or records[0] + 2 + length + len(ids) > _RECORDS or 2 * records[1] > _SLOTS:
-        slots[:] = 0
-        records[0], records[1] = 2, 0
-        slot = _find(codes, begin, length, digest, slots, records)
-    record = records[0]
-    slots[slot] = (digest & ~np.uint64(_RECORDS - 1)) | np.uint64(record)
-    records[record], records[record + 1] = length, len(ids)
-    for offset in range(length):
-        records[record + 2 + offset] = np.int32(codes[begin + offset])
-    for offset in range(len(ids)):
-        records[record + 2 + length + offset] = ids[offset]
-    records[0], records[1] = record + 2 + length + len(ids), records[1] + 1
-
-
-@compiled
-def _larger(array, size):
-    larger = np.empty(2 * size + 64, array.dtype)
-    larger[: len(array)] = array
-    return larger
 
 
 @compiled

@@ -1,0 +1,220 @@
+"""Byte-level BPE as RoBERTa uses it: no text is unknown, and special tokens' strings in a text are text.
+
+Pieces are written in GPT-2's characters, in which a blank is "Ġ". Half of a pair (a lone surrogate), which no UTF-8 can
+carry, is read as U+FFFD; so are bytes that are no UTF-8 by whoever made a text of them.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN, ByteSegmenter
+from tfrecords.tokenizers.byte_text import TextReader
+from tfrecords.tokenizers.unicode_classes import OTHER, SPACE, class_table
+
+_UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
+
+
+class ByteBPETokenizer(Tokenizer):
+    """See `Tokenizer`. `vocabulary` is a tokenizer.json of the `tokenizers` library.
+
+    Args:
+        vocabulary: the file.
+        lower_case: False; the pieces are of text as it is.
+        path: the file's name, for errors.
+        keep_accents: not used: accents always stay.
+        roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") that other files name; empty: those that
+            the file frames rows with, or else the usual ones.
+        special_in_text: whether the special tokens' strings in a text are those tokens.
+
+    Attributes:
+        rules: what of the file decides ids and offsets, a `ByteBPERules`.
+        special_in_text: as given.
+
+    Raises:
+        UserError: it is another tokenizer, is damaged, or has a rule without a twin in the graph.
+    """
+
+    kind = "bpe"
+    file_name = "tokenizer.json"
+
+    def __init__(
+        self,
+        vocabulary: bytes,
+        lower_case: bool = False,
+        path: str | os.PathLike = "tokenizer.json",
+        keep_accents: bool = False,
+        roles: dict[str, str] | None = None,
+        special_in_text: bool = False,
+    ):
+        super().__init__(vocabulary, False, False)
+        try:
+            values = json.loads(vocabulary)
+        except ValueError as error:
+            raise UserError(f"tokenizer '{path}' is not JSON; copy it again") from error
+        self.rules = parse_rules(values, roles or {}, str(path))
+        self.special_in_text = special_in_text
+        ids = self.rules.ids
+        self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (
+            ids[self.rules.roles[role]] for role in ROLES
+        )
+        self.separators_between, self.second_segment_id = self.rules.separators_between, self.rules.second_segment_id
+        names = {number: piece for piece, number in ids.items()}
+        # A number that no piece has must not move those behind it.
+        self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
+
+    def __reduce__(self):
+        return _made_again, (type(self), self.vocabulary, self.rules.roles, self.special_in_text)
+
+    def reading_special_strings(self) -> "ByteBPETokenizer":
+        """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""
+        return _made_again(type(self), self.vocabulary, self.rules.roles, True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of all that decides ids and offsets, however it is written: equal if and only if they are."""
+        values = json.dumps([dataclasses.asdict(self.rules), self.special_in_text], sort_keys=True)
+        return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """What each piece is in UTF-8, which need not be whole characters; of tokens that are no text their names."""
+        contents = {token.id: token.content.encode() for token in self.rules.added}
+        found = ((contents.get(number), piece) for number, piece in enumerate(self.pieces))
+        return [piece_bytes(piece) or piece.encode() if content is None else content for content, piece in found]
+
+    @cached_property
+    def cut_tokens(self) -> list[AddedToken]:
+        """The added tokens whose strings are cut out of a text, longest first."""
+        added = [token for token in self.rules.added if self.special_in_text or not token.special]
+        return sorted(added, key=lambda token: -len(token.content))
+
+    @cached_property
+    def special_ids(self) -> np.ndarray:
+        cut = {token.id for token in self.rules.added if not token.special and not _UNUSED.fullmatch(token.content)}
+        text = cut | set(np.flatnonzero(self.merge_ranks > -2).tolist())
+        return np.setdiff1d(np.arange(self.vocab_size), list(text)).astype(np.int32)
+
+    @cached_property
+    def merge_ranks(self) -> np.ndarray:
+        """The rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 where no text gives it."""
+        ranks = np.full(self.vocab_size, -2, np.int64)
+        pieces = [(number, data) for piece, number in self.rules.ids.items() if (data := self._mergeable(piece))]
+        numbers = np.array([number for number, _ in pieces])
+        ranks[numbers] = self._segmenter.last_merges([data for _, data in pieces])
+        return ranks
+
+    def _mergeable(self, piece: str) -> bytes | None:
+        return None if piece in self._reserved else piece_bytes(piece)
+
+    @cached_property
+    def _reserved(self) -> set[str]:
+        return {token.content for token in self.rules.added if token.special} | set(self.rules.roles.values())
+
+    @cached_property
+    def _segmenter(self) -> ByteSegmenter:
+        ids = self.rules.ids
+        byte_ids = np.full(256, -1, np.int32)
+        for piece, number in ids.items():
+            data = self._mergeable(piece)
+            if data is not None and len(data) == 1:
+                byte_ids[data[0]] = number
+        # No text may give a special token.
+        merges = [
+            (ids[left], ids[right], ids[left + right])
+            for left, right in self.rules.merges
+            if left + right not in self._reserved
+        ]
+        return ByteSegmenter(byte_ids, np.array(merges, np.int32).reshape(-1, 3))
+
+    @cached_property
+    def _reader(self) -> TextReader:
+        return TextReader(self.cut_tokens, self.rules.add_prefix_space, self.rules.compose)
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """The kinds (see `unicode_classes`) of each piece's first and last character: uint8 [vocab_size, 2].
+
+        Bytes within a character count as letters.
+        """
+        kinds = class_table()
+        texts = [data.decode("utf-8", "replace").replace("\ufffd", "a") for data in self.piece_bytes]
+        edges = [(kinds[ord(text[0])], kinds[ord(text[-1])]) if text else (OTHER, OTHER) for text in texts]
+        return np.array(edges, np.uint8)
+
+    @cached_property
+    def word_starts(self) -> np.ndarray:
+        """See `Tokenizer`. Where a piece begins with white space; `edges` tells where else."""
+        starts = self.edges[:, 0] == SPACE
+        starts[self.special_ids] = True
+        return starts
+
+    @cached_property
+    def offset_trims(self) -> np.ndarray:
+        """How many characters of white space each piece begins and ends with: int32 [vocab_size, 2].
+
+        As the `tokenizers` library counts them, of bytes the blank alone; zeros where offsets keep white space.
+        """
+        if not self.rules.trim_offsets:
+            return np.zeros((self.vocab_size, 2), np.int32)
+        blanks = [re.sub(r"\s", "Ġ", piece) for piece in self.pieces]
+        sides = [(len(piece) - len(piece.lstrip("Ġ")), len(piece) - len(piece.rstrip("Ġ"))) for piece in blanks]
+        return np.array(sides, np.int32)
+
+    def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        return self._segmenter.encode(*self._reader.read(texts))
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `Tokenizer`. A token of a part of a character has the offsets of the character.
+
+        White space at a token's ends is left out, where the file says so (trim_offsets).
+        """
+        codes, text_splits, places = self._reader.read_with_places(texts)
+        ids, row_splits = self._segmenter.encode(codes, text_splits)
+        sizes = np.array([len(data) for data in self.piece_bytes])
+        is_token = codes >= FIRST_TOKEN
+        code_sizes = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000).astype(np.int64)
+        code_sizes[is_token] = sizes[codes[is_token] - FIRST_TOKEN]
+        ends, code_ends = np.cumsum(sizes[ids]), np.cumsum(code_sizes)
+        first = np.searchsorted(code_ends, ends - np.diff(ends, prepend=0), side="right")
+        last = np.searchsorted(code_ends, ends, side="left")
+        starts, ends = places[first, 0], places[last, 1]
+        lead, trail = self.offset_trims[ids].T
+        if self.rules.keep_first_space:
+            lead = np.where(starts == 0, 0, lead)
+        starts = np.minimum(starts + lead, ends)
+        ends = np.maximum(ends - trail, starts)
+        return ids, row_splits, np.stack([starts, ends], axis=1).astype(np.int32)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return b"".join(self.piece_bytes[number] for number in ids).decode("utf-8", "replace")
+
+    def published_files(self) -> dict[str, bytes]:
+        """See `Tokenizer`: the fast tokenizer's one file, and the two of the others."""
+        vocabulary = dict(sorted(self.rules.ids.items(), key=lambda item: item[1]))
+        merges = "".join(f"{left} {right}\n" for left, right in self.rules.merges)
+        return {
+            "tokenizer.json": as_tokenizer_json(self.rules),
+            "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
+            "merges.txt": f"#version: 0.2\n{merges}".encode(),
+        }
+
+    def in_graph(self):
+        from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
+
+        return ByteBPEInGraph(self)
+
+
+def _made_again(
+    kind: type[ByteBPETokenizer], vocabulary: bytes, roles: dict[str, str], special_in_text: bool
+) -> ByteBPETokenizer:
+    return kind(vocabulary, roles=roles, special_in_text=special_in_text)

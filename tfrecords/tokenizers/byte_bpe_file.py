@@ -1,0 +1,344 @@
+"""A byte-level BPE tokenizer's files: `tokenizer.json` of the `tokenizers` library, or `vocab.json` and `merges.txt`.
+
+What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin in the graph is refused.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tfrecords.base.errors import UserError
+
+# openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
+ROLES = {
+    "cls": ("<s>", "[CLS]"),
+    "sep": ("</s>", "[SEP]"),
+    "pad": ("<pad>", "[PAD]", "<|padding|>"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+}
+# Bytes that no UTF-8 text has.
+_NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
+
+
+@dataclasses.dataclass(frozen=True)
+class AddedToken:
+    """A string that is one token wherever it stands: cut out of a text before the rest is tokenized.
+
+    Attributes:
+        content: the string.
+        id: the token.
+        special: whether it is no text ([CLS]); in a user's text its string is text then.
+        lstrip: whether white space before it belongs to it.
+        rstrip: whether white space behind it belongs to it.
+    """
+
+    content: str
+    id: int
+    special: bool
+    lstrip: bool = False
+    rstrip: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteBPERules:
+    """All that decides a byte-level BPE's ids and offsets.
+
+    Attributes:
+        ids: of each piece, its bytes written in GPT-2's characters; and of the added tokens.
+        merges: pairs of pieces, the first to be merged first.
+        added: the tokens that are cut out of texts.
+        roles: the strings of "cls", "sep", "pad", "unk" and "mask".
+        add_prefix_space: whether a text without a blank at its begin gets one.
+        trim_offsets: whether the offsets of a token leave out its white space.
+        keep_first_space: whether offsets at a text's begin keep it all the same.
+        compose: whether text is composed (NFC) first.
+        separators_between: see `Tokenizer`.
+        second_segment_id: see `Tokenizer`.
+    """
+
+    ids: dict[str, int]
+    merges: list[tuple[str, str]]
+    added: tuple[AddedToken, ...]
+    roles: dict[str, str]
+    add_prefix_space: bool = False
+    trim_offsets: bool = True
+    keep_first_space: bool = False
+    compose: bool = False
+    separators_between: int = 2
+    second_segment_id: int = 0
+
+
+@functools.cache
+def byte_characters() -> list[str]:
+    """The character that stands for each byte in a piece: itself where it is visible, or one above U+00FF.
+
+    openai/gpt-2:encoder.py, `bytes_to_unicode`.
+
+    >>> byte_characters()[ord("a")], byte_characters()[ord(" ")]
+    ('a', 'Ġ')
+    """
+    visible = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in visible else chr(next(others)) for byte in range(256)]
+
+
+def piece_bytes(piece: str) -> bytes | None:
+    """The bytes that a piece stands for; None where it is written in other characters."""
+    table = _bytes_of_characters()
+    return bytes(table[character] for character in piece) if all(map(table.__contains__, piece)) else None
+
+
+@functools.cache
+def _bytes_of_characters() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(byte_characters())}
+
+
+def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
+    """Reads what a tokenizer.json says.
+
+    Args:
+        values: its values.
+        roles: strings of special tokens that files beside it name; the post-processor's come first.
+        where: the file's name, for errors.
+
+    Raises:
+        UserError: it is no byte-level BPE, is damaged, or has a rule without a twin in the graph.
+    """
+    try:
+        return _checked(_parse(values, roles, where), where)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise UserError(f"'{where}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
+
+
+def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
+    model = values["model"]
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(key):
+            raise UserError(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
+    merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
+    tokens = [_added(token, where) for token in values.get("added_tokens") or []]
+    ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
+    steps = list(_steps(values.get("post_processor"), "processors"))
+    found = dict(roles)
+    if model.get("unk_token"):
+        found["unk"] = model["unk_token"]
+    pair = {"separators_between": 2, "second_segment_id": 0}
+    for step in steps:
+        if step["type"] in ("RobertaProcessing", "BertProcessing"):
+            found |= {"cls": step["cls"][0], "sep": step["sep"][0]}
+            pair = _pair(2, 0) if step["type"] == "RobertaProcessing" else _pair(1, 1)
+        elif step["type"] == "TemplateProcessing":
+            ends, pair = _template(step, where)
+            found |= ends
+    roles = {role: _name(role, found, ids, where) for role in ROLES}
+    if not any(step["type"] != "ByteLevel" for step in steps) and roles["cls"] != ROLES["cls"][0]:
+        pair = _pair(1, 1)
+    trimming = [step for step in steps if "trim_offsets" in step]
+    rules = ByteBPERules(
+        ids,
+        merges,
+        tuple(tokens),
+        roles,
+        _prefix_space(values, where),
+        any(step["trim_offsets"] for step in trimming),
+        any(step.get("add_prefix_space", True) for step in trimming),
+        _composes(values, where),
+        **pair,
+    )
+    if model.get("ignore_merges"):
+        _check_merges_make_all(rules, where)
+    return rules
+
+
+def _pair(separators: int, segment: int) -> dict[str, int]:
+    return {"separators_between": separators, "second_segment_id": segment}
+
+
+def _steps(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
+    """A step of the file, or those of a sequence."""
+    if step and step["type"] == "Sequence":
+        for inner in step[name]:
+            yield from _steps(inner, name)
+    elif step:
+        yield step
+
+
+def _added(token: dict[str, Any], where: str) -> AddedToken:
+    if token.get("single_word"):
+        raise UserError(f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known")
+    flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
+    return AddedToken(token["content"], token["id"], *flags)
+
+
+def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[str, int]]:
+    """The tokens at the ends of a row and how pairs are separated, of a template `<s> A </s>` and one of pairs."""
+
+    def tokens(name: str) -> list[tuple[str, str, int]]:
+        return [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
+
+    single, pair = tokens("single"), tokens("pair")
+    kinds = [kind for kind, *_ in single]
+    if kinds != ["SpecialToken", "Sequence", "SpecialToken"]:
+        raise UserError(f"'{where}' does not frame a text as `[CLS] text [SEP]` do (post_processor)")
+    cls, sep = single[0][1], single[2][1]
+    names = [name for _, name, _ in pair]
+    between = names.index("B") - names.index("A") - 1
+    if names != [cls, "A", *[sep] * between, "B", sep] or not between:
+        raise UserError(f"'{where}' does not frame a pair as `[CLS] A [SEP] B [SEP]` does (post_processor)")
+    return {"cls": cls, "sep": sep}, _pair(between, pair[names.index("B")][2])
+
+
+def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
+    names = [name for name in (found.get(role), *ROLES[role]) if name in ids]
+    if not names:
+        raise UserError(
+            f"'{where}' has no {role} token such as {' or '.join(ROLES[role])}; name it in a special_tokens_map.json "
+            f'beside it: {{"{role}_token": ...}}'
+        )
+    return names[0]
+
+
+def _composes(values: dict[str, Any], where: str) -> bool:
+    steps = [step["type"] for step in _steps(values.get("normalizer"), "normalizers")]
+    if set(steps) - {"NFC"}:
+        raise UserError(f"'{where}' normalizes text by {', '.join(steps)}; of byte-level BPE only NFC is known")
+    return bool(steps)
+
+
+def _prefix_space(values: dict[str, Any], where: str) -> bool:
+    """Checks that text is parted as GPT-2 does; returns whether a blank is put before it."""
+    steps = list(_steps(values.get("pre_tokenizer"), "pretokenizers"))
+    last = steps[-1] if steps else {"type": None}
+    if last["type"] != "ByteLevel":
+        raise UserError(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
+    for step in steps[:-1]:
+        pattern = (step.get("pattern") or {}).get("Regex", step["type"])
+        is_split = step["type"] == "Split" and step.get("behavior") == "Isolated" and not step.get("invert")
+        if not is_split or pattern != GPT2_PATTERN:
+            raise UserError(f"'{where}' parts text into words by {pattern!r}; known is GPT-2's pattern")
+    if not last.get("use_regex", True) and len(steps) == 1:
+        raise UserError(f"'{where}' parts text into no words (use_regex false); known is GPT-2's pattern")
+    if last.get("add_prefix_space", True) and len(steps) > 1:
+        raise UserError(
+            f"'{where}' puts a blank before every word (add_prefix_space behind a Split), which is not known"
+        )
+    return last.get("add_prefix_space", True)
+
+
+def _check_merges_make_all(rules: ByteBPERules, where: str) -> None:
+    """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
+    made = {left + right for left, right in rules.merges} | {token.content for token in rules.added}
+    lost = [piece for piece in rules.ids if len(piece) > 1 and piece not in made]
+    if lost:
+        raise UserError(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
+
+
+def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
+    absent = [byte for byte, character in enumerate(byte_characters()) if character not in rules.ids]
+    if set(absent) - _NEVER:
+        raise UserError(f"'{where}' has no piece for the byte {absent[0]:#04x}; it is not a byte-level BPE vocabulary")
+    for number, (left, right) in enumerate(rules.merges, 1):
+        for piece in (left, right, left + right):
+            if piece not in rules.ids:
+                raise UserError(
+                    f"merge {number} of '{where}', {left!r} and {right!r}, needs {piece!r}, which the vocabulary has "
+                    "not; vocabulary and merges do not belong together"
+                )
+    if len(set(rules.ids.values())) < len(rules.ids) or min(rules.ids.values()) < 0:
+        raise UserError(f"'{where}' gives two pieces the same id, or a negative one; copy it again")
+    return rules
+
+
+def rules_of_files(
+    vocabulary: bytes, merges: bytes, roles: dict[str, str], added: Iterable[AddedToken], where: str, **settings: bool
+) -> ByteBPERules:
+    """Reads vocab.json and merges.txt as RoBERTa's tokenizer does.
+
+    Args:
+        vocabulary: of vocab.json.
+        merges: of merges.txt.
+        roles: strings of special tokens that files beside them name.
+        added: tokens that files beside them add.
+        where: the vocabulary's name, for errors.
+        **settings: of the rules.
+
+    Raises:
+        UserError: they are damaged or do not belong together.
+    """
+    try:
+        ids = json.loads(vocabulary)
+        lines = [line.rstrip("\r") for line in merges.decode().split("\n")]
+        pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+        if any(len(pair) != 2 for pair in pairs) or not all(isinstance(number, int) for number in ids.values()):
+            raise ValueError
+        listed = {token.content: token for token in added}
+        ids |= {token.content: token.id for token in listed.values()}
+        names = {role: _name(role, roles, ids, where) for role in ROLES}
+        special = {
+            name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
+            for role, name in names.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
+    pair = _pair(2, 0) if names["cls"] == ROLES["cls"][0] else _pair(1, 1)
+    tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
+    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **pair), where)
+
+
+def as_tokenizer_json(rules: ByteBPERules) -> bytes:
+    """Writes the rules as a tokenizer.json, which the `tokenizers` library reads too."""
+    level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
+    cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
+    trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}
+    if (rules.separators_between, rules.second_segment_id) == (2, 0):
+        post = {"type": "RobertaProcessing", "sep": sep, "cls": cls} | trimming
+    else:
+        post = _as_template(cls, sep, rules)
+        if rules.trim_offsets:
+            post = {"type": "Sequence", "processors": [{"type": "ByteLevel", "use_regex": True} | trimming, post]}
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
+            | {"rstrip": token.rstrip, "normalized": not token.special, "special": token.special}
+            for token in sorted(rules.added, key=lambda token: token.id)
+        ],
+        "normalizer": {"type": "NFC"} if rules.compose else None,
+        "pre_tokenizer": level,
+        "post_processor": post,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": rules.roles["unk"],
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": dict(sorted(rules.ids.items(), key=lambda item: item[1])),
+            "merges": [list(merge) for merge in rules.merges],
+        },
+    }
+    return json.dumps(values, ensure_ascii=False).encode()
+
+
+def _as_template(cls: tuple[str, int], sep: tuple[str, int], rules: ByteBPERules) -> dict[str, Any]:
+    def token(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    def text(name: str, segment: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [token(cls[0], 0), text("A", 0), token(sep[0], 0)]
+    second = rules.second_segment_id
+    pair = single + [token(sep[0], 0)] * (rules.separators_between - 1) + [text("B", second), token(sep[0], second)]
+    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}

@@ -1,0 +1,148 @@
+"""Byte-level BPE as a TensorFlow graph: two regular expressions, one change of encoding, and SentencePiece's merges.
+
+GPT-2's pattern looks ahead in one place: of several spaces the last stays for the word behind them. RE2 cannot look
+ahead, so a first expression puts a mark before that space. The second puts one behind every word. The mark is the byte
+0xFF, which no UTF-8 has and so no text. Read as ISO-8859-1, each byte is a character; and the merges of all words of a
+text are those of a SentencePiece model of the kind BPE whose pieces are written so: into none of them a mark enters.
+
+SentencePiece merges any two parts that make a piece, not just those of its merge. That is the same as long as every
+piece, tokenized alone, is itself: whenever two parts make it, its bytes have been merged just as they would be alone,
+and so by its merge. A piece that is not itself alone is none that any text gives; the model does not have it.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as text
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.byte_text import cut_pattern
+from tfrecords.tokenizers.in_graph import Characters, valid
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, re2_class
+
+if TYPE_CHECKING:
+    from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+
+_MARK, _OPEN, _CLOSE = b"\xff", b"\xfe", b"\xfd"
+_PIECE = model_pb2.ModelProto.SentencePiece
+_SPACES, _LETTERS, _NUMBERS = (re2_class(kind) for kind in (SPACE, LETTER, NUMBER))
+_LOOK_AHEAD = f"([{_SPACES}]+)([{_SPACES}][^{_SPACES}])"
+_WORD = f"'s|'t|'re|'ve|'m|'ll|'d| ?[{_LETTERS}]+| ?[{_NUMBERS}]+| ?[^{_SPACES}{_LETTERS}{_NUMBERS}]+|[{_SPACES}]+"
+
+
+class ByteBPEInGraph(tf.Module):
+    """Byte-level BPE on string [batch], giving ragged int32 [batch, tokens].
+
+    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and where text is composed NormalizeUTF8
+    (NormalizeUTF8WithOffsetsMap), which every TensorFlow Serving with tensorflow-text has.
+    """
+
+    def __init__(self, tokenizer: "ByteBPETokenizer"):
+        super().__init__()
+        self._rules, self._cut_tokens = tokenizer.rules, tokenizer.cut_tokens
+        if self._cut_tokens and self._rules.add_prefix_space:
+            raise UserError("add_prefix_space with tokens that are cut out of texts is not known in a graph")
+        model, self._mark = self._model(tokenizer)
+        self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
+        self._sizes = np.array([len(data) for data in tokenizer.piece_bytes], np.int64)
+        self._trims = tokenizer.offset_trims.astype(np.int64)
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        texts = valid(texts)
+        if self._rules.compose:
+            texts = text.normalize_utf8(texts, "NFC")
+        return self._tokenize(texts)
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        if any(token.lstrip or token.rstrip for token in self._cut_tokens):
+            raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
+        texts = valid(texts)
+        composed, back = text.normalize_utf8_with_offsets_map(texts, "NFC") if self._rules.compose else (texts, None)
+        ids = self._tokenize(composed)
+        rows = ids.value_rowids()
+        ends = tf.math.cumsum(tf.gather(self._sizes, ids.values))
+        starts = ends - tf.gather(self._sizes, ids.values)
+        before = tf.gather(tf.concat([starts, [0]], axis=0), tf.gather(ids.row_starts(), rows))
+        if self._rules.add_prefix_space:
+            before += tf.cast(_lacks_blank(tf.gather(composed, rows)), tf.int64)
+        starts, ends = tf.maximum(starts - before, 0), ends - before
+        if back is not None:
+            starts, ends = (
+                tf.cast(text.find_source_offsets(back, ids.with_values(part)).values, tf.int64)
+                for part in (starts, ends)
+            )
+        starts, ends = Characters(texts).places(rows, starts, ends)
+        lead, trail = (tf.gather(self._trims[:, side], ids.values) for side in (0, 1))
+        if self._rules.keep_first_space:
+            lead = tf.where(starts == 0, tf.zeros_like(lead), lead)
+        starts = tf.minimum(starts + lead, ends)
+        ends = tf.maximum(ends - trail, starts)
+        return ids, *(ids.with_values(tf.cast(part, tf.int32)) for part in (starts, ends))
+
+    def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        if self._cut_tokens:
+            opened, closed = _MARK + _OPEN, _CLOSE + _MARK
+            groups = b"".join(b"\\%d" % (number + 1) for number in range(_groups(self._cut_tokens)))
+            texts = _replace(texts, cut_pattern(self._cut_tokens, _SPACES), opened + groups + closed)
+        if self._rules.add_prefix_space:
+            texts = tf.where(_lacks_blank(texts), tf.strings.join([" ", texts]), texts)
+        tokens = self._tokenizer.tokenize(tf.strings.unicode_transcode(_mark_words(texts), "ISO-8859-1", "UTF-8"))
+        is_token = tokens.values != self._mark
+        before = tf.math.cumsum(tf.cast(tf.concat([is_token, [False]], axis=0), tf.int64), exclusive=True)
+        values = tf.boolean_mask(tokens.values, is_token)
+        return tf.RaggedTensor.from_row_splits(values, tf.gather(before, tokens.row_splits), validate=False)
+
+    def _model(self, tokenizer: "ByteBPETokenizer") -> tuple[bytes, int]:
+        """The SentencePiece model (serialised), and the id of the mark."""
+        proto = model_pb2.ModelProto()
+        normal = tokenizer.merge_ranks > -2
+        cut = {token.id: token.content for token in self._cut_tokens}
+        mark = len(tokenizer.pieces)
+        for number, (rank, data) in enumerate(zip(tokenizer.merge_ranks, tokenizer.piece_bytes)):
+            # One that no text gives may be called anything that is no text.
+            name, kind, score = f"\ue000{number}", _PIECE.CONTROL, 0.0
+            if number == tokenizer.unk_id:
+                kind = _PIECE.UNKNOWN
+            elif number in cut:
+                name, kind = self._image(cut[number]), _PIECE.USER_DEFINED
+            elif data == _MARK:
+                mark, name, kind = number, data.decode("latin-1"), _PIECE.NORMAL
+            elif normal[number] and not set(data) & set(_MARK + _OPEN + _CLOSE):
+                name, kind, score = data.decode("latin-1"), _PIECE.NORMAL, -1.0 - rank
+            proto.pieces.add(piece=name, score=score, type=kind)
+        if mark == len(tokenizer.pieces):
+            proto.pieces.add(piece=_MARK.decode("latin-1"), score=0.0, type=_PIECE.NORMAL)
+        proto.trainer_spec.model_type = model_pb2.TrainerSpec.BPE
+        proto.trainer_spec.unk_id = tokenizer.unk_id
+        proto.trainer_spec.unk_piece = proto.pieces[tokenizer.unk_id].piece
+        proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
+        spec = proto.normalizer_spec
+        spec.name = "identity"
+        spec.add_dummy_prefix = spec.remove_extra_whitespaces = spec.escape_whitespaces = False
+        return proto.SerializeToString(deterministic=True), mark
+
+    @staticmethod
+    def _image(content: str) -> str:
+        """What becomes of a token that is cut out of a text until SentencePiece sees it."""
+        with tf.init_scope():
+            return _mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
+
+
+def _mark_words(texts: tf.Tensor) -> tf.Tensor:
+    return _replace(_replace(texts, _LOOK_AHEAD, b"\\1" + _MARK + b"\\2"), _WORD, b"\\0" + _MARK)
+
+
+def _replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
+    # tf.strings.regex_replace takes rewrites that are UTF-8 alone.
+    return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)
+
+
+def _groups(tokens: list) -> int:
+    return len({(token.lstrip, token.rstrip) for token in tokens})
+
+
+def _lacks_blank(texts: tf.Tensor) -> tf.Tensor:
+    return (tf.strings.length(texts) > 0) & (tf.strings.substr(texts, 0, 1) != " ")

@@ -1,0 +1,255 @@
+"""Byte-level BPE over whole batches, compiled, each word segmented once.
+
+Text is parted into words as GPT-2 does (openai/gpt-2:encoder.py, the pattern of `Encoder`), and a word's bytes are
+merged, of all pairs the earliest merge first and of equal ones the leftmost, as the `tokenizers` library does. A word's
+ids do not depend on the words around it: those of the words seen lately are kept.
+"""
+
+import threading
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+
+from tfrecords.base.compiled import compiled
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
+from tfrecords.tokenizers.word_cache import (
+    FIRST_DIGEST,
+    digest_with,
+    empty_cache,
+    find_word,
+    keep_word,
+    larger,
+    record_at,
+)
+
+# Codes from here on are no characters but tokens: this number and the token's id.
+FIRST_TOKEN = 0x110000
+_TOKEN = SPACE + 1
+_BLANK, _APOSTROPHE = ord(" "), ord("'")
+_S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")
+
+
+class ByteSegmenter:
+    """Characters to ids; safe to call from several threads.
+
+    Args:
+        byte_ids: the id of each byte, int32 [256]; -1 where no text has the byte.
+        merges: int32 [merges, 3], by rank: the ids of a left and a right part, and of the two as one.
+    """
+
+    def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
+        self._model = (byte_ids, *_pair_table(merges), np.ascontiguousarray(merges[:, 2]))
+        self._lock = threading.Lock()
+        self._cache = empty_cache()
+
+    def encode(self, codes: np.ndarray, text_splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gives the ids of texts.
+
+        Args:
+            codes: uint32, the characters of all texts end to end, or from FIRST_TOKEN on tokens.
+            text_splits: int64 [texts + 1].
+
+        Returns:
+            Ids int32 [tokens], and row_splits int64 [texts + 1].
+        """
+        with self._lock:
+            return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
+
+    def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
+        """Gives for each piece the rank of the merge by which its bytes become one token: int64 [pieces].
+
+        It is -1 for a single byte, and -2 where they do not become one.
+        """
+        splits = np.cumsum([0, *map(len, pieces)])
+        return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
+
+
+def word_ends(text: str) -> list[int]:
+    """Tells where the words of a text end.
+
+    >>> word_ends("It's   1999.")
+    [2, 4, 6, 11, 12]
+    """
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    ends = [0]
+    while ends[-1] < len(codes):
+        ends.append(int(_word_end(codes, ends[-1], len(codes), class_table())))
+    return ends[1:]
+
+
+def _pair_table(merges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs by hash: keys int64 [power of two], -1 where empty, and ranks int32. Of equal pairs the last counts."""
+    keys = np.full(1 << (2 * len(merges) + 1).bit_length(), -1, np.int64)
+    ranks = np.full(len(keys), -1, np.int32)
+    _fill(np.ascontiguousarray(merges), keys, ranks)
+    return keys, ranks
+
+
+@compiled
+def _fill(merges, keys, ranks):
+    for rank in range(len(merges)):
+        slot = _slot(merges[rank, 0], merges[rank, 1], keys)
+        keys[slot] = np.int64(merges[rank, 0]) << 32 | np.int64(merges[rank, 1])
+        ranks[slot] = rank
+
+
+@compiled
+def _slot(left, right, keys):
+    """Where a pair is or belongs."""
+    key = np.int64(left) << 32 | np.int64(right)
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    slot = np.int64((mixed >> np.uint64(32)) & np.uint64(len(keys) - 1))
+    while keys[slot] >= 0 and keys[slot] != key:
+        slot = (slot + 1) & (len(keys) - 1)
+    return slot
+
+
+@compiled
+def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
+    out = np.empty(len(codes) + 64, np.int32)
+    row_splits = np.zeros(len(text_splits), np.int64)
+    size = 0
+    for row in range(len(text_splits) - 1):
+        at, end = text_splits[row], text_splits[row + 1]
+        while at < end:
+            begin, digest = at, FIRST_DIGEST
+            at = _word_end(codes, begin, end, classes)
+            for place in range(begin, at):
+                digest = digest_with(digest, codes[place])
+            slot = find_word(codes, begin, at - begin, digest, slots, records)
+            if slots[slot]:
+                first, count = record_at(slots[slot], records)
+                if size + count > len(out):
+                    out = larger(out, size + count)
+                for offset in range(count):
+                    out[size + offset] = records[first + offset]
+                size += count
+                continue
+            if codes[begin] >= FIRST_TOKEN:
+                ids = np.array([codes[begin] - FIRST_TOKEN], np.int32)
+            else:
+                ids, _ = _merge(_bytes_of(codes[begin:at], byte_ids), pair_keys, pair_ranks, new_ids)
+            if size + len(ids) > len(out):
+                out = larger(out, size + len(ids))
+            out[size : size + len(ids)] = ids
+            size += len(ids)
+            keep_word(codes, begin, at - begin, digest, ids, slot, slots, records)
+        row_splits[row + 1] = size
+    return out[:size].copy(), row_splits
+
+
+@compiled
+def _kind(code, classes):
+    return classes[code] if code < FIRST_TOKEN else _TOKEN
+
+
+@compiled
+def _word_end(codes, begin, end, classes):
+    """Where the word ends that begins at `begin`; `end` is that of its text."""
+    if codes[begin] == _APOSTROPHE:
+        after = _contraction_end(codes, begin, end)
+        if after > begin:
+            return after
+    first, kind = begin, _kind(codes[begin], classes)
+    if kind == _TOKEN:
+        return begin + 1
+    if codes[begin] == _BLANK and begin + 1 < end:
+        following = _kind(codes[begin + 1], classes)
+        if following in (LETTER, NUMBER, OTHER):
+            first, kind = begin + 1, following
+    stop = first + 1
+    while stop < end and _kind(codes[stop], classes) == kind:
+        stop += 1
+    # The last of several spaces stays for the word behind them.
+    if kind == SPACE and stop - begin > 1 and stop < end and codes[stop] < FIRST_TOKEN:
+        stop -= 1
+    return stop
+
+
+@compiled
+def _contraction_end(codes, begin, end):
+    if begin + 1 < end:
+        first = codes[begin + 1]
+        if first in (_S, _T, _M, _D):
+            return begin + 2
+        if begin + 2 < end:
+            second = codes[begin + 2]
+            if (first in (_R, _V) and second == _E) or (first == _L and second == _L):
+                return begin + 3
+    return begin
+
+
+@compiled
+def _bytes_of(codes, byte_ids):
+    """The ids of the bytes of UTF-8."""
+    symbols = np.empty(4 * len(codes), np.int32)
+    count = 0
+    for code in codes:
+        code = np.int64(code)
+        if code < 0x80:
+            symbols[count] = byte_ids[code]
+            count += 1
+            continue
+        following = 1 if code < 0x800 else 2 if code < 0x10000 else 3
+        lead = 0xC0 if following == 1 else 0xE0 if following == 2 else 0xF0
+        symbols[count] = byte_ids[lead | code >> (6 * following)]
+        for place in range(1, following + 1):
+            symbols[count + place] = byte_ids[0x80 | (code >> (6 * (following - place)) & 0x3F)]
+        count += following + 1
+    return symbols[:count]
+
+
+@compiled
+def _merge(symbols, pair_keys, pair_ranks, new_ids):
+    """Merges the symbols of a word, which are overwritten; returns its ids, and the rank of the last merge or -1."""
+    size, last = len(symbols), -1
+    following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
+    # A pair is one number: its rank, and the place of its left part. One that is gone by its turn is passed over.
+    heap = [np.int64(0) for _ in range(0)]
+    for place in range(size - 1):
+        rank = pair_ranks[_slot(symbols[place], symbols[place + 1], pair_keys)]
+        if rank >= 0:
+            heappush(heap, np.int64(rank) << 32 | place)
+    count = size
+    while len(heap) > 0:
+        top = heappop(heap)
+        place, right = top & 0xFFFFFFFF, np.int64(size)
+        if symbols[place] >= 0:
+            right = following[place]
+        if right == size:
+            continue
+        rank = pair_ranks[_slot(symbols[place], symbols[right], pair_keys)]
+        if rank < 0 or new_ids[rank] != new_ids[top >> 32]:
+            continue
+        last = rank
+        symbols[place], symbols[right] = new_ids[rank], -1
+        count -= 1
+        following[place] = following[right]
+        if following[right] < size:
+            before[following[right]] = place
+            rank = pair_ranks[_slot(symbols[place], symbols[following[place]], pair_keys)]
+            if rank >= 0:
+                heappush(heap, np.int64(rank) << 32 | place)
+        if before[place] >= 0:
+            rank = pair_ranks[_slot(symbols[before[place]], symbols[place], pair_keys)]
+            if rank >= 0:
+                heappush(heap, np.int64(rank) << 32 | before[place])
+    ids = np.empty(count, np.int32)
+    place = 0
+    for number in range(count):
+        ids[number] = symbols[place]
+        place = following[place]
+    return ids, last
+
+
+@compiled
+def _last_merges(data, splits, byte_ids, pair_keys, pair_ranks, new_ids):
+    found = np.full(len(splits) - 1, -2, np.int64)
+    for piece in range(len(splits) - 1):
+        symbols = byte_ids[data[splits[piece] : splits[piece + 1]]]
+        if len(symbols) > 0 and symbols.min() >= 0:
+            ids, last = _merge(symbols, pair_keys, pair_ranks, new_ids)
+            if len(ids) == 1:
+                found[piece] = last
+    return found

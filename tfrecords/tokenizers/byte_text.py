@@ -1,0 +1,125 @@
+"""Texts as the codes that `byte_segmenter` reads: composed, begun with a blank, tokens cut out, as a tokenizer asks."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tfrecords.tokenizers.byte_bpe_file import AddedToken
+from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
+from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+
+_SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
+
+
+class TextReader:
+    """Reads texts.
+
+    Args:
+        cut_tokens: tokens whose strings are cut out of texts, longest first.
+        add_prefix_space: whether what stands between them gets a blank where it begins with none.
+        compose: whether texts are composed first (NFC).
+    """
+
+    def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
+        self._pattern = re.compile(cut_pattern(cut_tokens, re.escape(_SPACES))) if cut_tokens else None
+        self._tokens = {token.content: token.id for token in cut_tokens}
+        self._add_prefix_space, self._compose = add_prefix_space, compose
+
+    def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Gives the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
+        if self._compose:
+            texts = [unicodedata.normalize("NFC", text) for text in texts]
+        if self._pattern is None and not self._add_prefix_space:
+            return _codes("".join(texts)), np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        rows = [[codes for codes, _, _ in self._parts(text)] for text in texts]
+        codes = np.concatenate([np.zeros(0, np.uint32), *(part for row in rows for part in row)])
+        return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
+
+    def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `read`, and the begin and end in its text of what each code stands for: int64 [codes, 2]."""
+        rows, splits, places = [np.zeros(0, np.uint32)], [0], [np.zeros((0, 2), np.int64)]
+        for text in texts:
+            composed, origins = _composed(text) if self._compose else (text, None)
+            size = 0
+            for codes, begin, end in self._parts(composed):
+                # A blank before all stands for nothing, a token for the whole of its string.
+                first = np.arange(begin - (len(codes) - (end - begin)), end) if codes[0] < FIRST_TOKEN else [begin]
+                last = first + 1 if codes[0] < FIRST_TOKEN else [end]
+                rows.append(codes)
+                places.append(np.stack([np.maximum(first, begin), last], axis=1))
+                size += len(codes)
+                if origins is not None:
+                    places[-1] = _through(places[-1], origins)
+            splits.append(splits[-1] + size)
+        return np.concatenate(rows), np.array(splits, np.int64), np.concatenate(places)
+
+    def _parts(self, text: str) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Codes of the tokens and of what stands between them, each with its begin and end."""
+        at = 0
+        for found in self._pattern.finditer(text) if self._pattern else ():
+            if found.start() > at:
+                yield self._between(text[at : found.start()]), at, found.start()
+            token = next(filter(None, found.groups()))
+            yield np.array([FIRST_TOKEN + self._tokens[token]], np.uint32), found.start(), found.end()
+            at = found.end()
+        if at < len(text):
+            yield self._between(text[at:]), at, len(text)
+
+    def _between(self, text: str) -> np.ndarray:
+        return _codes(" " + text if self._add_prefix_space and text[0] != " " else text)
+
+
+def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
+    """A regular expression, of Python and of RE2, for the strings of tokens; each alternative's group is the string.
+
+    Args:
+        tokens: the earlier one counts where two begin at one place.
+        spaces: what stands between the brackets of a class of white space.
+    """
+    alternatives = []
+    for lstrip, rstrip in ((True, True), (True, False), (False, True), (False, False)):
+        contents = [token.content for token in tokens if (token.lstrip, token.rstrip) == (lstrip, rstrip)]
+        if contents:
+            group = f"({'|'.join(map(re.escape, contents))})"
+            alternatives.append(f"{f'[{spaces}]*' * lstrip}{group}{f'[{spaces}]*' * rstrip}")
+    return "|".join(alternatives)
+
+
+def _codes(text: str) -> np.ndarray:
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    halves = (codes >= 0xD800) & (codes < 0xE000)
+    return np.where(halves, np.uint32(0xFFFD), codes) if halves.any() else codes
+
+
+def _composed(text: str) -> tuple[str, np.ndarray | None]:
+    """The text composed, and the begin and end of what each of its characters was: int64 [characters, 2]."""
+    if unicodedata.is_normalized("NFC", text):
+        return text, None
+    # Parts that no character behind them can change any more.
+    parts, begins = [], []
+    for place, character in enumerate(text):
+        if parts and (
+            unicodedata.combining(character)
+            or unicodedata.normalize("NFC", parts[-1] + character) != _nfc(parts[-1]) + _nfc(character)
+        ):
+            parts[-1] += character
+        else:
+            parts.append(character)
+            begins.append(place)
+    composed = [_nfc(part) for part in parts]
+    ends = [*begins[1:], len(text)]
+    return "".join(composed), np.repeat(np.stack([begins, ends], axis=1), list(map(len, composed)), axis=0)
+
+
+def _nfc(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _through(places: np.ndarray, origins: np.ndarray) -> np.ndarray:
+    """Places in a composed text as places in what it was."""
+    begins = np.append(origins[:, 0], origins[-1, 1])
+    ends = np.insert(origins[:, 1], 0, 0)
+    through = np.stack([begins[places[:, 0]], ends[places[:, 1]]], axis=1)
+    return np.minimum(through, through[:, 1:])

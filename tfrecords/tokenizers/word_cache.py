@@ -1,0 +1,79 @@
+"""The words seen lately with their ids, for compiled code: a hash table that starts anew when it is full.
+
+A record is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's digest and the record's
+place, so that a known word takes two reads of memory. The first two of `records` are the next free place and the number
+of records; no slot in use is 0.
+"""
+
+import numpy as np
+
+from tfrecords.base.compiled import compiled
+
+# FNV-1a.
+FIRST_DIGEST = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+# Words of at most so many characters are kept, in slots and 32-bit numbers for the records: 10 MB.
+_LONGEST_KEPT = 32
+_SLOTS, _RECORDS = 1 << 18, 1 << 21
+
+
+def empty_cache() -> tuple[np.ndarray, np.ndarray]:
+    """Makes `slots` and `records`; whoever shares them between threads must lock them."""
+    return np.zeros(_SLOTS, np.uint64), np.zeros(_RECORDS, np.int32)
+
+
+@compiled
+def digest_with(digest, code):
+    """The digest of a word with one more character."""
+    return (digest ^ np.uint64(code)) * _PRIME
+
+
+@compiled
+def find_word(codes, begin, length, digest, slots, records):
+    """The slot of a word's record, or the empty one where it belongs."""
+    slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
+    while slots[slot]:
+        if (slots[slot] ^ digest) < np.uint64(_RECORDS):
+            record = np.int64(slots[slot] & np.uint64(_RECORDS - 1))
+            same = 0
+            if records[record] == length:
+                while same < length and records[record + 2 + same] == np.int32(codes[begin + same]):
+                    same += 1
+                if same == length:
+                    break
+        slot = (slot + 1) & (_SLOTS - 1)
+    return slot
+
+
+@compiled
+def record_at(slot, records):
+    """Where in `records` the ids begin that a slot's value leads to, and how many they are."""
+    record = np.int64(slot & np.uint64(_RECORDS - 1))
+    return record + 2 + records[record], records[record + 1]
+
+
+@compiled
+def keep_word(codes, begin, length, digest, ids, slot, slots, records):
+    """Keeps the ids of a word, unless it is long, in the slot that `find_word` gave."""
+    if length > _LONGEST_KEPT:
+        return
+    if records[0] == 0 or records[0] + 2 + length + len(ids) > _RECORDS or 2 * records[1] > _SLOTS:
+        slots[:] = 0
+        records[0], records[1] = 2, 0
+        slot = find_word(codes, begin, length, digest, slots, records)
+    record = records[0]
+    slots[slot] = (digest & ~np.uint64(_RECORDS - 1)) | np.uint64(record)
+    records[record], records[record + 1] = length, len(ids)
+    for offset in range(length):
+        records[record + 2 + offset] = np.int32(codes[begin + offset])
+    for offset in range(len(ids)):
+        records[record + 2 + length + offset] = ids[offset]
+    records[0], records[1] = record + 2 + length + len(ids), records[1] + 1
+
+
+@compiled
+def larger(array, size):
+    """A copy with room for more than `size`."""
+    copy = np.empty(2 * size + 64, array.dtype)
+    copy[: len(array)] = array
+    return copy
