@@ -98,7 +98,7 @@ class BuildSettings(CheckedSettings):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of text in an example: all but [CLS] and one [SEP] a segment."""
+        """Tokens of text in an example: all but [CLS] and one [SEP] a segment; RoBERTa's pairs have one more."""
         return self.max_seq_length - (3 if self.is_pair else 2)
 
     @property

@@ -38,9 +38,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples before masking. input_ids: int32 [examples, max_seq_length], zeros behind `lengths`.
+    """Examples before masking. input_ids: int32 [examples, max_seq_length], padding behind `lengths`.
 
-    second_starts: position of the first token of segment 1 (the length where there is none). labels, keys: as in Plan.
+    second_starts: position of the second text's first token (the length where there is none). labels, keys: as in Plan.
     """
 
     input_ids: np.ndarray
@@ -52,29 +52,31 @@ class Examples:
 
 def plan_examples(
     settings: BuildSettings,
-    separator: int,
+    vocabulary: MaskingVocabulary,
     ids: np.ndarray,
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
     document_numbers: np.ndarray,
     copy: int,
 ) -> Plan:
-    """Segments a batch of documents (see `segments`). separator: the id of [SEP].
+    """Segments a batch of documents (see `segments`).
 
     document_numbers: int64 [documents], the documents' places in the corpus; with `copy`, the number of the pass over
     it, and the seed they decide every random choice.
     """
     keys = derive(settings.seed, copy, document_numbers)
     joined = settings.input_format == "full-sentences"
+    # `max_tokens` counts one [SEP] between two texts.
+    max_tokens = settings.max_tokens - settings.is_pair * (vocabulary.separators_between - 1)
     sentence_splits, document_splits = segments.cut_long_sentences(
-        sentence_splits, document_splits, settings.max_tokens - joined
+        sentence_splits, document_splits, max_tokens - joined
     )
     if joined:
         ids, sentence_splits, document_splits = segments.join_documents(
-            ids, sentence_splits, document_splits, separator
+            ids, sentence_splits, document_splits, vocabulary.sep_id
         )
     by_document = settings.short_seq_rule == "document"
-    arguments = sentence_splits, document_splits, keys, settings.max_tokens, settings.short_seq_prob, by_document
+    arguments = sentence_splits, document_splits, keys, max_tokens, settings.short_seq_prob, by_document
     if settings.is_pair:
         task = pairs.PAIR_TASKS.index(settings.pair_task)
         return Plan(ids, *pairs.pair_spans(*arguments, task, settings.input_format == "sentence-pair"))
@@ -83,15 +85,17 @@ def plan_examples(
 
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
     """The examples of a plan at these indices, in this order."""
-    layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, vocabulary.cls_id, vocabulary.sep_id)
+    special = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
+    layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, special, vocabulary.separators_between)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]
 
 
 @compiled
-def _lay_out(ids, spans, sequence, cls_id, sep_id):
-    """[CLS] A [SEP] B [SEP]. A separator that ends a span already is not doubled."""
+def _lay_out(ids, spans, sequence, special, between):
+    """[CLS] A [SEP] B [SEP], `between` [SEP] in the middle. A separator that ends a span already is not doubled."""
+    cls_id, sep_id, pad_id = special
     examples = len(spans)
-    input_ids = np.zeros((examples, sequence), np.int32)
+    input_ids = np.full((examples, sequence), pad_id, np.int32)
     lengths = np.zeros(examples, np.int32)
     second_starts = np.zeros(examples, np.int32)
     for row in range(examples):
@@ -103,7 +107,11 @@ def _lay_out(ids, spans, sequence, cls_id, sep_id):
         end = 1 + a_end - a_start
         out[1:end] = ids[a_start:a_end]
         out[end] = sep_id
-        second_starts[row] = end = end + 1
+        end += 1
+        if b_end > b_start:
+            out[end : end + between - 1] = sep_id
+            end += between - 1
+        second_starts[row] = end
         if b_end > b_start:
             out[end : end + b_end - b_start] = ids[b_start:b_end]
             end += b_end - b_start
@@ -120,7 +128,7 @@ def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batc
     present = columns < batch.lengths[:, None]
     special = (batch.input_ids == vocabulary.cls_id) | (batch.input_ids == vocabulary.sep_id)
     features = {
-        "segment_ids": present & (columns >= batch.second_starts[:, None]),
+        "segment_ids": present & (columns >= batch.second_starts[:, None]) & bool(vocabulary.second_segment_id),
         "token_boundary": present & (special | vocabulary.word_starts[batch.input_ids]),
         "next_sentence_labels": batch.labels[:, None],
     }

@@ -1,5 +1,8 @@
 """Tokens to rows: [CLS] and [SEP] around one text, a pair, choices, words or windows of a passage, cut to a length.
 
+The tokenizer says which ids these are, how many [SEP] stand between two texts, and the second one's segment: RoBERTa's
+pairs are `<s> first </s></s> second </s>`, all of segment 0.
+
 Training calls these TensorFlow operations on the ids of the Python tokenizer, an exported graph holds them behind the
 tokenizer's own operations: both see the same rows.
 """
@@ -39,7 +42,7 @@ class FramedRows(NamedTuple):
 
     Attributes:
         input_ids: ragged int32 [rows, tokens].
-        segment_ids: ragged int32 [rows, tokens]: 0 up to the first [SEP], 1 behind it.
+        segment_ids: ragged int32 [rows, tokens]: 0 up to the second text, then the tokenizer's `second_segment_id`.
         pad_id: what `padded` puts behind a row's ids.
     """
 
@@ -113,7 +116,8 @@ class Framer:
 
     def single(self, tokens: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
-        ids = self._between(self.tokenizer.cls_id, self.tokenizer.sep_id, tokens[:, : self.max_seq_length - 2])
+        tokenizer = self.tokenizer
+        ids = self._between(tokenizer.cls_id, [], [tokenizer.sep_id], tokens[:, : self.max_seq_length - 2])
         return FramedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_id)
 
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
@@ -122,7 +126,7 @@ class Framer:
         It is as many tokens as a loop would cut one by one (google-research/albert:classifier_utils.py,
         `_truncate_seq_pair`): both keep at least half of the room, and a short one leaves the rest to the other.
         """
-        room, sizes = self.max_seq_length - 3, (first.row_lengths(), second.row_lengths())
+        room, sizes = self._pair_room, (first.row_lengths(), second.row_lengths())
         size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
         return self._join(_first(first, tf.minimum(sizes[0], room - size)), _first(second, size))
 
@@ -131,7 +135,7 @@ class Framer:
 
         These are the cuts of google-research/albert:race_utils.py:69-147.
         """
-        room = self.max_seq_length - 3
+        room = self._pair_room
         choices = choices[:, -min(MAX_CHOICE_LENGTH, room) :]
         size = tf.minimum(contexts.row_lengths(), room - choices.row_lengths())
         return self._join(_first(contexts, size), choices)
@@ -173,9 +177,10 @@ class Framer:
             doc_stride: in tokens.
             max_query_length: in tokens.
         """
-        question = question[:, : min(max_query_length, self.max_seq_length // 2 - 2)]
+        between = self.tokenizer.separators_between
+        question = question[:, : min(max_query_length, self.max_seq_length // 2 - 1 - between)]
         sizes = _sizes(context)
-        before = _sizes(question) + 2
+        before = _sizes(question) + 1 + between
         room = self.max_seq_length - 1 - before
         stride = tf.minimum(doc_stride, room)
         counts = tf.maximum(-((room - sizes) // stride), 0) + 1
@@ -186,22 +191,33 @@ class Framer:
         first = tf.gather(tf.cast(context.row_starts(), tf.int32), row) + first_token
         tokens, questions = tf.ragged.range(first, first + size), tf.gather(question, row)
         rows = self._join(questions, tokens.with_values(tf.gather(context.values, tokens.values)))
-        token = self._between(-1, -1, questions.with_values(-tf.ones_like(questions.values)), tokens)
+        token = self._between(-1, [-1] * between, [-1], questions.with_values(-tf.ones_like(questions.values)), tokens)
         owner = _most_context(tokens, first, size, tf.size(context.values))
         is_best = (token.values >= 0) & (
             tf.gather(owner, tf.maximum(token.values, 0)) == tf.cast(token.value_rowids(), tf.int64)
         )
         return Windows(rows, row, tf.gather(before, row), first_token, size, token, token.with_values(is_best))
 
+    @property
+    def _pair_room(self) -> int:
+        """Tokens of two texts that fit into a row."""
+        return self.max_seq_length - 2 - self.tokenizer.separators_between
+
     def _join(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
-        ids = self._between(self.tokenizer.cls_id, self.tokenizer.sep_id, first, second)
-        is_second = _columns(ids) > tf.gather(_sizes(first) + 1, ids.value_rowids())
-        return FramedRows(ids, ids.with_values(tf.cast(is_second, tf.int32)), self.tokenizer.pad_id)
+        tokenizer, between = self.tokenizer, self.tokenizer.separators_between
+        ids = self._between(tokenizer.cls_id, [tokenizer.sep_id] * between, [tokenizer.sep_id], first, second)
+        is_second = _columns(ids) > tf.gather(_sizes(first) + between, ids.value_rowids())
+        segments = tf.cast(is_second, tf.int32) * tokenizer.second_segment_id
+        return FramedRows(ids, ids.with_values(segments), tokenizer.pad_id)
 
     @staticmethod
-    def _between(start: int, end: int, *texts: tf.RaggedTensor) -> tf.RaggedTensor:
-        parts = [part for text in texts for part in (text, _column(text, end))]
-        return tf.concat([_column(texts[0], start), *parts], axis=1)
+    def _between(start: int, middle: Sequence[int], end: Sequence[int], *texts: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Joins texts: `start`, a text, `middle` before the next one, and `end` behind the last."""
+        parts = [_column(texts[0], start)]
+        for number, text in enumerate(texts, 1):
+            behind = end if number == len(texts) else middle
+            parts += [text, *(_column(text, token) for token in behind)]
+        return tf.concat(parts, axis=1)
 
 
 class TextFramer(tf.Module, Framer):

@@ -40,18 +40,33 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking must know of a tokenizer. word_starts: bool [vocab]; ordinary_ids: int32, all but the special."""
+    """What rows and their masks must know of a tokenizer.
+
+    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. The others are as the tokenizer calls them.
+    """
 
     cls_id: int
     sep_id: int
     mask_id: int
     word_starts: np.ndarray
     ordinary_ids: np.ndarray
+    pad_id: int = 0
+    separators_between: int = 1
+    second_segment_id: int = 1
 
     @classmethod
     def of(cls, tokenizer) -> "MaskingVocabulary":
         ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size, dtype=np.int32), tokenizer.special_ids)
-        return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.word_starts, ordinary)
+        return cls(
+            tokenizer.cls_id,
+            tokenizer.sep_id,
+            tokenizer.mask_id,
+            tokenizer.word_starts,
+            ordinary,
+            tokenizer.pad_id,
+            tokenizer.separators_between,
+            tokenizer.second_segment_id,
+        )
 
 
 def mask_examples(

@@ -33,9 +33,10 @@ def pack_records(records: tf.data.Dataset, sequence: int, examples_per_row: int)
 
 def record_lengths(records: tf.Tensor) -> tf.Tensor:
     """int32 [batch]: tokens of each record without its padding."""
-    parsed = tf.io.parse_example(records, {"input_ids": tf.io.RaggedFeature(tf.int64)})
-    # 0 is [PAD] in ALBERT's and BERT's vocabularies, and no text gives it.
-    return tf.reduce_sum(tf.cast(parsed["input_ids"] != 0, tf.int32), axis=1)
+    parsed = tf.io.parse_example(records, {name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "input_mask")})
+    # Dynamic records are not padded and have no mask.
+    ids, mask = (parsed[name] for name in ("input_ids", "input_mask"))
+    return tf.cast(tf.where(mask.row_lengths() > 0, tf.reduce_sum(mask, axis=1), ids.row_lengths()), tf.int32)
 
 
 @compiled
@@ -58,16 +59,16 @@ def _first_fit(sizes, sequence, examples_per_row):
     return rows[:used]
 
 
-def pack_features(features: dict[str, tf.Tensor], examples_per_row: int) -> dict[str, tf.Tensor]:
+def pack_features(features: dict[str, tf.Tensor], examples_per_row: int, pad_id: int = 0) -> dict[str, tf.Tensor]:
     """Joins each `examples_per_row` consecutive examples into one row. See the top of the file for the result."""
     sequence = features["input_ids"].shape[1]
     lengths = tf.reduce_sum(features["input_mask"], axis=1)
     token_places = tf.sequence_mask(lengths, sequence)
     row_lengths = tf.reduce_sum(tf.reshape(lengths, [-1, examples_per_row]), axis=1)
 
-    def join(values: tf.Tensor) -> tf.Tensor:
-        flat = tf.boolean_mask(values, token_places)
-        return tf.RaggedTensor.from_row_lengths(flat, row_lengths, validate=False).to_tensor(shape=[None, sequence])
+    def join(values: tf.Tensor, padding: int = 0) -> tf.Tensor:
+        rows = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(values, token_places), row_lengths, validate=False)
+        return rows.to_tensor(padding, shape=[None, sequence])
 
     def by_row(values: tf.Tensor) -> tf.Tensor:
         return tf.reshape(values, [-1, examples_per_row * values.shape[1]])
@@ -78,7 +79,7 @@ def pack_features(features: dict[str, tf.Tensor], examples_per_row: int) -> dict
     offsets = tf.cast(tf.reshape(starts, [-1, 1]), tf.int32)
     weights = features["masked_lm_weights"]
     return {
-        "input_ids": join(features["input_ids"]),
+        "input_ids": join(features["input_ids"], pad_id),
         "input_mask": join(features["input_mask"]),
         "segment_ids": join(features["segment_ids"]),
         "sequence_ids": join(tf.broadcast_to(tf.reshape(number, [-1, 1]), tf.shape(token_places))),

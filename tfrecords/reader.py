@@ -68,8 +68,6 @@ def read_examples(
     manifest, counts = describe_records(paths, split)
     total = sum(counts)
     _check_expected(manifest, expected or {}, paths[0].parent)
-    if examples_per_row > 1 and manifest.get("pad_id", 0) != 0:
-        raise UserError(f"packing needs [PAD] to be id 0; '{paths[0].parent}' has {manifest['pad_id']}: do not pack it")
 
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
@@ -188,6 +186,8 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row = examples_per_row
+        # Folders of before it was noted have [PAD] as 0.
+        self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
         if self._dynamic:
             self._rule = MaskingRule(
@@ -200,7 +200,7 @@ class _Parser:
         features = self._parse_dynamic(positions, flat) if self._dynamic else self._parse_static(flat)
         features = {name: self._set_shape(name, value) for name, value in features.items()}
         if self._examples_per_row > 1:
-            features = pack_features(features, self._examples_per_row)
+            features = pack_features(features, self._examples_per_row, self._pad_id)
         for value in features.values():
             value.set_shape([records.shape[0], value.shape[1]])
         return features
@@ -241,8 +241,8 @@ class _Parser:
         )
         lengths = tf.cast(parsed["input_ids"].row_lengths(), tf.int32)
         input_ids, segment_ids = (
-            tf.cast(parsed[name].to_tensor(shape=[None, self._sequence]), tf.int32)
-            for name in ("input_ids", "segment_ids")
+            tf.cast(parsed[name].to_tensor(padding, shape=[None, self._sequence]), tf.int32)
+            for name, padding in (("input_ids", self._pad_id), ("segment_ids", 0))
         )
         # Not as TensorFlow operations, which take four times as long.
         masked, places, originals, counts = tf.numpy_function(

@@ -35,8 +35,14 @@ class Statistics:
         self.kept += int((now == before).sum())
         self.replaced += int(((now != before) & (now != self._tokenizer.mask_id)).sum())
         self.labels += int(features["next_sentence_labels"].sum())
-        self.pairs += int((features["segment_ids"].max(axis=1) > 0).sum())
+        self.pairs += int(self._are_pairs(features).sum())
         self._count_runs(original_ids(features), features["masked_lm_positions"], predicted)
+
+    def _are_pairs(self, features: dict[str, np.ndarray]) -> np.ndarray:
+        if self._tokenizer.second_segment_id:
+            return features["segment_ids"].max(axis=1) > 0
+        ids = features["input_ids"]
+        return ((ids[:, 1:] == self._tokenizer.sep_id) & (ids[:, :-1] == self._tokenizer.sep_id)).any(axis=1)
 
     def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
         special = (ids == self._tokenizer.cls_id) | (ids == self._tokenizer.sep_id)

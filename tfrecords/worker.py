@@ -165,7 +165,7 @@ class Worker:
     def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
         """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time."""
         for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
-            plan = plan_examples(settings, self.vocabulary.sep_id, *documents.arrays(), copy)
+            plan = plan_examples(settings, self.vocabulary, *documents.arrays(), copy)
             order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
             for start in range(0, len(order), _BLOCK):
                 block = lay_out(settings, self.vocabulary, plan, order[start : start + _BLOCK])

@@ -8,6 +8,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
+from tfrecords.packing import pack_features, record_lengths
 from tfrecords.records import encode_records
 
 CLS, SEP, MASK = 2, 3, 4
@@ -23,7 +24,7 @@ def tokenized(seed=0, documents=6, sentences=8):
 
 
 def build_examples(config, vocabulary, *documents, copy):
-    plan = plan_examples(config, vocabulary.sep_id, *documents, copy)
+    plan = plan_examples(config, vocabulary, *documents, copy)
     return lay_out(config, vocabulary, plan, np.arange(len(plan)))
 
 
@@ -176,3 +177,41 @@ def test_predictions_follow_from_length_and_rate(length, rate, most):
         BuildSettings(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
         == 5
     )
+
+
+# RoBERTa's: `<s>` is 0, padding 1, two separators stand between two texts, and there is one segment.
+ROBERTA = MaskingVocabulary(0, 2, 4, VOCABULARY.word_starts, VOCABULARY.ordinary_ids, 1, 2, 0)
+
+
+@pytest.mark.parametrize("input_format", ["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"])
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_rows_of_roberta_in_all_formats_and_packed(input_format, masking, tmp_path):
+    is_pair = input_format.endswith("pair")
+    config = BuildSettings(
+        max_seq_length=40, input_format=input_format, pair_task="nsp" if is_pair else "none", masking=masking
+    )
+    batch = build_examples(config, ROBERTA, *tokenized(documents=20), copy=0)
+    for row, length, second in zip(batch.input_ids, batch.lengths, batch.second_starts):
+        assert row[0] == 0 and row[length - 1] == 2 and length <= 40
+        assert (row[length:] == 1).all()
+        doubled = np.flatnonzero((row[:-1] == 2) & (row[1:] == 2))
+        assert doubled.tolist() == ([second - 2] if is_pair else [])
+    assert batch.lengths.max() >= 38
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(encode_examples(config, ROBERTA, batch))
+    records = tf.constant([record.numpy() for record in tf.data.TFRecordDataset(str(path))])
+    assert record_lengths(records).numpy().tolist() == batch.lengths.tolist()
+    parsed = tf.io.parse_example(records, {"segment_ids": tf.io.RaggedFeature(tf.int64)})
+    assert int(tf.reduce_max(parsed["segment_ids"].values)) == 0
+
+
+def test_packed_rows_end_in_padding_of_the_vocabulary():
+    ids = tf.constant([[0, 7, 2, 1, 1, 1], [0, 8, 2, 1, 1, 1]])
+    features = dict.fromkeys(("input_ids", "segment_ids"), ids) | {"input_mask": tf.cast(ids != 1, tf.int32)}
+    words = tf.constant([[1, 0], [1, 0]])
+    features |= {"masked_lm_positions": words, "masked_lm_ids": words, "masked_lm_weights": tf.cast(words, tf.float32)}
+    packed = pack_features(features | {"next_sentence_labels": words[:, :1]}, 2, pad_id=1)
+    assert packed["input_ids"].numpy().tolist() == [[0, 7, 2, 0, 8, 2]]
+    assert packed["position_ids"].numpy().tolist() == [[0, 1, 2, 0, 1, 2]]
+    alone = {name: value[:1] for name, value in features.items()} | {"next_sentence_labels": words[:1, :1]}
+    assert pack_features(alone, 1, pad_id=1)["input_ids"].numpy().tolist() == [[0, 7, 2, 1, 1, 1]]

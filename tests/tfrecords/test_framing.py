@@ -1,6 +1,7 @@
 """Rows by rules written anew, a token at a time; the framer makes them of all rows at once."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,15 @@ from tfrecords.framing import Framer
 
 class Ids:
     pad_id, unk_id, cls_id, sep_id, mask_id = 0, 1, 2, 3, 4
+    separators_between, second_segment_id = 1, 1
+
+
+class RobertaIds:
+    cls_id, pad_id, sep_id, unk_id, mask_id = 0, 1, 2, 3, 4
+    separators_between, second_segment_id = 2, 0
+
+
+either = pytest.mark.parametrize("form", [Ids, RobertaIds])
 
 
 def ragged(rows, first=10):
@@ -21,8 +31,10 @@ def framed(rows):
     return list(zip(rows.input_ids.to_list(), rows.segment_ids.to_list(), strict=True))
 
 
-def joined(first, second):
-    return [2, *first, 3, *second, 3], [0] * (len(first) + 2) + [1] * (len(second) + 1)
+def joined(form, first, second):
+    middle = [form.sep_id] * form.separators_between
+    row = [form.cls_id, *first, *middle, *second, form.sep_id]
+    return row, [0] * (len(first) + 1 + len(middle)) + [form.second_segment_id] * (len(second) + 1)
 
 
 def cut_in_turn(first, second, room):
@@ -43,28 +55,31 @@ def window_starts(count, room, stride):
 pairs_of_sizes = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=5)
 
 
+@either
 @given(pairs_of_sizes, st.integers(5, 40))
 @settings(max_examples=25, deadline=None)
-def test_single_texts_and_pairs_are_cut_as_the_official_code_does(sizes, length):
+def test_single_texts_and_pairs_are_cut_as_the_official_code_does(form, sizes, length):
     first, second = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
-    framer, texts = Framer(Ids, length), list(zip(first.to_list(), second.to_list()))
-    assert framed(framer.pair(first, second)) == [joined(*cut_in_turn(*pair, length - 3)) for pair in texts]
-    single = [[2, *text[: length - 2], 3] for text, _ in texts]
+    framer, texts = Framer(form, length), list(zip(first.to_list(), second.to_list()))
+    extra = 2 + form.separators_between
+    assert framed(framer.pair(first, second)) == [joined(form, *cut_in_turn(*pair, length - extra)) for pair in texts]
+    single = [[form.cls_id, *text[: length - 2], form.sep_id] for text, _ in texts]
     assert framed(framer.single(first)) == [(ids, [0] * len(ids)) for ids in single]
     batch = framer.pair(first, second).padded()
     assert batch.input_ids.shape == batch.mask.shape == batch.segment_ids.shape
-    assert batch.lengths.numpy().tolist() == [min(a + b + 3, length) for a, b in sizes]
+    assert batch.lengths.numpy().tolist() == [min(a + b + extra, length) for a, b in sizes]
 
 
+@either
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 150)), max_size=4), st.integers(8, 200))
 @settings(max_examples=25, deadline=None)
-def test_choices_keep_their_end_and_cut_the_context(sizes, length):
+def test_choices_keep_their_end_and_cut_the_context(form, sizes, length):
     contexts, choices = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
-    expected = []
+    expected, room = [], length - 2 - form.separators_between
     for context, choice in zip(contexts.to_list(), choices.to_list()):
-        choice = choice[max(0, len(choice) - min(128, length - 3)) :]
-        expected.append(joined(context[: length - 3 - len(choice)], choice))
-    assert framed(Framer(Ids, length).choices(contexts, choices)) == expected
+        choice = choice[max(0, len(choice) - min(128, room)) :]
+        expected.append(joined(form, context[: room - len(choice)], choice))
+    assert framed(Framer(form, length).choices(contexts, choices)) == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=4), st.integers(5, 20))
@@ -88,15 +103,17 @@ def test_masks_stand_between_the_parts_of_a_text():
     assert Framer(Ids, 9).masked(parts).to_list() == [[7, 8, 4, 4, 9], [5]]
 
 
+@either
 @given(pairs_of_sizes, st.integers(8, 24), st.integers(1, 12))
 @settings(max_examples=30, deadline=None)
-def test_windows_cover_everything_and_the_best_sees_most(sizes, length, stride):
+def test_windows_cover_everything_and_the_best_sees_most(form, sizes, length, stride):
     context, question = ragged([a for a, _ in sizes], 0), ragged([b for _, b in sizes], 500)
-    windows = Framer(Ids, length).windows(question, context, stride, max_query_length=7)
+    windows = Framer(form, length).windows(question, context, stride, max_query_length=7)
     rows, place, passages = framed(windows.rows), iter(range(len(windows.question))), context.row_starts().numpy()
     for number, (passage, asked) in enumerate(zip(context.to_list(), question.to_list())):
-        asked = asked[: min(7, length // 2 - 2)]
-        room, before = length - 3 - len(asked), len(asked) + 2
+        asked = asked[: min(7, length // 2 - 1 - form.separators_between)]
+        before = len(asked) + 1 + form.separators_between
+        room = length - 1 - before
         starts = window_starts(len(passage), room, stride)
         parts = [passage[start : start + room] for start in starts]
         around = [
@@ -105,7 +122,7 @@ def test_windows_cover_everything_and_the_best_sees_most(sizes, length, stride):
         ]
         for start, part, own in zip(starts, parts, around):
             row = next(place)
-            assert rows[row] == joined(asked, part)
+            assert rows[row] == joined(form, asked, part)
             layout = (windows.question, windows.first_column, windows.first_token, windows.size)
             assert [int(values[row]) for values in layout] == [number, before, start, len(part)]
             tokens = [passages[number] + start + at for at in range(len(part))]
@@ -124,7 +141,7 @@ def test_no_rows_are_no_rows():
 
 
 def test_a_graph_makes_the_rows_that_eager_calls_make():
-    framer, first, second = Framer(Ids, 9), ragged([7, 0, 1]), ragged([3, 9, 0], 500)
+    framer, first, second = Framer(RobertaIds, 9), ragged([7, 0, 1]), ragged([3, 9, 0], 500)
     spec = tf.RaggedTensorSpec([None, None], tf.int32)
     for rows in (
         framer.pair,

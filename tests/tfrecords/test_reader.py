@@ -220,14 +220,6 @@ class TestBadRecords:
         with pytest.raises(UserError, match=f"{next(iter(other))}.*read them apart"):
             read_examples(f"{build(masking='dynamic')},{folder}", 4, True)
 
-    def test_packing_where_padding_is_not_0(self, build, tmp_path):
-        shutil.copytree(build(), tmp_path / "data")
-        path = tmp_path / "data/manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_id": 11}))
-        with pytest.raises(UserError, match=r"packing needs \[PAD\] to be id 0.*has 11"):
-            read_examples(str(tmp_path / "data"), 4, True, examples_per_row=2)
-        assert batches(str(tmp_path / "data"), 1)
-
     def test_other_files(self, tmp_path, build):
         (tmp_path / "text.tfrecord").write_text("hello")
         (tmp_path / "empty.tfrecord").write_bytes(b"")
