@@ -1,7 +1,8 @@
 """The words that settings choose between, apart from what they name: a command's --help waits for no TensorFlow."""
 
-# Ways of applying blocks over depth; all give the same numbers.
-WALKS = ("unrolled", "loop", "recompute", "equilibrium")
+# Ways of applying blocks over depth that give the same numbers, and the one to their fixed point.
+PLAIN_WALKS = ("unrolled", "loop", "recompute")
+WALKS = (*PLAIN_WALKS, "equilibrium")
 OPTIMIZERS = ("lamb", "adamw")
 # How the norm that gradients are clipped by is taken.
 GRADIENT_NORMS = ("summed", "official")

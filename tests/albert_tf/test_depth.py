@@ -12,7 +12,7 @@ from albert_tf.checkpoints import (
     save_keras_hub,
     save_official,
 )
-from albert_tf.layers.depth import WALKS
+from albert_tf.choices import PLAIN_WALKS
 from albert_tf.layers.hyper_connections import EPSILON
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.test_encoder import FEATURES, alike, small, weights_like
@@ -45,7 +45,7 @@ def from_albert(config, **kwargs):
 
 
 @each
-@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("walk", PLAIN_WALKS)
 def test_it_starts_as_albert(changes, walk):
     expected = alike(small())(FEATURES)
     found = from_albert(small(**changes), walk=walk)(FEATURES)
@@ -84,7 +84,7 @@ def test_streams_do_not_stay_equal():
 @each
 def test_walks_give_the_same_numbers_and_gradients(changes):
     after = {}
-    for walk in WALKS:
+    for walk in PLAIN_WALKS:
         model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.3, **changes), walk=walk, seed=11))
         model.set_weights(weights_like(model))
         model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
