@@ -27,6 +27,10 @@ EQUILIBRIUM_SOLVERS = ("none", "fixed_point", "anderson")
 EQUILIBRIUM_GRADIENTS = ("phantom", "implicit")
 # What gives each step something of its own, or asks for states on the way: a fixed point has neither.
 _NOT_WITH_EQUILIBRIUM = (*("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min"),)
+NORM_POSITIONS = ("post", "pre")
+NORMS = ("layer_norm", "rms_norm")
+FEED_FORWARDS = ("mlp", "glu")
+POSITION_TYPES = ("absolute", "rotary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,18 @@ class AlbertConfig:
         equilibrium_gradient: "phantom", of so many more steps, or "implicit", the exact one of the fixed point.
         equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
         equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
+        norm_position: "post" normalises each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
+            once what the last step gives (Xiong et al. 2020, section 3).
+        norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
+        feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
+            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products: a
+            glu has half as many weights again as an mlp of the same.
+        position_type: "absolute" adds a learned vector for each position; "rotary" has none, and turns queries and keys
+            by their positions (Su et al. 2021, section 3.2), in rows of any length: then `max_position_embeddings` is
+            no more than what the commands take for the longest.
+        rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
+        use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
+            heads have theirs in any case.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -105,6 +121,12 @@ class AlbertConfig:
     equilibrium_gradient: str = "phantom"
     equilibrium_phantom_steps: int = 5
     equilibrium_damping: float = 1.0
+    norm_position: str = "post"
+    norm: str = "layer_norm"
+    feed_forward: str = "mlp"
+    position_type: str = "absolute"
+    rotary_theta: float = 10000.0
+    use_bias: bool = True
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -112,6 +134,10 @@ class AlbertConfig:
         _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
         _check_choice("sharing", self.sharing, SHARING)
         _check_choice("factorization", self.factorization, FACTORIZATION)
+        _check_choice("norm_position", self.norm_position, NORM_POSITIONS)
+        _check_choice("norm", self.norm, NORMS)
+        _check_choice("feed_forward", self.feed_forward, FEED_FORWARDS)
+        _check_choice("position_type", self.position_type, POSITION_TYPES)
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -132,6 +158,12 @@ class AlbertConfig:
             raise UserError(f"gate_init must be from 0 to 1, not {self.gate_init}")
         if self.hyper_connections == 1:
             raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
+        if self.position_type == "rotary" and self.head_size % 2:
+            raise UserError(f"position_type 'rotary' turns pairs of numbers; a head of {self.head_size} is odd")
+        if self.position_type == "rotary" and self.position_offset:
+            raise UserError("position_offset counts rows of a table of positions, and position_type 'rotary' has none")
+        if self.rotary_theta <= 0:
+            raise UserError(f"rotary_theta must be above 0, not {self.rotary_theta}")
         if self.depth_plan:
             self._check_depth_plan()
         self._check_depth_lora()

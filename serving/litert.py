@@ -20,6 +20,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
+from serving.inference.rows import rotation
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -62,11 +63,21 @@ class Rectangle:
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
+        if self.config.position_type == "rotary":
+            query, key = self._turn(query), self._turn(key)
         if only_first:
             query = query[:, :, :1]
         probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self.bias)
         contexts = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
         return tf.reshape(contexts, [-1, self.config.hidden_size])
+
+    def _turn(self, heads: tf.Tensor) -> tf.Tensor:
+        """As rows.py does by complex numbers, which LiteRT has not."""
+        cosines, sines = rotation(tf.range(self.length), self.config)
+        pairs = tf.reshape(heads, [-1, self.length, self.config.head_size // 2, 2])
+        first, second = tf.unstack(pairs, axis=-1)
+        turned = tf.stack([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+        return tf.reshape(turned, [self.batch, -1, self.length, self.config.head_size])
 
     def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
         return self.rectangle(hidden)[:, 0]

@@ -59,13 +59,18 @@ def parameters(config: AlbertConfig) -> Parameters:
     hidden, inside, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
     word_only = config.factorization == "word"
     width = hidden if word_only else embedding
-    projection = config.is_projected * (embedding * hidden + (not word_only) * hidden)
-    rows = config.type_vocab_size + config.max_position_embeddings
-    embeddings = config.vocab_size * embedding + rows * width + 2 * width + projection
-    attention = 4 * (hidden * hidden + hidden) + 2 * hidden
-    feed_forward = 2 * hidden * inside + inside + hidden + 2 * hidden
+    bias, inner_products = int(config.use_bias), 2 if config.feed_forward == "glu" else 1
+    norm = 1 + (config.use_bias and config.norm == "layer_norm")
+    projection = config.is_projected * (embedding * hidden + bias * (not word_only) * hidden)
+    rows = config.type_vocab_size + (config.position_type == "absolute") * config.max_position_embeddings
+    embeddings = config.vocab_size * embedding + rows * width + norm * width + projection
+    attention = 4 * (hidden * hidden + bias * hidden) + norm * hidden
+    inner = inner_products * (hidden * inside + bias * inside)
+    feed_forward = inner + inside * hidden + bias * hidden + norm * hidden
+    final_norm = (config.norm_position == "pre") * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
+    blocks += final_norm
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
     return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
 
@@ -76,12 +81,12 @@ def flops(config: AlbertConfig, length: int) -> Flops:
     >>> flops(AlbertConfig.named("albert_base_v2"), 512).total // 10**9
     96
     """
-    hidden, steps = config.hidden_size, config.num_steps
+    hidden, steps, products = config.hidden_size, config.num_steps, 3 if config.feed_forward == "glu" else 2
     return Flops(
         projection=config.is_projected * 2 * length * config.embedding_size * hidden,
         attention_dense=steps * 4 * 2 * length * hidden * hidden,
         attention_scores=steps * 2 * 2 * length * length * hidden,
-        feed_forward=steps * 2 * 2 * length * hidden * config.intermediate_size,
+        feed_forward=steps * products * 2 * length * hidden * config.intermediate_size,
         pooler=2 * hidden * hidden,
     )
 

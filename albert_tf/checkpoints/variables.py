@@ -67,8 +67,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    variables = {f"embeddings/{name}": getattr(embeddings, name) for name in TABLES}
+    tables = {f"embeddings/{name}": getattr(embeddings, name) for name in TABLES}
+    variables = {name: table for name, table in tables.items() if table is not None}
     layers = {"embeddings/layer_norm": embeddings.layer_norm}
+    if encoder.final_norm is not None:
+        layers["final_norm"] = encoder.final_norm
     if encoder.pooler is not None:
         layers["pooler"] = encoder.pooler
     if embeddings.projection is not None:
@@ -77,12 +80,21 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         for name in ("query", "key", "value", "output_dense", "layer_norm"):
             layers[f"attention_{i}/{name.removesuffix('_dense')}"] = getattr(attention, name)
     for i, feed_forward in enumerate(encoder.feed_forwards):
-        for name in ("intermediate", "output_dense", "layer_norm"):
-            layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = getattr(feed_forward, name)
+        for name in ("intermediate", "gate", "output_dense", "layer_norm"):
+            if (layer := getattr(feed_forward, name)) is not None:
+                layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = layer
     for prefix, layer in layers.items():
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables
     return variables if model is encoder else variables | model.head_variables()
+
+
+def check_published(config: AlbertConfig, where: str) -> None:
+    """Raises UserError where a configuration asks for what no published ALBERT, BERT or RoBERTa has."""
+    names = [name for name in config.extensions if name != "position_offset"]
+    if names:
+        values = ", ".join(f"{name} {getattr(config, name)!r}" for name in names)
+        raise UserError(f"{where} cannot hold a model with {values}; keep it as a .keras file")
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:

@@ -8,9 +8,10 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.dense import LayerNorm, activation, dense
+from albert_tf.layers.dense import activation, dense, norm, residual_scale
 from albert_tf.layers.depth_lora import make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
+from albert_tf.layers.rotary import Rotation
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
@@ -43,7 +44,8 @@ def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tens
 class SelfAttention(keras.layers.Layer):
     """Computes layer_norm(hidden + output(attend(query, key, value))): post-norm, as modeling.py:934-980.
 
-    query, key, value and output are Dense layers with kernels [hidden_size, hidden_size].
+    With norm_position "pre" it is hidden + output(attend(...)) of layer_norm(hidden). query, key, value and output are
+    Dense layers with kernels [hidden_size, hidden_size].
 
     Args:
         config: of the encoder.
@@ -54,10 +56,12 @@ class SelfAttention(keras.layers.Layer):
     def __init__(self, config: AlbertConfig, steps: Sequence[int] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config, self.head_size = config, config.head_size
+        scales = (1.0, 1.0, 1.0, residual_scale(config))
         self.query, self.key, self.value, self.output_dense = (
-            dense(config, config.hidden_size, dtype=self.dtype_policy, name=name) for name in PROJECTIONS
+            dense(config, config.hidden_size, scale, use_bias=config.use_bias, dtype=self.dtype_policy, name=name)
+            for name, scale in zip(PROJECTIONS, scales)
         )
-        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+        self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
         shapes = dict.fromkeys(PROJECTIONS, (config.hidden_size, config.hidden_size))
         self.adapters = make_adapters(config, "attention", shapes, steps, self.dtype_policy)
 
@@ -71,7 +75,13 @@ class SelfAttention(keras.layers.Layer):
         return dict(zip(PROJECTIONS, (self.query, self.key, self.value, self.output_dense)))
 
     def call(
-        self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None, step: Tensor = 0
+        self,
+        hidden: Tensor,
+        bias: Tensor,
+        length: Tensor,
+        seed: Tensor = None,
+        step: Tensor = 0,
+        rotation: Rotation | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Lets every token attend to its row.
 
@@ -81,12 +91,17 @@ class SelfAttention(keras.layers.Layer):
             length: tokens a row, the sequence axis of the batch.
             seed: uint32 [2] that the dropout masks follow from; None outside training.
             step: which of the plan's steps this is; weights that differ from step to step are indexed by it.
+            rotation: what turns queries and keys where positions are rotary.
 
         Returns:
             The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
         """
         config = self.config
-        query, key, value = (self._heads(self._project(name, hidden, step), length) for name in PROJECTIONS[:3])
+        inputs = self.layer_norm(hidden) if config.norm_position == "pre" else hidden
+        turns = (rotation, rotation, None)
+        query, key, value = (
+            self._heads(self._project(name, inputs, step), length, turn) for name, turn in zip(PROJECTIONS, turns)
+        )
         scale = self.head_size**-0.5
         if hidden.dtype == "float16":
             # Unscaled products of wide heads may pass a float16's 65504.
@@ -102,19 +117,24 @@ class SelfAttention(keras.layers.Layer):
         context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
         context = self._project("output", ops.reshape(context, (-1, config.hidden_size)), step)
         context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
+        if config.norm_position == "pre":
+            return hidden + context, probabilities
         return self.layer_norm(hidden, context), probabilities
 
     def _project(self, name: str, inputs: Tensor, step: Tensor) -> Tensor:
         product = self.projections[name](inputs)
         return product + self.adapters[name](inputs, step=step) if name in self.adapters else product
 
-    def _heads(self, flat: Tensor, length: Tensor) -> Tensor:
+    def _heads(self, flat: Tensor, length: Tensor, rotation: Rotation | None) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
-        return ops.transpose(split, (0, 2, 1, 3))
+        return ops.transpose(split if rotation is None else rotation(split), (0, 2, 1, 3))
 
 
 class FeedForward(keras.layers.Layer):
     """Computes layer_norm(hidden + output(activation(intermediate(hidden)))): post-norm, as modeling.py:980-1015.
+
+    With norm_position "pre" it is hidden + output(...) of layer_norm(hidden). With feed_forward "glu" what goes into
+    the output layer is multiplied by gate(hidden), kernel [hidden_size, intermediate_size].
 
     Args:
         config: of the encoder.
@@ -125,25 +145,23 @@ class FeedForward(keras.layers.Layer):
     def __init__(self, config: AlbertConfig, steps: Sequence[int] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
-        shapes = {
-            "intermediate": (config.hidden_size, config.intermediate_size),
-            "output": (config.intermediate_size, config.hidden_size),
-        }
+        own = {"use_bias": config.use_bias, "dtype": self.dtype_policy}
+        inside, is_gated = config.intermediate_size, config.feed_forward == "glu"
+        shapes = dict.fromkeys(("intermediate", "gate")[: 1 + is_gated], (config.hidden_size, inside))
+        shapes["output"] = (inside, config.hidden_size)
         self.adapters = make_adapters(config, "ffn", shapes, steps, self.dtype_policy)
         self.activation = activation(config.hidden_act)
-        self.intermediate = dense(
-            config,
-            config.intermediate_size,
-            # What an adapter adds comes before it.
-            activation=None if self.adapters else self.activation,
-            dtype=self.dtype_policy,
-            name="intermediate",
-        )
-        self.output_dense = dense(config, config.hidden_size, dtype=self.dtype_policy, name="output")
-        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+        # What an adapter adds comes before it.
+        function = None if self.adapters else self.activation
+        self.intermediate = dense(config, inside, activation=function, name="intermediate", **own)
+        self.gate = dense(config, inside, name="gate", **own) if is_gated else None
+        self.output_dense = dense(config, config.hidden_size, residual_scale(config), name="output", **own)
+        self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: Any = None) -> None:
         self.intermediate.build((None, self.config.hidden_size))
+        if self.gate is not None:
+            self.gate.build((None, self.config.hidden_size))
         self.output_dense.build((None, self.config.intermediate_size))
         self.layer_norm.build((None, self.config.hidden_size))
         for adapter in self.adapters.values():
@@ -151,13 +169,19 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, hidden: Tensor, seed: Tensor = None, step: Tensor = 0) -> Tensor:
         """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
-        inner = self.intermediate(hidden)
+        is_pre = self.config.norm_position == "pre"
+        inputs = self.layer_norm(hidden) if is_pre else hidden
+        inner = self.intermediate(inputs)
         if self.adapters:
-            inner = self.activation(inner + self.adapters["intermediate"](hidden, step=step))
+            inner = self.activation(inner + self.adapters["intermediate"](inputs, step=step))
+        if self.gate is not None:
+            gate = self.gate(inputs)
+            inner = inner * (gate + self.adapters["gate"](inputs, step=step) if self.adapters else gate)
         transformed = self.output_dense(inner)
         if self.adapters:
             transformed = transformed + self.adapters["output"](inner, step=step)
-        return self.layer_norm(hidden, dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2)))
+        transformed = dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2))
+        return hidden + transformed if is_pre else self.layer_norm(hidden, transformed)
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -177,8 +201,16 @@ class TransformerBlock(keras.layers.Layer):
         return input_shape
 
     def call(
-        self, hidden: Tensor, bias: Tensor, length: Tensor, seed: Tensor = None, step: Tensor = 0
+        self,
+        hidden: Tensor,
+        bias: Tensor,
+        length: Tensor,
+        seed: Tensor = None,
+        step: Tensor = 0,
+        rotation: Rotation | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
-        hidden, probabilities = self.attention(hidden, bias=bias, length=length, seed=seed, step=step)
+        hidden, probabilities = self.attention(
+            hidden, bias=bias, length=length, seed=seed, step=step, rotation=rotation
+        )
         return self.feed_forward(hidden, seed=seed, step=step), probabilities

@@ -33,14 +33,23 @@ def activation(name: str) -> Callable:
     return _ACTIVATIONS.get(name) or keras.activations.get(name)
 
 
-def initializer(config: AlbertConfig) -> keras.initializers.Initializer:
-    """Gives the truncated normal of modeling.py:create_initializer of google-research/albert."""
-    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
+    """Gives the truncated normal of modeling.py:create_initializer of google-research/albert, times `scale`."""
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
-def dense(config: AlbertConfig, units: int, **kwargs: Any) -> keras.layers.Dense:
-    """Makes a Dense layer with ALBERT's initial kernel: kernel [inputs, units], bias [units]."""
-    return keras.layers.Dense(units, kernel_initializer=initializer(config), **kwargs)
+def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> keras.layers.Dense:
+    """Makes a Dense layer with ALBERT's initial kernel times `scale`: kernel [inputs, units], bias [units]."""
+    return keras.layers.Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
+
+
+def residual_scale(config: AlbertConfig) -> float:
+    """Gives the `scale` of the dense layers whose results are added to the residual stream.
+
+    With pre-norm nothing normalises the sum of the 2 * num_steps results; each starts smaller by the root of their
+    number (GPT-2: Radford et al. 2019, section 2.3), so that the stream has about the same size at any depth.
+    """
+    return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
 
 def kernel_of(layer: keras.layers.Dense, dtype: str) -> Tensor:
@@ -50,19 +59,41 @@ def kernel_of(layer: keras.layers.Dense, dtype: str) -> Tensor:
 
 
 @functools.cache
-def _normalizer(epsilon: float) -> Callable:
-    """Gives the function of (gamma, beta, inputs, residual if any) to the normalised sum."""
+def _normalizer(epsilon: float, shifts: bool) -> Callable:
+    """Gives the function of (gamma, beta if it shifts, inputs, residual if any) to the normalised sum."""
 
     @fuse
-    def normalize(gamma, beta, inputs, *residual):
-        exact = ops.cast(inputs, "float32")
-        if residual:
-            exact = exact + ops.cast(residual[0], "float32")
+    def normalize(gamma, *others):
+        beta, values = (others[0], others[1:]) if shifts else (None, others)
+        exact = _sum(*values)
         mean, variance = ops.moments(exact, axes=-1, keepdims=True)
         scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
-        return ops.cast((exact - mean) * scale + ops.cast(beta, "float32"), inputs.dtype)
+        normalised = (exact - mean) * scale
+        if shifts:
+            normalised = normalised + ops.cast(beta, "float32")
+        return ops.cast(normalised, values[0].dtype)
 
     return normalize
+
+
+@functools.cache
+def _rms_normalizer(epsilon: float) -> Callable:
+    """Gives the function of (scale, inputs, residual if any) to the normalised sum."""
+
+    @fuse
+    def normalize(scale, *values):
+        return ops.cast(ops.rms_normalization(_sum(*values), scale, axis=-1, epsilon=epsilon), values[0].dtype)
+
+    return normalize
+
+
+def _sum(inputs, residual=None):
+    exact = ops.cast(inputs, "float32")
+    return exact if residual is None else exact + ops.cast(residual, "float32")
+
+
+def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
+    return layer.epsilon if inputs.dtype == "float32" else max(layer.epsilon, 1e-7)
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -71,25 +102,47 @@ class LayerNorm(keras.layers.Layer):
 
     Mean and variance are float32 whatever the dtype policy: ALBERT's epsilon of 1e-12 (modeling.py:429) is zero in
     float16. In half precision epsilon is at least 1e-7, since the gradient of a constant row grows with
-    1 / sqrt(epsilon) and must fit a float16.
+    1 / sqrt(epsilon) and must fit a float16. Without `shifts` there is no beta.
     """
 
-    def __init__(self, epsilon: float = 1e-12, **kwargs: Any):
+    def __init__(self, epsilon: float = 1e-12, shifts: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
-        self.epsilon = epsilon
+        self.epsilon, self.shifts = epsilon, shifts
+        self.beta: Any = None
 
     def build(self, input_shape: tuple) -> None:
         self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
-        self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
+        if self.shifts:
+            self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
 
     def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
         """Normalises `inputs`, or their sum with `residual`."""
-        epsilon = self.epsilon if inputs.dtype == "float32" else max(self.epsilon, 1e-7)
         values = (inputs,) if residual is None else (inputs, residual)
-        return _normalizer(epsilon)(ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta), *values)
+        weights = (self.gamma, self.beta) if self.shifts else (self.gamma,)
+        return _normalizer(_epsilon(self, inputs), self.shifts)(*map(ops.convert_to_tensor, weights), *values)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "epsilon": self.epsilon}
+        return {**super().get_config(), "epsilon": self.epsilon, "shifts": self.shifts}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class RMSNorm(keras.layers.RMSNormalization):
+    """Divides the last axis by its root mean square, then scales; float32 inside, with LayerNorm's epsilon.
+
+    Keras's own layer, which can take a residual and is one kernel in training.
+    """
+
+    def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
+        """Normalises `inputs`, or their sum with `residual`."""
+        values = (inputs,) if residual is None else (inputs, residual)
+        return _rms_normalizer(_epsilon(self, inputs))(ops.convert_to_tensor(self.scale), *values)
+
+
+def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
+    """Makes the normalisation that a configuration asks for."""
+    if config.norm == "rms_norm":
+        return RMSNorm(epsilon=config.layer_norm_eps, **kwargs)
+    return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)

@@ -8,7 +8,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.dense import LayerNorm, dense, initializer
+from albert_tf.layers.dense import dense, initializer, norm
 from albert_tf.layers.dropout import dropout
 from tfrecords.base.errors import UserError
 
@@ -63,20 +63,24 @@ class Embeddings(keras.layers.Layer):
         self.config = config
         word_only = config.factorization == "word"
         self.width = config.hidden_size if word_only else config.embedding_size
-        self.layer_norm = LayerNorm(config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm")
+        self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
+        self.position_embeddings: Any = None
         self.projection = None
         if config.is_projected:
+            use_bias = config.use_bias and not word_only
             self.projection = dense(
-                config, config.hidden_size, use_bias=not word_only, dtype=self.dtype_policy, name="projection"
+                config, config.hidden_size, use_bias=use_bias, dtype=self.dtype_policy, name="projection"
             )
 
     def build(self, input_shape: Any = None) -> None:
         config = self.config
-        for name, rows, width in (
+        tables = [
             ("word_embeddings", config.vocab_size, config.embedding_size),
             ("token_type_embeddings", config.type_vocab_size, self.width),
-            ("position_embeddings", config.max_position_embeddings, self.width),
-        ):
+        ]
+        if config.position_type == "absolute":
+            tables.append(("position_embeddings", config.max_position_embeddings, self.width))
+        for name, rows, width in tables:
             # Not autocast: rows are cast after the lookup, not the table before it.
             table = self.add_weight(name=name, shape=(rows, width), initializer=initializer(config), autocast=False)
             setattr(self, name, table)
@@ -95,7 +99,8 @@ class Embeddings(keras.layers.Layer):
         Args:
             input_ids: int32 [batch, sequence].
             segment_ids: int32 [batch, sequence] (default: all 0).
-            position_ids: int32 [batch, sequence], counted from 0 whatever `position_offset` is (default: 0, 1, ...).
+            position_ids: int32 [batch, sequence], counted from 0 whatever `position_offset` is (default: 0, 1, ...);
+                without effect where positions are rotary.
             seed: uint32 [2] that the dropout mask follows from; None outside training.
 
         Returns:
@@ -106,25 +111,27 @@ class Embeddings(keras.layers.Layer):
             UserError: the sequence is longer than the positions (where its length is known when the graph is built).
         """
         words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
-        offset = self.config.position_offset
         word_only = self.config.factorization == "word"
         if word_only and self.projection is not None:
             words = self.projection(words)
-        if position_ids is None:
-            length = ops.shape(input_ids)[1]
-            self._check_length(length)
-            positions = self.position_embeddings[offset : offset + length]
-        else:
-            positions = ops.take(self.position_embeddings, position_ids + offset, axis=0)
         if segment_ids is None or self.config.type_vocab_size == 1:
             # RoBERTa's one type; rows say all the same where their second text begins.
             segment_ids = ops.zeros_like(input_ids)
-        segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)
-        normalised = self.layer_norm(words + ops.cast(segments + positions, words.dtype))
+        others = ops.take(self.token_type_embeddings, segment_ids, axis=0)
+        if self.config.position_type == "absolute":
+            others = others + self._positions(ops.shape(input_ids)[1], position_ids)
+        normalised = self.layer_norm(words + ops.cast(others, words.dtype))
         dropped = dropout(normalised, self.config.hidden_dropout_prob, seed)
         if word_only or self.projection is None:
             return normalised, dropped
         return normalised, self.projection(dropped)
+
+    def _positions(self, length: Any, position_ids: Tensor) -> Tensor:
+        offset = self.config.position_offset
+        if position_ids is not None:
+            return ops.take(self.position_embeddings, position_ids + offset, axis=0)
+        self._check_length(length)
+        return self.position_embeddings[offset : offset + length]
 
     def _check_length(self, length: Any) -> None:
         limit = self.config.max_position_embeddings

@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
-from albert_tf.layers.dense import dense
+from albert_tf.layers.dense import dense, norm
 from albert_tf.layers.depth import Segment, Step, plan, repeat, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
@@ -20,6 +20,7 @@ from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
 from albert_tf.layers.hyper_connections import HyperConnections
 from albert_tf.layers.pullback import Function
+from albert_tf.layers.rotary import Rotation
 from albert_tf.layers.step_signal import StepSignal
 from tfrecords.base.errors import UserError
 
@@ -75,6 +76,9 @@ class AlbertEncoder(BaseModel):
         self.equilibrium: Any = None
         if self.walk == EQUILIBRIUM:
             self.equilibrium = Equilibrium(config, dtype=self.dtype_policy, name="depth_injection")
+        self.final_norm: Any = None
+        if config.norm_position == "pre":
+            self.final_norm = norm(config, dtype=self.dtype_policy, name="final_norm")
         self.pooler: Any = None
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
@@ -93,6 +97,8 @@ class AlbertEncoder(BaseModel):
                 layer.build()
         if self.equilibrium is not None:
             self.equilibrium.build()
+        if self.final_norm is not None:
+            self.final_norm.build((None, self.config.hidden_size))
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
 
@@ -133,7 +139,8 @@ class AlbertEncoder(BaseModel):
                 sequence_output [batch, sequence, hidden_size];
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts; where there is a
                 pooler;
-                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output;
+                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each block's output; with
+                pre-norm each after the final norm, as if it were the last;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request;
                 residual float32 [batch] and steps int32 [batch], of a walk to an equilibrium: how much the blocks still
                 move a row, relative to its length, and how often they were run.
@@ -171,8 +178,10 @@ class AlbertEncoder(BaseModel):
             positions = _token_positions(features["input_mask"])
         embedding_output, hidden = self.embeddings(input_ids, features.get("segment_ids"), positions, seed=seed)
         length = ops.shape(input_ids)[1]
-        bias = attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype)
-        apply = functools.partial(self.apply, shared={"bias": bias, "length": length}, seed=seed)
+        shared = {"bias": attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype), "length": length}
+        if self.config.position_type == "rotary":
+            shared["rotation"] = Rotation(self.config, length, positions)
+        apply = functools.partial(self.apply, shared=shared, seed=seed)
         return embedding_output, self.start(ops.reshape(hidden, (-1, self.config.hidden_size))), apply, length
 
     def recurrence(self, features: Any) -> tuple[Function, Tensor, RectangleRows]:
@@ -303,7 +312,8 @@ class AlbertEncoder(BaseModel):
 
     def finish(self, state: Any) -> Tensor:
         """Gives what a state comes to, the last one or any that `hidden_states` lists: [tokens, hidden_size]."""
-        return self.hidden(state)
+        hidden = self.hidden(state)
+        return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _list(self, state: Any, apply: Callable) -> tuple[Any, list[Tensor], list[Tensor]]:
         """The last state, what every state would come to, and the attention probabilities of every step."""

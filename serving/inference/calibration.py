@@ -40,7 +40,7 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
         UserError: 8-bit products cannot run here, or not with this activation function.
     """
     config = encoder.config
-    check_int8(config.hidden_act)
+    check_int8(config.hidden_act, config.feed_forward)
     margin = 1.0 if calibration is not None else _RANDOM_MARGIN
     ids, lengths = _random_rows(config) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
@@ -65,7 +65,8 @@ def _ranges(twin, hidden: tf.Tensor, rows) -> np.ndarray:
         halves = [twin.attentions[which.attention], twin.feed_forwards[which.feed_forward]]
         with replaced(halves, Dense, Recorder) as recorders:
             state = twin.apply(which, step, state, rows)
-        table.append([recorder.largest for recorder in recorders])
+        # A gate's inputs are those of intermediate.
+        table.append([recorder.largest for recorder in (*recorders[:3], recorders[-1])])
     return np.array(table, np.float32)
 
 

@@ -172,6 +172,7 @@ class EarlyExit:
         skips = self.encoder.options.padding == "skipped"
         mask = None if skips else tf.gather(self.batch.mask, row)
         padded = tokens if mask is not None else tf.pad(tokens, [[0, missing(tf.size(tokens))]])
+        positions = tf.gather(state.tables.positions, tokens) if self.encoder.config.position_type == "rotary" else ()
         return state._replace(
             depth=tf.nest.map_structure(lambda tensor: tf.gather(tensor, padded), state.depth),
             row=row,
@@ -180,7 +181,7 @@ class EarlyExit:
             cell=tf.gather(state.cell, answers),
             before=tf.gather(state.before, answers),
             memory=tf.gather(state.memory, answers if self.rule.reads_answers else stay),
-            tables=make_tables(lengths, self.encoder.config, mask),
+            tables=make_tables(lengths, self.encoder.config, mask, positions),
         )
 
 

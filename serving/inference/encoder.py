@@ -13,7 +13,7 @@ from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
 from serving.inference.early_exit import EarlyExit, Gate, any_size
-from serving.inference.layers import Attention, Embeddings, FeedForward, dense
+from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
 
@@ -111,8 +111,11 @@ class InferenceEncoder(tf.Module):
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():
             raise UserError("int8_vnni cannot run here: this CPU has neither avx512_vnni nor avx_vnni; choose int8")
-        # Of the vectors that go from step to step, too.
-        self.dtype = dtype = options.dtype
+        dtype = options.dtype
+        # Of the vectors that go from step to step. With pre-norm they are sums over all steps, which nothing normalizes
+        # on the way: in bfloat16 each step would round what all before it gave.
+        self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
+        self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         self.attentions: list[Any] = [Attention(half, dtype) for half in encoder.attentions]
@@ -218,7 +221,8 @@ class InferenceEncoder(tf.Module):
 
     def finish(self, state: Any) -> tf.Tensor:
         """What a state comes to if it is the last, which heads of an early exit read."""
-        return self.hidden(state)
+        hidden = self.hidden(state)
+        return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(first_tokens)))

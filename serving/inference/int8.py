@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
-from serving.inference.layers import Dense, LayerNorm, arrays, query_key_value, replaced
+from serving.inference.layers import Dense, arrays, norm, query_key_value, replaced
 from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
@@ -83,42 +83,58 @@ class QuantizedAttention(tf.Module):
 
     def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
+        self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
         self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
-        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.layer_norm = norm(layer.layer_norm)
         self.ranges = ranges
 
     def __call__(
         self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
     ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        context = rows.attend(self.query_key_value(quantize(hidden, first), first, tf.float32), only_first)
+        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        context = rows.attend(self.query_key_value(quantize(inputs, first), first, tf.float32), only_first)
         residual = rows.first_tokens(hidden) if only_first else hidden
-        return self.layer_norm(self.output(quantize(context, second), second, tf.float32, residual=residual))
+        total = self.output(quantize(context, second), second, tf.float32, residual=residual)
+        return total if self.is_pre else self.layer_norm(total)
 
 
 class QuantizedFeedForward(tf.Module):
-    """FeedForward with 8-bit products, its arguments those of QuantizedAttention."""
+    """FeedForward with 8-bit products, its arguments those of QuantizedAttention.
+
+    The activation function's results become unsigned numbers within the product. Where a gate multiplies them, it is
+    float32 numbers that are multiplied, and what comes of it is rounded to signed ones.
+    """
 
     def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
-        self.function = onednn.FUSED_ACTIVATIONS[layer.config.hidden_act]
-        self.lowest = LOWEST[layer.config.hidden_act]
+        self.is_pre = layer.config.norm_position == "pre"
+        self.hidden_act = layer.config.hidden_act
+        self.lowest = LOWEST[self.hidden_act] if layer.gate is None else None
         self.intermediate = QuantizedDense(*arrays(layer.intermediate), vnni)
+        self.gate = None if layer.gate is None else QuantizedDense(*arrays(layer.gate), vnni)
         self.output = QuantizedDense(*arrays(layer.output_dense), vnni, self.lowest)
-        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.layer_norm = norm(layer.layer_norm)
         self.ranges = ranges
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        middle = self.intermediate(
-            quantize(hidden, first),
-            first,
-            tf.quint8,
-            function=self.function,
-            output_range=(tf.constant(self.lowest), second),
-        )
-        return self.layer_norm(self.output(middle, second - self.lowest, tf.float32, residual=hidden))
+        inputs = quantize(self.layer_norm(hidden) if self.is_pre else hidden, first)
+        middle, largest = (self._inside if self.gate is None else self._gated)(inputs, first, second)
+        total = self.output(middle, largest, tf.float32, residual=hidden)
+        return total if self.is_pre else self.layer_norm(total)
+
+    def _inside(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """quint8 [tokens, units], and how much of the numbers' range the largest stands for."""
+        function, bounds = onednn.FUSED_ACTIVATIONS[self.hidden_act], (tf.constant(self.lowest), second)
+        middle = self.intermediate(inputs, first, tf.quint8, function=function, output_range=bounds)
+        return middle, second - self.lowest
+
+    def _gated(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The same as qint8."""
+        inside = activation(self.hidden_act)(self.intermediate(inputs, first, tf.float32))
+        return quantize(inside * self.gate(inputs, first, tf.float32), second), second
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
@@ -141,9 +157,12 @@ def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
     ).output
 
 
-def check_int8(hidden_act: str) -> None:
-    """Raises UserError where int8 cannot run: the activation function, or TensorFlow without oneDNN's kernels."""
-    if hidden_act not in LOWEST:
+def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
+    """Raises UserError where int8 cannot run: the activation function, or TensorFlow without oneDNN's kernels.
+
+    Any function can stand before a gate.
+    """
+    if hidden_act not in LOWEST and feed_forward == "mlp":
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
     probe = QuantizedDense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32))
     onednn.require("int8", lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32))

@@ -31,7 +31,12 @@ class Dense(tf.Module):
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
     def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's, `residual` added."""
+        """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's.
+
+        With a `residual` it is added, and the sum has its type: float32 sums stay exact around bfloat16 products.
+        """
+        if residual is not None and residual.dtype != self.dtype:
+            return residual + tf.cast(self(inputs), residual.dtype)
         inputs, kernel, bias = tf.cast(inputs, self.dtype), self.kernel.value(), self.bias.value()
         fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
         if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
@@ -53,7 +58,7 @@ class LayerNorm:
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon = dtype, layer.epsilon
-        self.gamma, self.beta = array(layer.gamma), array(layer.beta)
+        self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
 
     def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
         """Normalizes [tokens, units]."""
@@ -62,7 +67,26 @@ class LayerNorm:
         deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
         # Of a plain 1 / sqrt grappler makes an rsqrt.
         scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
-        return tf.cast(centred * scale + self.beta, self.dtype)
+        normalised = centred * scale if self.beta is None else centred * scale + self.beta
+        return tf.cast(normalised, self.dtype)
+
+
+class RMSNorm:
+    """An RMS norm over the last axis, of which what LayerNorm says is true as well."""
+
+    def __init__(self, layer, dtype: tf.DType = tf.float32):
+        self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
+
+    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Normalizes [tokens, units]."""
+        inputs = tf.cast(inputs, tf.float32)
+        size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
+        return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
+
+
+def norm(layer, dtype: tf.DType = tf.float32) -> LayerNorm | RMSNorm:
+    """Makes the twin of a Keras layer that normalizes."""
+    return (RMSNorm if isinstance(layer, keras.layers.RMSNormalization) else LayerNorm)(layer, dtype)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
@@ -95,11 +119,11 @@ class Embeddings(tf.Module):
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
+        table, offset = layer.position_embeddings, layer.config.position_offset
         # Rows that no token has are left out.
-        offset = layer.config.position_offset
-        self.positions = variable(array(layer.position_embeddings)[offset:], tf.float32, "position_embeddings")
+        self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
-        self.layer_norm = LayerNorm(layer.layer_norm)
+        self.layer_norm = norm(layer.layer_norm)
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
@@ -111,8 +135,9 @@ class Embeddings(tf.Module):
         words = tf.gather(self.words, input_ids)
         if self.word_only:
             words = tf.cast(self._project(words), tf.float32)
-        total = words + tf.gather(self.positions, positions) + tf.gather(self.segments, segments)
-        normalised = self.layer_norm(total)
+        if self.positions is not None:
+            words += tf.gather(self.positions, positions)
+        normalised = self.layer_norm(words + tf.gather(self.segments, segments))
         return normalised if self.word_only else self._project(normalised)
 
     def _project(self, vectors: tf.Tensor) -> tf.Tensor:
@@ -120,39 +145,57 @@ class Embeddings(tf.Module):
 
 
 class Attention(tf.Module):
-    """Self-attention, residual, layer norm."""
+    """Self-attention, residual, layer norm; or layer norm, self-attention, residual."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
+        self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = Dense(*query_key_value(layer), dtype)
         self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
+        self.layer_norm = norm(layer.layer_norm, dtype)
 
     def __call__(
         self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
     ) -> tf.Tensor:
         """step: which of the plan's steps this is. only_first: the result is of each row's first token alone."""
-        context = rows.attend(self.query_key_value(hidden), only_first)
-        return self.layer_norm(self.output(context, rows.first_tokens(hidden) if only_first else hidden))
+        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        context = rows.attend(self.query_key_value(inputs), only_first)
+        total = self.output(context, rows.first_tokens(hidden) if only_first else hidden)
+        return total if self.is_pre else self.layer_norm(total)
 
 
 class FeedForward(tf.Module):
-    """Two dense layers, residual, layer norm."""
+    """Two dense layers, or three with a gate, residual, layer norm; or the layer norm first."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
+        self.is_pre = layer.config.norm_position == "pre"
         self.intermediate = dense(layer.intermediate, dtype, layer.config.hidden_act)
+        self.gate = None if layer.gate is None else dense(layer.gate, dtype)
         self.output = dense(layer.output_dense, dtype)
-        self.layer_norm = LayerNorm(layer.layer_norm, dtype)
+        self.layer_norm = norm(layer.layer_norm, dtype)
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
-        return self.layer_norm(self.output(self.intermediate(hidden), hidden))
+        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        inside = self.intermediate(inputs)
+        if self.gate is not None:
+            inside *= self.gate(inputs)
+        total = self.output(inside, hidden)
+        return total if self.is_pre else self.layer_norm(total)
 
 
 def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
-    """Gives kernel and bias of a SelfAttention's three products as one, the scores' scale folded into the query."""
+    """Gives kernel and bias of a SelfAttention's three products as one, the scores' scale folded into the query.
+
+    Where positions are rotary, the numbers of a pair lie beside each other in queries and keys: a complex number, that
+    one product turns. The scores are the same in any order.
+    """
+    config = layer.config
     kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
-    factors = layer.config.head_size**-0.5, 1.0, 1.0
+    if config.position_type == "rotary":
+        order = np.arange(config.hidden_size).reshape(config.num_attention_heads, 2, -1).transpose(0, 2, 1).reshape(-1)
+        kernels, biases = ((query[..., order], key[..., order], value) for query, key, value in (kernels, biases))
+    factors = config.head_size**-0.5, 1.0, 1.0
     return tuple(
         np.concatenate([part * factor for part, factor in zip(parts, factors)], axis=-1) for parts in (kernels, biases)
     )

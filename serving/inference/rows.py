@@ -39,6 +39,9 @@ class Tables(NamedTuple):
     value: tf.Tensor
     back: tf.Tensor
     bias: tf.Tensor
+    # Where positions are rotary: of each token, and what turns each (row, position) of a block.
+    positions: tf.Tensor | tuple = ()
+    rotation: tf.Tensor | tuple = ()
 
 
 class TokenRows:
@@ -98,6 +101,10 @@ class TokenRows:
         if only_first:
             query = query[:, :, :1]
         query, key, value = (tf.gather(flat, index) for index in (query, key, value))
+        if self.config.position_type == "rotary":
+            rotation = tf.slice(self.tables.rotation, [cell, 0], [count, -1])
+            rotation = tf.reshape(rotation, [rows, 1, length, self.config.head_size // 2])
+            query, key = _turn(query, rotation[:, :, :1] if only_first else rotation), _turn(key, rotation)
         scores = tf.matmul(query, key, transpose_b=True)
 
         def masked():
@@ -108,7 +115,9 @@ class TokenRows:
         return tf.reshape(tf.matmul(probabilities, value), [-1, self.config.head_size])
 
 
-def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None) -> Tables:
+def make_tables(
+    lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None, positions: tf.Tensor | tuple | None = None
+) -> Tables:
     """Makes the tables of some rows.
 
     Args:
@@ -116,6 +125,7 @@ def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None
         config: of the encoder.
         mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
             None: attention pads each row to the next of SIZES, whatever rows are beside it.
+        positions: int32 [tokens], places in their rows; None: 0, 1, ... in each. Of no effect unless they are rotary.
     """
     block_lengths, starts = lengths if mask is not None else round_up(lengths), tf.cumsum(lengths, exclusive=True)
     longest, _, counts = tf.unique_with_counts(block_lengths)
@@ -125,6 +135,12 @@ def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None
     else:
         is_masked |= ~tf.reduce_all(mask)
         bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
+    turns: tf.Tensor | tuple = ()
+    if config.position_type == "rotary":
+        positions = ranges(tf.zeros_like(lengths), lengths) if positions is None else positions
+        # As in `_indices`, a block's padding reads what follows.
+        tokens = tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1)
+        turns = tf.complex(*rotation(tf.gather(positions, tokens), config))
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
     if mask is None:
         back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
@@ -141,7 +157,28 @@ def make_tables(lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None
         value=query + 2 * config.num_attention_heads,
         back=back,
         bias=bias,
+        positions=positions if config.position_type == "rotary" else (),
+        rotation=turns,
     )
+
+
+def rotation(positions: tf.Tensor, config: AlbertConfig) -> tuple[tf.Tensor, tf.Tensor]:
+    """Gives cosines and sines [tokens, head_size / 2] of the angles by which layers.rotary.Rotation turns."""
+    half = config.head_size // 2
+    frequencies = np.float32(config.rotary_theta) ** (-np.arange(half, dtype=np.float32) / half)
+    angles = tf.cast(positions, tf.float32)[:, tf.newaxis] * frequencies
+    return tf.cos(angles), tf.sin(angles)
+
+
+def _turn(heads: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
+    """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, 1, length, head_size / 2].
+
+    Of three axes, the last as long as can be, since broadcasting computes an index for each of them.
+    """
+    rows, count, length, size = tf.unstack(tf.shape(heads))
+    pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)
+    turned = pairs * tf.reshape(rotation, [rows, 1, length * size // 2])
+    return tf.cast(tf.reshape(tf.bitcast(turned, tf.float32), tf.shape(heads)), heads.dtype)
 
 
 def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -196,7 +233,8 @@ class FlatBatch:
         if not skip_padding:
             self.order, self.cells = tf.range(self.size), tf.range(self.size * self.length)
             self.computed = self.cells
-            self.rows = TokenRows(make_tables(tf.fill([self.size], self.length), config, mask), config)
+            tables = make_tables(tf.fill([self.size], self.length), config, mask, self._positions())
+            self.rows = TokenRows(tables, config)
             return
         lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
         self.order = tf.argsort(lengths, stable=True)
@@ -204,7 +242,10 @@ class FlatBatch:
         real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
         self.cells = tf.gather(real, ranges(tf.gather(tf.cumsum(lengths, exclusive=True), self.order), ordered))
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
-        self.rows = TokenRows(make_tables(ordered, config), config)
+        self.rows = TokenRows(make_tables(ordered, config, positions=self._positions()), config)
+
+    def _positions(self) -> tf.Tensor:
+        return self.cells % self.length
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
         """Puts [batch, hidden_size] from the order of `rows` into the batch's, as float32."""

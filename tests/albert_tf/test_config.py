@@ -18,6 +18,7 @@ GOOGLE = dict(vocab_size=21128, embedding_size=128, hidden_size=384, num_hidden_
 GOOGLE |= dict(num_attention_heads=12, intermediate_size=1536, inner_group_num=1, hidden_act="gelu")
 GOOGLE |= dict(down_scale_factor=1, gap_size=0, num_memory_blocks=0, net_structure_type=0, layers_to_keep=[])
 EXTENSIONS = {"position_offset", *BEGIN_AS_ALBERT}
+EXTENSIONS |= {"norm_position", "norm", "feed_forward", "position_type", "rotary_theta", "use_bias"}
 BERT = dict(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 BERT |= dict(hidden_act="gelu", max_position_embeddings=512, type_vocab_size=2, initializer_range=0.02)
 HUGGINGFACE = dict(transformers_version="4.8.2", pad_token_id=0, architectures=["BertModel"], _name_or_path="x")

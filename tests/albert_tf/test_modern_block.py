@@ -1,0 +1,312 @@
+"""Pre-norm, GLU, rotary positions, RMS norm, no biases: each as its formula says, beside transformers, and packed."""
+
+import itertools
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.analysis.cost import parameters
+from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.variables import named_variables
+from albert_tf.layers.depth import plan
+from tfrecords.base.errors import UserError
+
+RNG = np.random.default_rng(5)
+LENGTH = 10
+MASK = (np.arange(LENGTH) < np.array([[10], [6]])).astype("int32")
+FEATURES = {
+    "input_ids": RNG.integers(5, 40, (2, LENGTH)).astype("int32"),
+    "input_mask": MASK,
+    "segment_ids": (np.arange(LENGTH) > np.array([[6], [4]])).astype("int32"),
+}
+OPTIONS = {
+    "norm_position": ("post", "pre"), "norm": ("layer_norm", "rms_norm"), "feed_forward": ("mlp", "glu"),
+    "position_type": ("absolute", "rotary"), "use_bias": (True, False),
+}  # fmt: skip
+ALL = [dict(zip(OPTIONS, values)) for values in itertools.product(*OPTIONS.values())]
+MODERN = ALL[-1]
+
+
+def small(**changes):
+    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    return AlbertConfig(**sizes | dict(intermediate_size=12, max_position_embeddings=16, layer_norm_eps=1e-6) | changes)
+
+
+def random_weights(model, seed=7):
+    """Large enough to make every part matter; scales near 1."""
+    rng = np.random.default_rng(seed)
+    is_scale = [weight.name in ("gamma", "scale") for weight in model.weights]
+    model.set_weights([one + rng.normal(scale=0.2, size=w.shape) for one, w in zip(is_scale, model.weights)])
+    return model
+
+
+class Reference:
+    """The encoder in NumPy's float64, from the papers' formulas and the weights' names."""
+
+    def __init__(self, config, encoder):
+        self.config = config
+        self.weights = {name: np.asarray(value, "float64") for name, value in named_variables(encoder).items()}
+
+    def encode(self, input_ids, input_mask, segment_ids):
+        config, weights = self.config, self.weights
+        total = weights["embeddings/word_embeddings"][input_ids]
+        total = total + weights["embeddings/token_type_embeddings"][segment_ids]
+        if config.position_type == "absolute":
+            total = total + weights["embeddings/position_embeddings"][: input_ids.shape[1]]
+        hidden = self.dense(self.norm(total, "embeddings/layer_norm"), "embeddings/projection")
+        for step in plan(config):
+            halves = [
+                (self.attend, f"attention_{step.attention}"),
+                (self.transform, f"feed_forward_{step.feed_forward}"),
+            ]
+            for half, name in halves:
+                if config.norm_position == "pre":
+                    hidden = hidden + half(self.norm(hidden, f"{name}/layer_norm"), name, input_mask)
+                else:
+                    hidden = self.norm(hidden + half(hidden, name, input_mask), f"{name}/layer_norm")
+        return self.norm(hidden, "final_norm") if config.norm_position == "pre" else hidden
+
+    def norm(self, x, name):
+        if self.config.norm == "rms_norm":
+            return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * self.weights[f"{name}/scale"]
+        x = x - x.mean(-1, keepdims=True)
+        shift = self.weights[f"{name}/beta"] if self.config.use_bias else 0
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * self.weights[f"{name}/gamma"] + shift
+
+    def dense(self, x, name):
+        return x @ self.weights[f"{name}/kernel"] + (self.weights[f"{name}/bias"] if self.config.use_bias else 0)
+
+    def attend(self, x, name, mask):
+        heads, size = self.config.num_attention_heads, self.config.head_size
+        result = np.zeros_like(x)
+        for row, head in itertools.product(range(len(x)), range(heads)):
+            part = slice(head * size, (head + 1) * size)
+            query, key, value = (self.dense(x[row], f"{name}/{which}")[:, part] for which in ("query", "key", "value"))
+            if self.config.position_type == "rotary":
+                query, key = self.turn(query), self.turn(key)
+            scores = query @ key.T / math.sqrt(size) - 1e9 * (1 - mask[row])
+            scores = np.exp(scores - scores.max(-1, keepdims=True))
+            result[row][:, part] = scores / scores.sum(-1, keepdims=True) @ value
+        return self.dense(result, f"{name}/output")
+
+    def turn(self, x):
+        """Su et al. 2021, equation 15: one 2 x 2 matrix for each position and pair of numbers."""
+        half, turned = x.shape[1] // 2, np.zeros_like(x)
+        for position, pair in itertools.product(range(len(x)), range(half)):
+            angle = position * self.config.rotary_theta ** (-2 * pair / x.shape[1])
+            matrix = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+            turned[position, [pair, pair + half]] = matrix @ x[position, [pair, pair + half]]
+        return turned
+
+    def transform(self, x, name, mask):
+        inside = self.dense(x, f"{name}/intermediate")
+        inside = 0.5 * inside * (1 + np.tanh(math.sqrt(2 / math.pi) * (inside + 0.044715 * inside**3)))
+        if self.config.feed_forward == "glu":
+            inside = inside * self.dense(x, f"{name}/gate")
+        return self.dense(inside, f"{name}/output")
+
+
+@pytest.mark.parametrize("options", ALL, ids=lambda options: "-".join(map(str, options.values())))
+def test_every_combination_is_what_the_formulas_say(options):
+    config = small(rotary_theta=50.0, **options)
+    encoder = random_weights(AlbertEncoder(config))
+    outputs = encoder(FEATURES)
+    expected = Reference(config, encoder).encode(**FEATURES)
+    np.testing.assert_allclose(np.asarray(outputs["sequence_output"])[MASK > 0], expected[MASK > 0], atol=1e-5)
+    np.testing.assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
+    assert AlbertConfig.from_dict(json.loads(config.to_json())) == config
+    counted = parameters(config)
+    assert counted.encoder + counted.pooler == encoder.count_params()
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 2}, {"sharing": "none"}, {"depth_plan": "1+1x1"}])
+def test_walks_give_the_same_numbers_and_gradients(changes):
+    features = FEATURES | {
+        "masked_lm_positions": np.array([[1, 4], [2, 0]], "int32"),
+        "masked_lm_ids": np.array([[7, 9], [11, 5]], "int32"),
+        "masked_lm_weights": np.ones((2, 2), "float32"),
+        "next_sentence_labels": np.array([[0], [1]], "int32"),
+    }
+    after = {}
+    for walk in ("unrolled", "loop", "recompute"):
+        encoder = AlbertEncoder(small(hidden_dropout_prob=0.2, **MODERN | changes), walk=walk, seed=3)
+        model = random_weights(AlbertPretrainer(encoder))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=walk != "loop")
+        outputs = model(features)
+        model.train_on_batch(features)
+        after[walk] = [*keras.tree.flatten(outputs), *model.get_weights()]
+    for walk in ("loop", "recompute"):
+        for walked, unrolled in zip(after[walk], after["unrolled"]):
+            np.testing.assert_allclose(walked, unrolled, atol=1e-6)
+
+
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+@pytest.mark.parametrize("given", [False, True], ids=["counted", "given"])
+def test_a_packed_row_gives_each_sequence_its_own_numbers(walk, given):
+    encoder, lengths = random_weights(AlbertEncoder(small(**MODERN), walk=walk)), [5, 2, 6]
+    parts = [RNG.integers(5, 40, (1, length)).astype("int32") for length in lengths]
+    packed = {
+        "input_ids": np.concatenate(parts, axis=1),
+        "sequence_ids": np.repeat([[1, 2, 3]], lengths, axis=1).astype("int32"),
+        "sequence_starts": np.cumsum([0] + lengths[:-1])[None].astype("int32"),
+    }
+    if given:
+        packed["position_ids"] = np.concatenate([np.arange(length) for length in lengths])[None].astype("int32")
+    outputs, start = encoder(packed), 0
+    for i, ids in enumerate(parts):
+        alone = encoder({"input_ids": ids})
+        inside = outputs["sequence_output"][:, start : start + ids.shape[1]]
+        np.testing.assert_allclose(inside, alone["sequence_output"], atol=1e-5)
+        np.testing.assert_allclose(outputs["pooled_output"][:, i], alone["pooled_output"], atol=1e-5)
+        start += ids.shape[1]
+
+
+def test_rotary_positions_are_of_any_length_and_only_distances_count():
+    encoder = random_weights(AlbertEncoder(small(position_type="rotary", max_position_embeddings=4)))
+    ids = RNG.integers(5, 40, (1, 70)).astype("int32")
+    positions = np.arange(70, dtype="int32")[None]
+    found = encoder({"input_ids": ids})["sequence_output"]
+    shifted = encoder({"input_ids": ids, "position_ids": positions + 100})["sequence_output"]
+    np.testing.assert_allclose(shifted, found, atol=1e-4)
+    stretched = encoder({"input_ids": ids, "position_ids": 2 * positions})["sequence_output"]
+    assert np.abs(np.asarray(stretched) - np.asarray(found)).max() > 0.01
+    assert not [weight for weight in encoder.weights if "position" in weight.path]
+
+
+def test_bfloat16_turns_by_exact_angles():
+    """In bfloat16, position 500 would be 500 or 502."""
+    from albert_tf.layers.rotary import Rotation
+
+    heads = RNG.normal(size=(1, 512, 1, 8)).astype("float32")
+    rounded = keras.ops.cast(heads, "bfloat16")
+    rotation = Rotation(small(), 512)
+    found, expected = (np.asarray(keras.ops.cast(rotation(x), "float32")) for x in (rounded, heads))
+    np.testing.assert_allclose(found, expected, atol=0.05)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_is_near_and_trains(policy):
+    config = small(num_hidden_layers=6, **MODERN)
+    exact = random_weights(AlbertEncoder(config))
+    half = AlbertEncoder(config, dtype=policy, walk="loop")
+    half.set_weights(exact.get_weights())
+    found = keras.ops.cast(half(FEATURES)["sequence_output"], "float32")
+    assert np.abs(np.asarray(found) - np.asarray(exact(FEATURES)["sequence_output"]))[MASK > 0].mean() < 0.05
+    model = AlbertClassifier(half, num_classes=2)
+    model.compile(keras.optimizers.SGD(0.01), run_eagerly=True)
+    model.train_on_batch(FEATURES | {"input_mask": 0 * MASK}, np.array([0, 1]))
+    assert all(np.isfinite(np.asarray(keras.ops.cast(weight, "float32"))).all() for weight in model.weights)
+
+
+def test_a_file_gives_the_same_model(tmp_path):
+    model = random_weights(AlbertClassifier(small(**MODERN), num_classes=3))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.encoder.config == model.encoder.config
+    np.testing.assert_array_equal(loaded(FEATURES), model(FEATURES))
+    assert "position_embeddings" not in named_variables(loaded)
+    loaded.quantize("int8")
+    assert np.isfinite(np.asarray(loaded(FEATURES))).all()
+
+
+def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
+    for depth in (2, 24):
+        encoder = AlbertEncoder(
+            small(hidden_size=64, num_hidden_layers=depth, intermediate_size=64, norm_position="pre")
+        )
+        for half in (encoder.attentions[0], encoder.feed_forwards[0]):
+            # 0.88: of a normal distribution cut at two deviations.
+            expected = 0.02 * 0.88 / math.sqrt(2 * depth)
+            assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)
+
+
+def test_it_learns_from_scratch():
+    """Which of two pieces comes first, told by their order alone, from the first step at a rate of 3e-3."""
+    keras.utils.set_random_seed(1)
+    config = small(num_hidden_layers=4, hidden_size=32, intermediate_size=32, initializer_range=0.1, **MODERN)
+    ids, first = RNG.integers(10, 40, (512, 6)).astype("int32"), RNG.integers(0, 2, 512)
+    ids[:, 2], ids[:, 4] = np.where(first, 7, 8), np.where(first, 8, 7)
+    model = AlbertClassifier(AlbertEncoder(config, walk="loop"), num_classes=2)
+    model.compile(keras.optimizers.Adam(3e-3))
+    losses = model.fit({"input_ids": ids}, first, batch_size=64, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < 0.1 < losses[0]
+
+
+@pytest.mark.parametrize("save", [save_official, save_huggingface, save_keras_hub])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_what_other_formats_cannot_hold_is_refused_in_one_line(save, option, tmp_path):
+    encoder = AlbertEncoder(small(**{option: OPTIONS[option][1]}))
+    with pytest.raises(UserError, match=f"cannot hold a model with {option} .*; keep it as a .keras file"):
+        save(encoder, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"norm_position": "middle"}, "norm_position 'middle' is none of post, pre"),
+        ({"norm": "batch_norm"}, "norm 'batch_norm' is none of layer_norm, rms_norm"),
+        ({"feed_forward": "geglu"}, "feed_forward 'geglu' is none of mlp, glu"),
+        ({"position_type": "rope"}, "position_type 'rope' is none of absolute, rotary"),
+        ({"position_type": "rotary", "hidden_size": 6}, "turns pairs of numbers; a head of 3 is odd"),
+        ({"rotary_theta": 0.0}, "rotary_theta must be above 0, not 0.0"),
+        ({"use_bias": "no"}, "use_bias must be a bool, not 'no'"),
+    ],
+)
+def test_impossible_options_are_named(change, message):
+    with pytest.raises(UserError, match=message):
+        small(**change)
+
+
+def test_it_gives_what_modernbert_of_transformers_gives():
+    """With global attention in every layer; its first layer has no norm of its own, ours finds nothing to do there."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=40, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=12)
+    theirs = transformers.ModernBertModel(
+        transformers.ModernBertConfig(
+            **sizes, layer_types=["full_attention"] * 3, norm_eps=1e-9, pad_token_id=0, max_position_embeddings=600,
+            initializer_range=0.3, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 160000.0}},
+        )
+    ).eval()  # fmt: skip
+    modern = dict(norm_position="pre", feed_forward="glu", position_type="rotary", use_bias=False, sharing="none")
+    config = AlbertConfig(
+        **sizes, **modern, embedding_size=16, rotary_theta=160000.0, hidden_act="gelu_erf", layer_norm_eps=1e-9
+    )
+    encoder = AlbertEncoder(config, pooler=False)
+    tensors = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
+    tensors["layers.0.attn_norm.weight"] = np.ones(16, "float32")
+    values = {
+        "embeddings/word_embeddings": tensors["embeddings.tok_embeddings.weight"],
+        "embeddings/token_type_embeddings": np.zeros((2, 16)),
+        "embeddings/layer_norm/gamma": tensors["embeddings.norm.weight"],
+        "final_norm/gamma": tensors["final_norm.weight"],
+    }
+    for i in range(3):
+        layer, attention, feed_forward = f"layers.{i}", f"attention_{i}", f"feed_forward_{i}"
+        query, key, value = np.split(tensors[f"{layer}.attn.Wqkv.weight"], 3)
+        values |= {f"{attention}/query/kernel": query.T, f"{attention}/key/kernel": key.T}
+        values |= {
+            f"{attention}/value/kernel": value.T,
+            f"{attention}/output/kernel": tensors[f"{layer}.attn.Wo.weight"].T,
+        }
+        inside, gate = np.split(tensors[f"{layer}.mlp.Wi.weight"], 2)
+        values |= {f"{feed_forward}/intermediate/kernel": inside.T, f"{feed_forward}/gate/kernel": gate.T}
+        values[f"{feed_forward}/output/kernel"] = tensors[f"{layer}.mlp.Wo.weight"].T
+        values[f"{attention}/layer_norm/gamma"] = tensors[f"{layer}.attn_norm.weight"]
+        values[f"{feed_forward}/layer_norm/gamma"] = tensors[f"{layer}.mlp_norm.weight"]
+    variables = named_variables(encoder)
+    assert variables.keys() == values.keys()
+    for name, variable in variables.items():
+        variable.assign(values[name])
+    ids = RNG.integers(1, 40, (2, 520))
+    mask = (np.arange(520) < np.array([[520], [77]])).astype("int64")
+    with torch.no_grad():
+        expected = theirs(torch.tensor(ids), attention_mask=torch.tensor(mask)).last_hidden_state.numpy()
+    found = np.asarray(encoder({"input_ids": ids.astype("int32"), "input_mask": mask})["sequence_output"])
+    np.testing.assert_allclose(found[mask > 0], expected[mask > 0], atol=1e-5)
