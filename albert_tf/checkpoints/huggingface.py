@@ -16,7 +16,6 @@ from albert_tf.checkpoints.variables import (
     TABLES,
     Source,
     build_model,
-    check_published,
     encoder_of,
     extract,
     fill,
@@ -101,7 +100,6 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
             position offset where blocks are shared, a RoBERTa with a pair head).
     """
     config = encoder_of(model).config
-    check_published(config, "transformers")
     family = _family_for(config)
     prefix = "" if isinstance(model, AlbertEncoder) else f"{family}."
     exits = 0 if family == "roberta" else len(getattr(model, "exit_heads", []))

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
+from albert_tf.checkpoints.variables import Source, build_model, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir
@@ -104,7 +104,8 @@ def _config(backbone: Any) -> AlbertConfig:
 def _new_backbone(config: AlbertConfig) -> Any:
     import keras_hub
 
-    check_published(config, "keras-hub")
+    if config.extensions:
+        raise UserError(f"keras-hub has no {', '.join(config.extensions)}; keep the model as .keras")
     if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
         raise UserError("keras-hub has only hidden_act 'gelu', factorization 'all' and sharing 'all' or 'none'")
     sizes = dict(

@@ -15,7 +15,6 @@ from albert_tf.checkpoints.variables import (
     TABLES,
     Source,
     build_model,
-    check_published,
     encoder_of,
     extract,
     fill,
@@ -135,7 +134,6 @@ def sources_for(config: AlbertConfig) -> dict[str, Source]:
     Raises:
         UserError: the configuration has no form in any of the three code bases.
     """
-    check_published(config, "the official code")
     if config.hidden_act not in ("gelu", "relu", "tanh", "linear"):
         raise UserError(f"the official code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")
     if config.always_project and config.embedding_size == config.hidden_size:

@@ -89,14 +89,6 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT, BERT or RoBERTa has."""
-    names = [name for name in config.extensions if name != "position_offset"]
-    if names:
-        values = ", ".join(f"{name} {getattr(config, name)!r}" for name in names)
-        raise UserError(f"{where} cannot hold a model with {values}; keep it as a .keras file")
-
-
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
     """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
 
