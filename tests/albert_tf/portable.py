@@ -12,7 +12,7 @@ GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
 
 
 def compute() -> dict[str, np.ndarray]:
-    """The official gold's outputs through two walks, and every weight after two steps of training."""
+    """The official gold through two walks, and the modern block on packed rows: see `trained`."""
     from albert_tf.checkpoints import load_official
 
     features = dict(np.load(GOLD / "inputs.npz"))
@@ -21,14 +21,25 @@ def compute() -> dict[str, np.ndarray]:
         config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
         model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config, walk=walk))
         load_official(GOLD, model)
-        model.compile(keras.optimizers.SGD(0.05))
-        # Compiled whole: operation by operation it would be some hundred programs under JAX.
-        outputs = model.predict_on_batch(features)
-        metrics = [model.train_on_batch(features, return_dict=True) for _ in range(2)]
-        results |= {f"{walk}/{name}": value for name, value in outputs.items()}
-        results |= {f"{walk}/{name}": np.asarray(value) for name, value in metrics[-1].items()}
-        results |= {f"{walk}/{i}": np.asarray(weight) for i, weight in enumerate(model.get_weights())}
+        results |= trained(model, features, walk)
+    modern = dict(norm_position="pre", norm="rms_norm", feed_forward="glu", position_type="rotary", use_bias=False)
+    model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config.replace(**modern), walk="loop"))
+    rng = np.random.default_rng(1)
+    model.set_weights([(w.name in ("gamma", "scale")) + rng.normal(scale=0.2, size=w.shape) for w in model.weights])
+    sequences = np.cumsum(np.ones_like(features["input_ids"]), axis=1) // 5
+    results |= trained(model, features | {"sequence_ids": sequences.astype("int32")}, "modern")
     return results | depth()
+
+
+def trained(model: keras.Model, features: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """The outputs of a model, and every weight after two steps of training."""
+    model.compile(keras.optimizers.SGD(0.05))
+    # Compiled whole: operation by operation it would be some hundred programs under JAX.
+    outputs = model.predict_on_batch(features)
+    metrics = [model.train_on_batch(features, return_dict=True) for _ in range(2)]
+    results = {f"{name}/{output}": value for output, value in outputs.items()}
+    results |= {f"{name}/{metric}": np.asarray(value) for metric, value in metrics[-1].items()}
+    return results | {f"{name}/{i}": np.asarray(weight) for i, weight in enumerate(model.get_weights())}
 
 
 # Every extension over depth at once, its gates open.
