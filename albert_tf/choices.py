@@ -1,6 +1,6 @@
 """The words that settings choose between, apart from what they name: a command's --help waits for no TensorFlow."""
 
-# Ways of applying blocks over depth; all give the same numbers.
+# Ways of applying blocks over depth; all but "equilibrium" give the same numbers.
 WALKS = ("unrolled", "loop", "recompute", "equilibrium")
 OPTIMIZERS = ("lamb", "adamw")
 # How the norm that gradients are clipped by is taken.
