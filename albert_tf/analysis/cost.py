@@ -70,7 +70,7 @@ def parameters(config: AlbertConfig) -> Parameters:
     final_norm = (config.norm_position == "pre") * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
-    blocks += final_norm
+    blocks += final_norm + hidden * (config.equilibrium_solver != "none")
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
     return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
 

@@ -79,7 +79,7 @@ class PretrainingSettings(CheckedSettings):
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     walk: str = setting(
         "unrolled",
-        help="unrolled; loop: small graph; recompute: less memory, a second forward pass; equilibrium: fixed point",
+        help="unrolled; loop: small graph; recompute: less memory, a second forward pass; equilibrium: another model",
         choices=WALKS,
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
