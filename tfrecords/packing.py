@@ -36,7 +36,8 @@ def record_lengths(records: tf.Tensor) -> tf.Tensor:
     parsed = tf.io.parse_example(records, {name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "input_mask")})
     # Dynamic records are not padded and have no mask.
     ids, mask = (parsed[name] for name in ("input_ids", "input_mask"))
-    return tf.cast(tf.where(mask.row_lengths() > 0, tf.reduce_sum(mask, axis=1), ids.row_lengths()), tf.int32)
+    masked = tf.cast(tf.reduce_sum(mask, axis=1), tf.int32)
+    return tf.where(mask.row_lengths() > 0, masked, tf.cast(ids.row_lengths(), tf.int32))
 
 
 @compiled
