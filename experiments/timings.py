@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import statistics
 import sys
 import tempfile
@@ -67,6 +68,8 @@ def answer_times(runs: dict[str, Run], length: int, rounds: int) -> dict[str, fl
 def _training_step(run: Run, data: Path, folder: Path) -> Callable[[], object]:
     # Trained weights: how long a walk that stops by itself takes depends on them.
     settings = dataclasses.replace(run.settings(data), init_from=str(run.model_folder), output_dir=str(folder))
+    # Every row has graphs of its own, and is warned of them.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         training = Pretraining(settings, Devices(), time.monotonic())
         model = training.new_model()
