@@ -24,7 +24,7 @@ def room(path: str) -> str:
 
 
 def test_no_room_imports_upward(sources):
-    """tfrecords < albert_tf < serving; and no room imports scripts, benchmarks or tests."""
+    """tfrecords < albert_tf < serving < experiments; and no room imports scripts, benchmarks or tests."""
     upward = [
         f"{path} imports {target}"
         for path, targets in sources.graph.items()

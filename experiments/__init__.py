@@ -1,0 +1,1 @@
+"""Claims about ALBERT as tables of runs: a settings file a row, a command a table."""

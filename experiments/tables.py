@@ -1,0 +1,257 @@
+"""Tables, their rows and scales, read from the settings files of this folder."""
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from albert_tf.config import AlbertConfig
+from albert_tf.training.pretraining import PretrainingSettings
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.build_settings import BuildSettings
+from tfrecords.train_tokenizer import TokenizerSettings
+
+FOLDER = Path(__file__).parent
+# What a row may say, and a scale, of the settings of examples, model and training.
+_PARTS = ("data", "config", "training")
+_KINDS = (
+    ("vocabulary", TokenizerSettings),
+    ("data", BuildSettings),
+    ("config", AlbertConfig),
+    ("training", PretrainingSettings),
+)
+# Of the training settings, those that the runner itself gives.
+_GIVEN = ("train_data", "eval_data", "output_dir", "config", "seed", "dryrun")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Says how large the models, the data and the runs of every table are.
+
+    Attributes:
+        name: of its file.
+        description: a sentence or two for the page: what was chosen, and how.
+        vocabulary: settings of `tfrecords.train_tokenizer`, by their names.
+        data: fields of BuildSettings.
+        config: fields of AlbertConfig; the vocabulary's size is put in.
+        training: fields of PretrainingSettings.
+        seeds: runs of a row where the command does not say.
+        inference_length: tokens of the row whose answer is timed.
+        backend: of Keras.
+    """
+
+    name: str
+    description: str
+    vocabulary: dict[str, Any]
+    data: dict[str, Any]
+    config: dict[str, Any]
+    training: dict[str, Any]
+    seeds: int = 3
+    inference_length: int = 128
+    backend: str = "tensorflow"
+
+    @classmethod
+    def read(cls, name: str, folder: Path = FOLDER) -> Self:
+        """Reads a scale.
+
+        >>> Scale.read("small").config["hidden_size"]
+        256
+
+        Raises:
+            UserError: there is none of that name, or its file says what no scale has.
+        """
+        path = folder / "scales" / f"{name}.json"
+        return _made(cls, {"name": name} | _read(path, "scale", name, folder), path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """Says in what a row of a table differs from its scale.
+
+    Attributes:
+        name: of its file.
+        title: in words, for the page.
+        data: fields of BuildSettings.
+        config: fields of AlbertConfig.
+        training: fields of PretrainingSettings.
+        at: by the name of a scale, any of these three as they are there.
+        published: what the papers give for it, as the page shows it.
+    """
+
+    name: str
+    title: str
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    training: dict[str, Any] = dataclasses.field(default_factory=dict)
+    at: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    published: str = ""
+
+    def recipe(self, scale: Scale) -> "Recipe":
+        """Gives the whole settings of the row at a scale.
+
+        Raises:
+            UserError: this version of the library does not know a field, or knows that its value is impossible.
+        """
+        here = self.at.get(scale.name, {})
+        data, config, training = (getattr(scale, part) | getattr(self, part) | here.get(part, {}) for part in _PARTS)
+        return Recipe(scale.vocabulary, data, config, training)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Holds all that decides a run beside corpus and seed; see `Scale` for the fields.
+
+    Raises:
+        UserError: this version of the library does not know a field, or knows that its value is impossible.
+    """
+
+    vocabulary: dict[str, Any]
+    data: dict[str, Any]
+    config: dict[str, Any]
+    training: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Makes the library's own settings of them once, which check themselves."""
+        self.build_settings()
+        self.albert_config()
+        for name in self.training.keys() & set(_GIVEN):
+            raise UserError(f"training setting '{name}' is given by the runner")
+        self.training_settings(Path("run"), Path("data"), Path("config.json"), 1)
+
+    def build_settings(self) -> BuildSettings:
+        """Gives the settings of the examples."""
+        return _made(BuildSettings, self.data, "data")
+
+    def albert_config(self) -> AlbertConfig:
+        """Gives the model's configuration."""
+        size = {"vocab_size": self.vocabulary["vocab_size"]}
+        return AlbertConfig().replace(**size | self.config)
+
+    def training_settings(self, folder: Path, data: Path, config: Path, seed: int) -> PretrainingSettings:
+        """Gives the settings of a run.
+
+        Args:
+            folder: the run's.
+            data: that of the examples.
+            config: the file of the model's configuration.
+            seed: of weights, dropout, masks and the order of examples.
+        """
+        given = {"train_data": str(data), "eval_data": str(data), "output_dir": str(folder), "config": str(config)}
+        return _made(PretrainingSettings, self.training | given | {"seed": seed}, "training")
+
+    def part_key(self, *parts: str) -> str:
+        """Names some of the parts: equal parts have equal names, whatever table they are of.
+
+        What has the library's default counts as not said, so that new fields change no name.
+        """
+        defaults = {kind: {field.name: field.default for field in dataclasses.fields(made)} for kind, made in _KINDS}
+        values = {
+            part: {name: value for name, value in getattr(self, part).items() if defaults[part].get(name) != value}
+            for part in parts
+        }
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+    @property
+    def key(self) -> str:
+        """Names the recipe: rows of several tables that ask for the same runs share them."""
+        return self.part_key("vocabulary", *_PARTS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Says which two rows are compared, and what is published of them.
+
+    Attributes:
+        row: that is judged.
+        against: the row that it is judged by.
+        published: the direction that is published, "better", "worse" or "equal"; "" where nothing is.
+        source: the published numbers and where they stand.
+    """
+
+    row: str
+    against: str
+    published: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a direction that is none."""
+        if self.published not in ("", "better", "worse", "equal"):
+            raise UserError(f"published '{self.published}' is none of better, worse, equal")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Holds a question and the rows that answer it.
+
+    Attributes:
+        name: of its folder.
+        title: the page's.
+        question: that it answers, in a sentence or two.
+        rows: in the order of the page.
+        comparisons: of its rows.
+        published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
+    """
+
+    name: str
+    title: str
+    question: str
+    rows: list[Row]
+    comparisons: list[Comparison]
+    published_column: str = ""
+
+    @classmethod
+    def read(cls, name: str, folder: Path = FOLDER) -> Self:
+        """Reads a table from `tables/NAME/table.json`, and each of its rows from a file of its name beside it.
+
+        >>> Table.read("depth").rows[0].name
+        'plain'
+
+        Raises:
+            UserError: there is none of that name, or a file says what no table has.
+        """
+        path = folder / "tables" / name / "table.json"
+        values = _read(path, "table", name, folder)
+        rows = [_read_row(path.with_name(f"{row}.json")) for row in values["rows"]]
+        comparisons = [_made(Comparison, one, path) for one in values["comparisons"]]
+        for one in comparisons:
+            if missing := {one.row, one.against} - set(values["rows"]):
+                raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
+        return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)
+
+
+def _read_row(path: Path) -> Row:
+    row = _made(Row, {"name": path.stem} | files.read_json(path), path)
+    for part in (part for here in row.at.values() for part in here):
+        if part not in _PARTS:
+            raise UserError(f"'{path}': '{part}' is none of {', '.join(_PARTS)}")
+    return row
+
+
+def names(kind: str, folder: Path = FOLDER) -> list[str]:
+    """Lists the tables or the scales that there are.
+
+    >>> "depth" in names("table"), names("scale")
+    (True, ['gpu', 'small', 'tiny'])
+    """
+    pattern = "tables/*/table.json" if kind == "table" else "scales/*.json"
+    return sorted(path.parent.name if kind == "table" else path.stem for path in folder.glob(pattern))
+
+
+def _read(path: Path, kind: str, name: str, folder: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"there is no {kind} '{name}'; choose one of {', '.join(names(kind, folder))}")
+    return files.read_json(path)
+
+
+def _made(kind: type, values: Mapping[str, Any], where: str | Path) -> Any:
+    """An instance of a dataclass; what is no field of it is met by name."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            raise UserError(f"{where}: unknown setting '{name}'; did you mean '{near}'?")
+    return kind(**values)

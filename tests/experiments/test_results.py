@@ -1,0 +1,127 @@
+"""What a page says is what its CSV file says, by a rule that can be checked by hand."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import page
+from experiments.picture import picture
+from experiments.results import Result, read_results, verdicts, write_results
+from experiments.tables import Comparison, Scale, Table
+from tfrecords.base.errors import UserError
+
+
+def results(**losses):
+    return [
+        Result(
+            row=row, seed=seed, updates=4, parameters=1_500_000, masked_lm_loss=loss, masked_lm_accuracy=0.25,
+            pair_accuracy=None, training_seconds=90.0, seconds_per_step=0.25, training_flops=1.5e15,
+            inference_flops_per_token=2e7, inference_ms=None, machine="a machine, with a comma",
+        )
+        for row, values in losses.items()
+        for seed, loss in enumerate(values, 1)
+    ]  # fmt: skip
+
+
+PAIR = [Comparison(row="wide", against="plain", published="better", source="Nobody, 2020")]
+
+
+def test_a_file_of_results_reads_back(tmp_path):
+    written = results(plain=[5.0, 5.5], wide=[4.25])
+    write_results(written, tmp_path / "a.csv")
+    assert read_results(tmp_path / "a.csv") == written
+    (tmp_path / "b.csv").write_text("row,seed\nplain,x\n")
+    with pytest.raises(UserError, match=r"b\.csv' is no file of results"):
+        read_results(tmp_path / "b.csv")
+    with pytest.raises(UserError, match="cannot read"):
+        read_results(tmp_path / "c.csv")
+
+
+def test_a_difference_needs_more_than_the_pooled_spread():
+    """For two rows it is Student's t test, which SciPy has."""
+    plain, wide = [5.0, 5.1, 5.2], [4.6, 4.8, 4.9]
+    (verdict,) = verdicts(results(plain=plain, wide=wide), PAIR)
+    interval = stats.ttest_ind(wide, plain).confidence_interval(0.95)
+    assert verdict.difference == pytest.approx(np.mean(wide) - np.mean(plain))
+    assert verdict.needed == pytest.approx((interval.high - interval.low) / 2)
+    assert (verdict.word, verdict.published) == ("better", "confirmed")
+
+
+@pytest.mark.parametrize(
+    ("wide", "word", "published"),
+    [
+        ([4.6, 4.8, 4.9], "better", "confirmed"),
+        ([5.5, 5.6, 5.7], "worse", "not confirmed"),
+        ([5.0, 5.1, 5.15], "not decidable", "not decidable at this scale"),
+    ],
+)
+def test_verdicts(wide, word, published):
+    (verdict,) = verdicts(results(plain=[5.0, 5.1, 5.2], wide=wide), PAIR)
+    assert (verdict.word, verdict.published) == (word, published)
+    said = page.sentence(verdict, {"plain": "Plain", "wide": "wide"})
+    assert word in said and published in said and f"{verdict.difference:+.3f}" in said
+
+
+def test_more_comparisons_ask_for_more():
+    rows = results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9], deep=[5.0, 5.0, 5.3])
+    alone = verdicts(rows, PAIR)[0]
+    beside = verdicts(rows, [*PAIR, Comparison(row="deep", against="plain")])[0]
+    assert beside.needed > alone.needed and beside.difference == alone.difference
+
+
+def test_rarely_is_a_difference_seen_where_there_is_none():
+    """Of tables whose rows are all equal, five in a hundred or fewer have a sentence that is wrong."""
+    random = np.random.default_rng(0)
+    comparisons = [Comparison(row=name, against="plain") for name in "abcde"]
+    wrong = 0
+    for _ in range(400):
+        rows = results(plain=random.normal(5, 0.1, 3), **{name: random.normal(5, 0.1, 3) for name in "abcde"})
+        wrong += any(verdict.word != "not decidable" for verdict in verdicts(rows, comparisons))
+    assert wrong / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def test_one_seed_decides_nothing():
+    (verdict,) = verdicts(results(plain=[5.0], wide=[1.0]), PAIR)
+    assert verdict.word == "not decidable" and math.isnan(verdict.needed)
+    assert "a single seed has no spread" in page.sentence(verdict, {"plain": "plain", "wide": "wide"})
+    assert verdicts(results(plain=[5.0, 5.1]), PAIR) == []
+
+
+@pytest.fixture
+def pair(settings_folder):
+    return Table.read("pair", settings_folder), Scale.read("tiny", settings_folder)
+
+
+def test_the_page_has_the_numbers_of_the_results(pair):
+    text = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9]), "command", "a.png", "a.csv")
+    cells = ["plain", "1.50 M", "5.100 ± 0.100", "25.0 ± 0.0 %", "-", "1.5e+15", "1.5 ± 0.0", "250", "20.0", "-"]
+    cells.append("80.1")
+    assert f"| {' | '.join(cells)} |" in text
+    assert "wide is better than plain: loss -0.333" in text.replace("Wide", "wide")
+    assert "Seeds 1, 2, 3, on a machine, with a comma." in text and "Not run" not in text
+    assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 4
+
+
+def test_a_page_of_half_a_table_says_so(pair):
+    text = page.render(*pair, results(plain=[5.0]), "command", "a.png", "a.csv")
+    assert "Not run: wide." in text and "Nothing to compare yet." in text and "| 5.000 |" in text
+
+
+def test_a_page_is_put_between_its_markers(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("before\n<!-- experiments.run pair: begin -->\nold\n<!-- experiments.run pair: end -->\nafter\n")
+    assert page.insert(path, "pair", "new \\1\n") and not page.insert(path, "other", "no\n")
+    expected = "before\n<!-- experiments.run pair: begin -->\nnew \\1\n<!-- experiments.run pair: end -->\nafter\n"
+    assert path.read_text() == expected
+    assert page.insert(path, "pair", "new \\1\n") and path.read_text() == expected
+
+
+def test_the_picture_has_every_row(pair):
+    table, _ = pair
+    one = picture(table, results(plain=[5.0, 5.1], wide=[4.0]))
+    assert one.startswith(b"\x89PNG") and one != picture(table, results(plain=[5.0, 5.1], wide=[4.5]))
+    assert picture(table, [dataclasses.replace(one, machine="other") for one in results(plain=[5.0])])

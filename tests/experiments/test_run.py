@@ -1,0 +1,219 @@
+"""A table is run once: what is done is kept, what was killed goes on, and what cannot be done is said."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.training.loop import Training
+from experiments import page, run, timings
+from experiments.run import TableSettings, main
+from experiments.tables import Row, Table
+from tfrecords.base.errors import UserError
+from tfrecords.reader import read_examples
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eagerly():
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def settings(folder, corpus="", **others):
+    return TableSettings(
+        **{"table": "pair", "output_dir": str(folder), "corpus": str(corpus), "scale": "tiny"} | others
+    )
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, settings_folder, topics):
+    folder = tmp_path_factory.mktemp("done")
+    main(settings(folder, topics, stages="train,page"), settings_folder)
+    return folder
+
+
+def lines(folder):
+    with open(folder / "pair-tiny.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_line_for_each_run(done):
+    found = lines(done)
+    assert [(line["row"], line["seed"]) for line in found] == [(r, s) for r in ("plain", "wide") for s in "12"]
+    assert all(line["updates"] == "4" and float(line["training_seconds"]) > 0 for line in found)
+    assert all(line["seconds_per_step"] == line["inference_ms"] == "" for line in found)
+    assert len({line["masked_lm_loss"] for line in found}) == 4
+    plain, wide = (int(found[n]["parameters"]) for n in (0, 2))
+    assert wide - plain == 8 * (8 + 1 + 8)  # Eight more units inside, of 8 inputs, a bias and 8 outputs.
+    text = (done / "pair-tiny.md").read_text()
+    assert (
+        text.startswith("# A pair\n\nIs wide better?\n") and "| wide |" in text and (done / "pair-tiny.png").is_file()
+    )
+
+
+def test_what_is_held_out_is_not_trained_on(done):
+    (data,) = (done / "data").glob("examples-*")
+    manifest = json.loads((data / "manifest.json").read_text())["splits"]
+    assert manifest["eval"]["documents"] > 0 and manifest["train"]["documents"] > 0
+    rows = {split: _texts(data, split == "train") for split in ("train", "eval")}
+    # A few sentences stand in several of Python's help topics.
+    assert rows["train"] and len(rows["train"] & rows["eval"]) < 0.1 * len(rows["eval"])
+
+
+def _texts(data, training):
+    """The long rows of a split with their words unmasked."""
+    paths = str(data) if not training else ",".join(map(str, sorted(data.glob("train-*"))))
+    rows = set()
+    for batch in read_examples(paths, 8, training=False).as_numpy_iterator():
+        ids, places = batch["input_ids"].copy(), batch["masked_lm_positions"]
+        counted = batch["masked_lm_weights"] > 0
+        np.put_along_axis(ids, np.where(counted, places, 0), np.where(counted, batch["masked_lm_ids"], ids[:, :1]), 1)
+        rows |= {bytes(row) for row in ids if (row > 0).sum() > 12}
+    return rows
+
+
+def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
+    before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
+    monkeypatch.setattr(Training, "run", None)
+    main(settings(done, stages="train,page"), settings_folder)  # And asks for no corpus.
+    assert "4 runs are done, 0 to make" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_killed_and_started_again_is_as_never_killed(done, settings_folder, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "out"
+    shutil.copytree(done / "data", folder / "data")
+    again, step = settings(folder, stages="train,page"), Training._make_step
+
+    def dies(self, batches):
+        if "seed-1" in str(self.folder) and self.step == 3:
+            raise Killed
+        step(self, batches)
+
+    monkeypatch.setattr(Training, "_make_step", dies)
+    with pytest.raises(Killed):
+        main(again, settings_folder)
+    assert not list(folder.glob("pair-tiny*"))
+    monkeypatch.setattr(Training, "_make_step", step)
+    main(again, settings_folder)
+    assert "Resuming at step 2 of 4" in capsys.readouterr().out
+    figures = ("row", "seed", "masked_lm_loss", "masked_lm_accuracy", "pair_accuracy")
+    assert [[line[name] for name in figures] for line in lines(folder)] == [
+        [line[name] for name in figures] for line in lines(done)
+    ]
+    assert not list((folder / "runs").rglob("last.keras"))
+
+
+def test_a_run_that_ends_does_not_end_the_table(done, settings_folder, tmp_path, monkeypatch, capsys):
+    folder, train = tmp_path / "out", run.Run.train
+    shutil.copytree(done / "data", folder / "data")
+
+    def fails(self, data):
+        if self.recipe.config["intermediate_size"] == 16:
+            raise UserError("the held-out loss is nan")
+        train(self, data)
+
+    monkeypatch.setattr(run.Run, "train", fails)
+    main(settings(folder, stages="train,page", seeds=1), settings_folder)
+    said = capsys.readouterr().err
+    assert "plain, seed 1 ended: the held-out loss is nan" in said and "without result: plain, seed 1" in said
+    assert [line["row"] for line in lines(folder)] == ["wide"]
+
+
+def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_path, monkeypatch, capsys):
+    table = Table.read("pair", settings_folder)
+    table.rows.append(Row(name="new", title="new", config={"wormholes": 3}))
+    monkeypatch.setattr(Table, "read", lambda name, folder: table)
+    session = run.Session(settings(tmp_path), settings_folder)
+    assert list(session.recipes) == ["plain", "wide"]
+    assert "row new is left out: unknown configuration key 'wormholes'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"table": "none"}, "there is no table 'none'; choose one of pair"),
+        ({"scale": "huge"}, "there is no scale 'huge'; choose one of tiny"),
+        ({"rows": "plain,tall"}, "table pair has no row 'tall'; it has plain, wide"),
+        ({"stages": "train,sleep"}, "'sleep' is none of train, time, page"),
+        ({"stages": "page"}, "there is no result yet"),
+        ({}, "give --corpus="),
+    ],
+)
+def test_what_cannot_be_done_is_said(settings_folder, tmp_path, wrong, message):
+    if not wrong:
+        with pytest.raises(UserError, match=message):
+            run.Session(settings(tmp_path), settings_folder).examples("plain")
+        return
+    with pytest.raises(UserError, match=message):
+        main(settings(tmp_path, **wrong), settings_folder)
+
+
+def test_steps_and_answers_are_timed_in_turn(monkeypatch):
+    calls = []
+    times = timings.medians({name: lambda name=name: calls.append(name) for name in "ab"}, 3)
+    assert calls == list("ab" * 5) and times.keys() == {"a", "b"} and all(value > 0 for value in times.values())
+
+
+def test_published_results_make_the_page_again(done, settings_folder, tmp_path, monkeypatch):
+    """A page is a function of its CSV file; --publish puts it where its markers are."""
+    monkeypatch.setattr(run, "FOLDER", tmp_path / "experiments")
+    monkeypatch.setattr(run, "DOCS", tmp_path / "docs")
+    (tmp_path / "experiments" / "results").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    doc = tmp_path / "docs" / "some.md"
+    doc.write_text("<!-- experiments.run pair: begin -->\n<!-- experiments.run pair: end -->\n")
+    given = settings(tmp_path / "out", results=str(done / "pair-tiny.csv"), publish=True)
+    main(given, settings_folder)
+    assert (tmp_path / "out" / "pair-tiny.md").read_text() == (done / "pair-tiny.md").read_text()
+    inside = (done / "pair-tiny.md").read_text().removeprefix("# A pair\n\n")
+    for name in ("pair-tiny.csv", "pair-tiny.png"):
+        assert (tmp_path / "experiments" / "results" / name).is_file()
+        inside = inside.replace(f"({name})", f"(../experiments/results/{name})")
+    inside = inside.replace("[pair-tiny.csv]", "[../experiments/results/pair-tiny.csv]")
+    assert inside in doc.read_text() and page.insert(doc, "pair", "")
+
+
+@pytest.mark.slow
+def test_killed_by_the_machine(topics, tmp_path):
+    """kill -9 in the middle of a run, twice; then the same command ends, and once more has nothing to do."""
+    command = [sys.executable, "-m", "experiments.run", "sharing", f"--output_dir={tmp_path}", f"--corpus={topics}"]
+    command += ["--scale=tiny", "--rows=all_64,all_128", "--seeds=1"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for _ in range(2):
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                if line.startswith(("Starting at", "Resuming at")):
+                    time.sleep(3)
+                    process.send_signal(signal.SIGKILL)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    table = (tmp_path / "sharing-tiny.md").read_text()
+    assert "all shared, embedding size 64" in table and "Not run: all shared, embedding size 256" in table
+    again = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert "2 runs are done, 0 to make" in again.stdout and (tmp_path / "sharing-tiny.md").read_text() == table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["depth", "sharing"])
+def test_dryrun_walks_a_whole_table(run_module, topics, tmp_path, table):
+    ended = run_module("experiments.run", table, f"--output_dir={tmp_path}/out", f"--corpus={topics}", "--dryrun")
+    assert ended.returncode == 0, ended.stderr
+    assert "dry run: built examples, trained, measured and wrote the page; nothing is kept" in ended.stdout
+    assert list(tmp_path.iterdir()) == []

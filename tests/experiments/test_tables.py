@@ -1,0 +1,94 @@
+"""Settings files say what the library can do, and what they cannot mean is met by name."""
+
+import json
+import shutil
+
+import pytest
+
+from experiments.tables import Recipe, Row, Scale, Table, names
+from tfrecords.base.errors import UserError
+
+CELLS = [(table, scale) for table in names("table") for scale in names("scale")]
+
+
+@pytest.mark.parametrize(("table", "scale"), CELLS)
+def test_every_row_is_one_that_the_library_can_train(table, scale):
+    scale = Scale.read(scale)
+    recipes = {row.name: row.recipe(scale) for row in Table.read(table).rows}
+    assert len({recipe.key for recipe in recipes.values()}) == len(recipes), "two rows ask for the same runs"
+    for recipe in recipes.values():
+        assert recipe.albert_config().vocab_size == scale.vocabulary["vocab_size"]
+        assert recipe.build_settings().held_out_fraction > 0
+        assert recipe.albert_config().max_position_embeddings >= scale.inference_length
+
+
+def test_no_settings_file_is_forgotten():
+    for name in names("table"):
+        rows = {row.name for row in Table.read(name).rows}
+        paths = (Table.read.__globals__["FOLDER"] / "tables" / name).glob("*.json")
+        assert {path.stem for path in paths} == rows | {"table"}
+
+
+def test_rows_of_two_tables_that_ask_for_the_same_share_their_runs():
+    small = Scale.read("small")
+    plain, shared = Table.read("depth").rows[0], next(r for r in Table.read("sharing").rows if r.name == "all_128")
+    assert plain.recipe(small).key == shared.recipe(small).key
+
+
+def test_a_row_changes_its_scale_and_one_scale_more(settings_folder):
+    scale, (plain, wide) = Scale.read("tiny", settings_folder), Table.read("pair", settings_folder).rows
+    assert (plain.recipe(scale).albert_config().intermediate_size, wide.recipe(scale).config["intermediate_size"]) == (
+        16,
+        24,
+    )
+    assert [row.recipe(scale).training["learning_rate"] for row in (plain, wide)] == [0.01, 0.02]
+    assert plain.recipe(scale).part_key("data") == wide.recipe(scale).part_key("data")
+    assert plain.recipe(scale).key != wide.recipe(scale).key
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        ("config", {"hiden_size": 8}, "unknown configuration key 'hiden_size'; did you mean 'hidden_size'"),
+        ("data", {"max_seq_len": 8}, "data: unknown setting 'max_seq_len'; did you mean 'max_seq_length'"),
+        ("training", {"optimiser": "lamb"}, "training: unknown setting 'optimiser'; did you mean 'optimizer'"),
+        ("training", {"optimizer": "sgd"}, "--optimizer=sgd is unknown"),
+        ("training", {"seed": 3}, "training setting 'seed' is given by the runner"),
+    ],
+)
+def test_a_wrong_value_is_named(settings_folder, part, values, message):
+    row = Row(name="wrong", title="wrong", **{part: values})
+    with pytest.raises(UserError, match=message):
+        row.recipe(Scale.read("tiny", settings_folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("table.json", {"row": ["plain"]}, "unknown setting 'row'; did you mean 'rows'"),
+        ("table.json", {"comparisons": [{"row": "wide", "against": "bert"}]}, "compares 'bert', which is none"),
+        ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "published": "up"}]}, "'up' is none of"),
+        ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
+        ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
+    ],
+)
+def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message):
+    shutil.copytree(settings_folder, tmp_path / "copy")
+    path = tmp_path / "copy" / "tables" / "pair" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=message):
+        Table.read("pair", tmp_path / "copy")
+
+
+def test_what_is_not_there_is_listed():
+    with pytest.raises(UserError, match="there is no table 'dept'; choose one of depth, sharing"):
+        Table.read("dept")
+    with pytest.raises(UserError, match="there is no scale 'large'; choose one of gpu, small, tiny"):
+        Scale.read("large")
+
+
+def test_a_recipe_is_named_by_what_decides_it():
+    scale = Scale.read("tiny")
+    recipe = Row(name="a", title="A").recipe(scale)
+    assert recipe == Row(name="b", title="B").recipe(scale)
+    assert recipe.key == Recipe(*(dict(reversed(list(part.items()))) for part in vars(recipe).values())).key
