@@ -1,8 +1,9 @@
 """The same weights run through another number of layers."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.variables import encoder_of, named_variables
@@ -39,27 +40,38 @@ def at_depth(model: Model, depth: int) -> Model:
     config = plans.at_depth(encoder.config, depth)
     if config is encoder.config:
         return model
-    steps, kept = encoder.config.num_steps, plans.kept_steps(encoder.config, depth)
-    values = {name: ops.convert_to_numpy(value) for name, value in named_variables(model).items()}
-    # The head of the last step is not named as the others are.
-    heads = [f"exit_{step}" for step in range(steps - 1)] + ["classifier"]
+    kept = plans.kept_steps(encoder.config, depth)
     other = _with_config(model, encoder, config.to_dict())
+    had, needed = _by_step(model), _by_step(other)
+    lacking = [name for name, step in needed if step >= len(kept) or (name, kept[step]) not in had]
+    if lacking:
+        raise UserError(
+            f"depth {depth} cannot be run: the steps of the {encoder.config.num_hidden_layers} layers have weights of"
+            f" their own ({lacking[0]}), which do not go over to {depth}"
+        )
+    named = named_variables(model)
     for name, variable in named_variables(other).items():
-        layer, _, part = name.rpartition("/")
-        if layer in heads and len(getattr(model, "exit_heads", [])) > 1:
-            step = config.num_steps - 1 if layer == "classifier" else heads.index(layer)
-            value = values.get(f"{heads[kept[step]]}/{part}") if step < len(kept) else None
-        else:
-            value = values.get(name)
-            if value is not None and value.shape != variable.shape and len(value) == steps >= len(variable):
-                value = value[kept]
-        if value is None or value.shape != tuple(variable.shape):
-            raise UserError(
-                f"depth {depth} cannot be run: the model's {steps} steps have weights of their own ({layer}), and there"
-                " are none for more steps"
-            )
-        variable.assign(value)
+        if name in named and named[name].shape == variable.shape:
+            variable.assign(ops.convert_to_numpy(named[name]))
+    for (name, step), (variable, row) in needed.items():
+        source, row_before = had[name, kept[step]]
+        values = np.array(ops.convert_to_numpy(variable))
+        values[row] = ops.convert_to_numpy(source)[row_before]
+        variable.assign(values)
     return other
+
+
+def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
+    """The weights that steps have of their own, by name and step: a variable, and which of its rows, or all of it."""
+    encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
+    for step, head in enumerate(getattr(model, "exit_heads", [])):
+        found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}
+    for name, layer in encoder.depth_layers.items():
+        steps = getattr(layer, "steps", range(encoder.config.num_steps))
+        for variable in layer.weights:
+            if variable.shape[:1] == (len(steps),):
+                found |= {(f"{name}/{variable.name}", step): (variable, row) for row, step in enumerate(steps)}
+    return found
 
 
 def _with_config(model: Model, encoder: AlbertEncoder, config: dict) -> Model:

@@ -107,6 +107,8 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
     """
     if depth == config.num_hidden_layers:
         return config
+    if config.equilibrium_solver != "none":
+        raise UserError(f"depth {depth} cannot be run: a walk to an equilibrium goes on until it is there")
     place, _, run, fixed = _repeated(config, f"depth {depth} cannot be run")
     repeats, rest = divmod(depth * config.inner_group_num - fixed, len(run.steps))
     if rest or repeats < 1:
@@ -120,7 +122,10 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
         changes["depth_plan"] = write_depth_plan(parts)
     if config.random_depth_min >= depth:
         changes["random_depth_min"] = 0
-    return config.replace(**changes)
+    try:
+        return config.replace(**changes)
+    except UserError as error:
+        raise UserError(f"depth {depth} cannot be run: {error}") from error
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:

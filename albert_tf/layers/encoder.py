@@ -64,7 +64,8 @@ class AlbertEncoder(BaseModel):
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         self.config, self.walk = settled(config, walk)
         self.seed, config = seed, self.config
-        self.steps, self.depth_draw = tuple(plan(config)), depth_draw(config)
+        self.steps = tuple(plan(config))
+        self.depth_draw: Any = depth_draw(config)
         self._turns = tuple(self.depth_draw.turns(config)) if self.depth_draw else (-1,) * len(self.steps)
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
@@ -235,12 +236,21 @@ class AlbertEncoder(BaseModel):
         return [halves[index] for index in sorted(halves)]
 
     @property
-    def depth_variables(self) -> dict[str, keras.Variable]:
-        """Gives the weights that no published model has, by the names that `checkpoints` knows them by: "depth_..."."""
+    def depth_layers(self) -> dict[str, keras.layers.Layer]:
+        """Gives the layers that no published model has, by the names that `checkpoints` knows them by: "depth_...".
+
+        Those of their weights that have a row for each step have one for each of their `steps`, or for all.
+        """
         layers = {layer.name: layer for layer in (self.step_signal, self.connections) if layer is not None}
         for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
             for number, part in enumerate(group):
                 layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}
+        return layers
+
+    @property
+    def depth_variables(self) -> dict[str, keras.Variable]:
+        """Gives the weights of `depth_layers`."""
+        layers = self.depth_layers
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:

@@ -202,6 +202,54 @@ def test_exits_of_a_middle_that_runs_less_often():
         np.testing.assert_array_equal(other.exit_heads[place].kernel, model.exit_heads[step].kernel)
 
 
+EXTENSIONS = {
+    "step signal": {"step_signal": "learned"},
+    "hyper-connections": {"hyper_connections": 2},
+    "low rank": {"depth_lora_rank": 2},
+}
+
+
+def deep(config):
+    """An encoder whose every weight says something."""
+    encoder = AlbertEncoder(config)
+    for seed, variable in enumerate(encoder.trainable_variables):
+        variable.assign(keras.random.normal(variable.shape, stddev=0.3, seed=seed))
+    return encoder
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize(("plan", "depth"), [("", 3), ("1+1x4+1", 4)])
+def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
+    """The states are those of the whole model up to the first step left out."""
+    encoder = deep(SHARED.replace(depth_plan=plan, **EXTENSIONS[extension]))
+    other, kept = at_depth(encoder, depth), plans.kept_steps(encoder.config, depth)
+    assert other.config.num_steps == depth
+    states = [one(FEATURES)["hidden_states"] for one in (other, encoder)]
+    for found, expected in list(zip(*states))[: 1 + next((i for i in range(depth) if kept[i] != i), depth)]:
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    # And the last step's own, whose input is another.
+    for name, variable in other.depth_variables.items():
+        before = encoder.depth_variables[name]
+        if variable.shape[:1] == (depth,):
+            np.testing.assert_array_equal(variable, numpy(before)[kept])
+    with pytest.raises(UserError, match=r"depth 9 cannot be run: .* weights of their own"):
+        at_depth(encoder, 9)
+
+
+def test_a_middle_that_would_run_once_keeps_no_low_rank():
+    with pytest.raises(UserError, match=r"depth 3 cannot be run: .*depth_lora"):
+        at_depth(deep(CONFIG.replace(depth_lora_rank=2)), 3)
+
+
+def test_a_sinusoid_goes_on_and_an_equilibrium_has_no_depth():
+    encoder = deep(SHARED.replace(step_signal="sinusoid", gate_init=1.0))
+    built = AlbertEncoder(SHARED.replace(step_signal="sinusoid", num_hidden_layers=9))
+    built.set_weights(encoder.get_weights())
+    np.testing.assert_array_equal(at_depth(encoder, 9)(FEATURES)["sequence_output"], built(FEATURES)["sequence_output"])
+    with pytest.raises(UserError, match="equilibrium"):
+        at_depth(AlbertEncoder(SHARED.replace(equilibrium_solver="fixed_point")), 3)
+
+
 def test_jax_agrees_with_tensorflow(tmp_path, by_depth):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
