@@ -138,7 +138,8 @@ def leave(
     Args:
         rule: when they leave.
         every: of each step float32 logits, [batch, units] or [batch, sequence, units].
-        evidence: of each step float32 [batch] as `decide_by_state` takes it; the last step's is not read, and none of a rule that reads answers.
+        evidence: of each step but the last float32 [batch] as `decide_by_state` takes it; [] of a rule that reads
+            answers.
         mask: bool [batch, sequence], of tokens.
         threshold: float32 [batch].
 

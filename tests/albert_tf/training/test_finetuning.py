@@ -292,8 +292,8 @@ def test_early_exit_of_a_task_without_is_refused(class_settings, tmp_path):
 
 def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings, tiny_run, tmp_path):
     settings = dataclasses.replace(
-        class_settings, config="", tokenizer="", init_from=str(tiny_run), depth=3, random_depth_min=2, num_train_steps=1,
-        output_dir=str(tmp_path / "run"), max_seq_length=16, max_unknown_share=1.0,
+        class_settings, config="", tokenizer="", init_from=str(tiny_run), depth=3, random_depth_min=2,
+        num_train_steps=1, output_dir=str(tmp_path / "run"), max_seq_length=16, max_unknown_share=1.0,
     )  # fmt: skip
     config = load(finetuning.finetune(settings)).model.encoder.config
     assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
