@@ -8,5 +8,6 @@ OPTIMIZERS = ("lamb", "adamw")
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
+DEPTH_HELP = "layers to run its blocks through, where they are shared; 0: as many as it has"
 # Of checkpoints.
 FORMATS = ("official", "huggingface", "keras_hub", "keras")

@@ -53,6 +53,8 @@ class AlbertConfig:
         position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
             tables count from the padding's id + 1 (transformers modeling_roberta.py:142). A model that has one is
             RoBERTa's to `checkpoints`.
+        random_depth_min: the least number of layers of a training batch, each of which has its own, drawn from that to
+            num_hidden_layers, so that the model can be run at any depth; 0: all have num_hidden_layers.
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
@@ -111,6 +113,7 @@ class AlbertConfig:
     factorization: str = "all"
     always_project: bool = False
     position_offset: int = 0
+    random_depth_min: int = 0
     depth_plan: str = ""
     step_signal: str = "none"
     hyper_connections: int = 0
@@ -168,6 +171,10 @@ class AlbertConfig:
             raise UserError(f"rotary_theta must be above 0, not {self.rotary_theta}")
         if self.depth_plan:
             self._check_depth_plan()
+        if self.random_depth_min > self.num_hidden_layers:
+            raise UserError(
+                f"random_depth_min {self.random_depth_min} is over num_hidden_layers {self.num_hidden_layers}"
+            )
         self._check_depth_lora()
         self._check_equilibrium()
 

@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf import answers
 from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.depth import at_depth
 from albert_tf.model_files import load_task
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -72,7 +73,11 @@ class Loaded:
 
 
 def load(
-    path: str | os.PathLike, tokenizer: str = "", lower_case: bool | None = None, keep_accents: bool | None = None
+    path: str | os.PathLike,
+    tokenizer: str = "",
+    lower_case: bool | None = None,
+    keep_accents: bool | None = None,
+    depth: int = 0,
 ) -> Loaded:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
 
@@ -83,9 +88,10 @@ def load(
         tokenizer: a vocabulary or folder to use in place of the tokenizer beside the model.
         lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
         keep_accents: likewise.
+        depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
 
     Raises:
-        UserError: there is no model, it is damaged, or tokenizer and model do not belong together.
+        UserError: there is no model, it is damaged or has no such depth, or the tokenizer is another than its own.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig
@@ -101,6 +107,7 @@ def load(
     modules = _modules(folder)
     inside = folder / modules[0]["path"] if modules else folder
     model = formats.load(inside if modules and Path(path).is_dir() else path)
+    model = at_depth(model, depth) if depth else model
     rules = lower_case, keep_accents
     own = read_tokenizer(tokenizer, *rules) if tokenizer else tokenizer_in(inside, *rules)
     if own is not None:

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.model_files import check_model
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -18,6 +19,7 @@ class EvaluationSettings(CheckedSettings):
     model: str = setting(help="folder that run_pretraining wrote, or a .keras file")
     train_data: str = setting(help="file pattern of training records, for the most frequent answers")
     eval_data: str = setting(help="file pattern of held-out records")
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     batch_size: int = setting(64, help="examples a batch", at_least=1)
     max_eval_steps: int = setting(0, help="batches to evaluate, from the first records on; 0 for all", at_least=0)
     output: str = setting("", help="JSON file for the figures")
@@ -33,7 +35,7 @@ def main(settings: EvaluationSettings) -> None:
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.training import evaluation
 
-    loaded = load(settings.model)
+    loaded = load(settings.model, depth=settings.depth)
     model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, AlbertPretrainer):
         raise UserError(

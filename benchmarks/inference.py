@@ -150,8 +150,9 @@ def print_comparison(name: str, found: dict) -> None:
 def print_exits(exits: dict) -> None:
     print("\nSST-2 with early exit, milliseconds (ratio to none):")
     for compute, found in exits.items():
-        times = [f"{name} {found[name]:.1f} ({found['plain'] / found[name]:.2f}x)" for name in list(found)[:3]]
-        print(f"  {compute:9} {'  '.join(times)}, {found['steps']:.1f} steps on average")
+        print(f"  {compute}, {found['steps']:.1f} steps on average where rows leave")
+        for name in [name for name in found if name != "steps"]:
+            print(f"    {name:24} {found[name]:7.1f} ({found['plain'] / found[name]:.2f}x)")
 
 
 def print_loading(loading: dict) -> None:

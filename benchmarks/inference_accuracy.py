@@ -8,13 +8,19 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.loading import load
+from albert_tf.models.exit_rules import RULES
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 
-# Nobody is sure by 2: the same code without exits.
-THRESHOLDS = (2.0, 0.95, 0.9, 0.8, 0.7)
+# By the first of each nobody leaves: the same code without exits.
+THRESHOLDS = {
+    "confidence": (2.0, 0.95, 0.9, 0.8, 0.7),
+    "patience": (99, 6, 4, 2),
+    "learned": (1.0, 0.9, 0.7, 0.5, 0.3),
+    "movement": (0.0, 0.05, 0.1, 0.2, 0.3),
+}
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 THRESHOLD = tf.TensorSpec([None], tf.float32, "threshold")
@@ -34,6 +40,7 @@ def measure(
     model, tokenizer = loaded.model, loaded.tokenizer
     if not getattr(model, "exit_heads", None):
         raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
+    rules = [rule for rule in RULES if rule != "learned" or model.exit_gate is not None]
     rows, labels = sst2_dev(data, tokenizer)
     results = []
     for batch_size in batch_sizes:
@@ -41,8 +48,12 @@ def measure(
         used = slice(None, None, 8 if batch_size == 1 else 1)
         batches = [pad(rows[used][i : i + batch_size]) for i in range(0, len(rows[used]), batch_size)]
         for compute in computes:
-            signatures = _export(model, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}")
-            variants = {"plain": None} | {f"exit at {threshold}": threshold for threshold in THRESHOLDS}
+            signatures = _export(
+                model, rules, compute, _calibration(data, tokenizer), folder / f"{compute}-{batch_size}"
+            )
+            variants = {"plain": None} | {
+                f"{rule} {value}": (rule, value) for rule in rules for value in THRESHOLDS[rule]
+            }
             outputs, times = _time(signatures, batches, variants, rounds)
             for name in variants:
                 correct = outputs[name]["logits"].argmax(axis=1) == labels[used]
@@ -72,37 +83,38 @@ def _calibration(data: Path, tokenizer, count: int = 128) -> tuple[np.ndarray, n
     return ids, lengths
 
 
-def _export(model, compute: str, calibration, folder: Path):
+def _export(model, rules: list[str], compute: str, calibration, folder: Path):
     module = make_encoder(model, InferenceOptions(compute, "skipped"), calibration)
     module.head = dense(model.head, tf.float32)
 
     def plain(input_ids, lengths):
         return {"logits": module.head(module.pooled(input_ids, lengths))}
 
-    def exits(input_ids, lengths, threshold):
-        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule())
+    def exits(rule):
+        def call(input_ids, lengths, threshold):
+            return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule(name=rule))
 
-    signatures = {
-        "plain": tf.function(plain, autograph=False).get_concrete_function(IDS, LENGTHS),
-        "early_exit": tf.function(exits, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD),
-    }
+        return tf.function(call, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD)
+
+    signatures = {"plain": tf.function(plain, autograph=False).get_concrete_function(IDS, LENGTHS)}
+    signatures |= {rule: exits(rule) for rule in rules}
     tf.saved_model.save(module, str(folder), signatures)
     return tf.saved_model.load(str(folder))
 
 
 def _time(loaded, batches, variants: dict, rounds: int) -> tuple[dict, dict]:
     """Outputs of all rows, and median seconds for all batches, by variant; variants take turns."""
-    plain, exits = loaded.signatures["plain"], loaded.signatures["early_exit"]
     outputs, times = {}, {name: [] for name in variants}
     for turn in range(rounds + 1):
-        for name, threshold in variants.items():
+        for name, exit_by in variants.items():
             start, found = time.perf_counter(), []
             for ids, _, lengths in batches:
                 inputs = {"input_ids": tf.constant(ids), "lengths": tf.constant(lengths)}
-                if threshold is None:
-                    answer = plain(**inputs)
+                if exit_by is None:
+                    answer = loaded.signatures["plain"](**inputs)
                 else:
-                    answer = exits(**inputs, threshold=tf.fill([len(ids)], threshold))
+                    rule, threshold = exit_by
+                    answer = loaded.signatures[rule](**inputs, threshold=tf.fill([len(ids)], float(threshold)))
                 found.append({key: value.numpy() for key, value in answer.items()})
             if turn:
                 times[name].append(time.perf_counter() - start)

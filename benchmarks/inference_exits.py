@@ -1,19 +1,26 @@
 """What early exit gains at a model's own size, whatever it was trained for: rows leave after as many steps as told."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier
+from albert_tf import AlbertClassifier, LearnedExit
 from benchmarks import inference_data
 from benchmarks.inference_accuracy import IDS, LENGTHS, THRESHOLD
 from serving.inference import ExitRule, InferenceOptions, make_encoder
+
+_RULES = ("patience", "learned", "movement")
+_GATE = 0.1
 
 
 def measure(
     encoder, rows, mean_steps: float, computes: list[str], rounds: int, time_rounds
 ) -> dict[str, dict[str, float]]:
-    """Milliseconds of one batch by arithmetic: without exits, with exits that nobody takes, and with rows leaving.
+    """Milliseconds of one batch by arithmetic: without exits, and by rule if nobody leaves, or rows do.
+
+    By movement nobody does: how far states move is the weights' affair, and these are random.
 
     Args:
         rows: lists of token ids.
@@ -23,31 +30,34 @@ def measure(
     """
     ids, _, lengths = inference_data.pad(rows)
     ids, lengths = tf.constant(ids), tf.constant(lengths)
-    model = AlbertClassifier(encoder, num_classes=2, early_exit=True)
-    model({"input_ids": ids})
+    model = AlbertClassifier(encoder, num_classes=2, early_exit=LearnedExit(prior=_GATE))
     for head in model.exit_heads:
         # One answer at every step: a row leaves when its own patience, the threshold, is over.
         head.bias.assign(keras.ops.convert_to_tensor([5.0, -5.0]))
+    # And one chance to leave after each: it leaves once the probability of having left is over its threshold.
+    model.exit_gate.score.kernel.assign(keras.ops.zeros_like(model.exit_gate.score.kernel))
     steps = 1 + np.random.default_rng(0).geometric(1 / (mean_steps - 1), len(rows))
-    patience = tf.constant(np.minimum(steps, len(model.exit_heads)) - 1, tf.float32)
+    steps = np.minimum(steps, len(model.exit_heads))
+    thresholds = {"patience, rows leave": steps - 1, "learned, rows leave": 1 - (1 - _GATE) ** (steps - 0.5)}
+    for name in _RULES:
+        thresholds[f"{name}, nobody leaves"] = np.full(len(rows), ExitRule(name=name).never)
+    thresholds = {name: tf.constant(values, tf.float32) for name, values in sorted(thresholds.items())}
     found = {}
     for compute in computes:
         module = make_encoder(model, InferenceOptions(compute, "skipped"))
         plain = tf.function(module.pooled, autograph=False).get_concrete_function(IDS, LENGTHS)
-        exits = _exits(module, model)
-        functions = {
-            "plain": lambda plain=plain: plain(ids, lengths).numpy(),
-            "nobody leaves": lambda exits=exits: exits(ids, lengths, tf.fill([len(rows)], 99.0))["logits"].numpy(),
-            "rows leave": lambda exits=exits: exits(ids, lengths, patience)["logits"].numpy(),
-        }
-        taken = float(tf.reduce_mean(tf.cast(exits(ids, lengths, patience)["steps"], tf.float32)))
-        found[compute] = time_rounds(functions, rounds) | {"steps": taken}
+        exits = {name: _exits(module, model, ExitRule(name=name)) for name in _RULES}
+        functions = {"plain": lambda plain=plain: plain(ids, lengths).numpy()}
+        for name, values in thresholds.items():
+            exit_by = functools.partial(exits[name.split(",")[0]], ids, lengths, values)
+            functions[name] = lambda exit_by=exit_by: exit_by()["logits"].numpy()
+        taken = exits["learned"](ids, lengths, thresholds["learned, rows leave"])["steps"]
+        found[compute] = time_rounds(functions, rounds) | {"steps": float(np.mean(taken))}
     return found
 
 
-def _exits(module, model):
+def _exits(module, model, rule: ExitRule):
     def exits(input_ids, lengths, threshold):
-        rule = ExitRule("classification", "patience")
         return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, rule)
 
     return tf.function(exits, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD)

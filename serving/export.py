@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.loading import Loaded, load
 from albert_tf.models.exit_rules import RULES
 from serving.check import check
@@ -40,6 +41,7 @@ class ExportSettings(CheckedSettings):
         "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
     )
     version: int = setting(0, help="version number; 0 means the next free one", at_least=0)
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     max_seq_length: int = setting(
         0,
         help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has",
@@ -102,7 +104,7 @@ def export(settings: ExportSettings) -> Path:
     >>> folder.cleanup()
     """
     lengths = _read_lengths(settings.warm_up_lengths)
-    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents)
+    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
     exportable = make_exportable(loaded.model, _options(settings, loaded))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

@@ -3,7 +3,9 @@
 import dataclasses
 
 from albert_tf.analysis.cost import PAPER, cost_table
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
+from albert_tf.layers.depth import at_depth
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -14,11 +16,14 @@ class CostSettings(CheckedSettings):
 
     configs: str = setting(",".join(PAPER), help="Names of published configurations, or .json files, by commas.")
     max_seq_length: int = setting(512, help="Tokens a row, for the GFLOP column.", at_least=1)
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
 
 
 def main(settings: CostSettings) -> None:
     """Prints the table."""
     configs = {name: read_config(name) for name in settings.configs.split(",")}
+    if settings.depth:
+        configs = {name: at_depth(config, settings.depth) for name, config in configs.items()}
     # The paper counts every model with ALBERT's vocabulary.
     configs |= {name: config.replace(vocab_size=30000) for name, config in configs.items() if name in PAPER}
     print(cost_table(configs, settings.max_seq_length))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.choices import DEPTH_HELP
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from tfrecords.base.errors import UserError
@@ -33,6 +34,7 @@ class LayerDistancesSettings(CheckedSettings):
     output_dir: str = setting(help="where distances.csv and distances.png go")
     documents: int = setting(32, help="documents to read", at_least=1)
     max_seq_length: int = setting(128, help="tokens a document is cut to", at_least=5)
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     lower_case: bool | None = setting(
         None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
     )
@@ -114,7 +116,7 @@ def main(settings: LayerDistancesSettings) -> None:
         raise UserError(f"no text in '{settings.input}'")
     curves = {}
     for path in settings.models.split(","):
-        loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents)
+        loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)

@@ -165,7 +165,7 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
     without_source = [name for name in variables if name not in sources]
     exits = [name for name in without_source if name.startswith("exit_")]
     if exits:
-        logging.warning("left out, the target format has one head: %s", ", ".join(exits))
+        logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
     if extensions := encoder_of(model).config.extensions:

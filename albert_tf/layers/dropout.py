@@ -35,6 +35,11 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return keras.random.dropout(inputs, rate, seed=_Given(seed))
 
 
+def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
+    """Draws an int32 scalar from low to high, both included, all of them as likely."""
+    return keras.random.randint((), low, high + 1, dtype="int32", seed=_Given(seed))
+
+
 @keras.saving.register_keras_serializable(package="albert_tf")
 class ResumableDropout(keras.layers.Dropout):
     """Does what keras.layers.Dropout does; its files also hold how far the seed generator has counted."""

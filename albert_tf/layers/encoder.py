@@ -13,7 +13,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense, norm
-from albert_tf.layers.depth import Segment, Step, plan, repeat, segments
+from albert_tf.layers.depth import Segment, Step, depth_draw, plan, repeat, run_if, segments
 from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
 from albert_tf.layers.equilibrium import RectangleRows
@@ -65,6 +65,8 @@ class AlbertEncoder(BaseModel):
         self.config, self.walk = settled(config, walk)
         self.seed, config = seed, self.config
         self.steps = tuple(plan(config))
+        self.depth_draw: Any = depth_draw(config)
+        self._turns = tuple(self.depth_draw.turns(config)) if self.depth_draw else (-1,) * len(self.steps)
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
@@ -82,7 +84,7 @@ class AlbertEncoder(BaseModel):
         if pooler:
             self.pooler = dense(config, config.hidden_size, activation="tanh", dtype=self.dtype_policy, name="pooler")
         self.seed_generator = None
-        if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
+        if config.hidden_dropout_prob or config.attention_probs_dropout_prob or config.random_depth_min:
             self.seed_generator = keras.random.SeedGenerator(seed)
         self.build((None, None))
 
@@ -125,9 +127,9 @@ class AlbertEncoder(BaseModel):
                 position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
                 sequence; with an offset, over the tokens that are no padding);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
-            training: whether dropout applies.
-            output_hidden_states: True also where `walk` is "loop", which is then unrolled; False never. A walk to an
-                equilibrium keeps none, and no attentions.
+            training: whether dropout applies, and whether the depth is drawn where `random_depth_min` asks for it.
+            output_hidden_states: True also where `walk` is "loop", which is then unrolled, and where the depth would be
+                drawn, which then is not; False never. A walk to an equilibrium keeps none, and no attentions.
             output_attentions: whether to return the attention probabilities; a loop is then unrolled.
 
         Returns:
@@ -145,30 +147,34 @@ class AlbertEncoder(BaseModel):
         Raises:
             UserError: features by unknown names, or hidden states or attentions of an equilibrium.
         """
-        embedding_output, state, apply, length = self._begin(features := by_name(features), training)
+        seed = self.seed_generator.next() if training and self.seed_generator is not None else None
+        embedding_output, state, apply, length = self._begin(features := by_name(features), seed)
+        # Whoever asks for the state after every step has them all made.
+        draws = self.depth_draw is not None and training and not (output_hidden_states or output_attentions)
+        drawn = self.depth_draw(seed) if draws else None
         hidden_states, attentions, solved = list[Tensor](), list[Tensor](), dict[str, Tensor]()
         if self.walk == EQUILIBRIUM:
             if output_hidden_states or output_attentions:
                 raise UserError("a walk to an equilibrium keeps no hidden states and no attentions on its way")
             state, solved = self._solve(state, apply, _rows_of(features))
         elif self.walk == "loop" and not (output_hidden_states or output_attentions):
-            state = self._loop(state, apply)
+            state = self._loop(state, apply, drawn)
         else:
-            state, hidden_states, attentions = self._list(state, apply)
+            state, hidden_states, attentions = self._list(state, apply, drawn)
         sequence_output = self._rows(self.finish(state), length)
         outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output} | solved
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(_first_tokens(sequence_output, features.get("sequence_starts")))
-        if output_hidden_states or (output_hidden_states is None and self.walk not in ("loop", EQUILIBRIUM)):
+        listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
+        if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
         if output_attentions:
             outputs["attentions"] = attentions
         return outputs
 
-    def _begin(self, features: dict[str, Any], training: bool) -> tuple[Tensor, Any, Callable, Tensor]:
+    def _begin(self, features: dict[str, Any], seed: Tensor) -> tuple[Tensor, Any, Callable, Tensor]:
         """The embeddings' output, the state before the first step, what runs a step, and the sequence's length."""
         input_ids = features["input_ids"]
-        seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         sequence_ids = features.get("sequence_ids")
         positions = _positions(features.get("position_ids"), sequence_ids)
         if positions is None and self.config.position_offset and "input_mask" in features:
@@ -196,7 +202,7 @@ class AlbertEncoder(BaseModel):
             UserError: the plan has no single run of blocks that repeats.
         """
         place, features = repeated_segment(self.config), by_name(features)
-        _, state, apply, _ = self._begin(features, training=False)
+        _, state, apply, _ = self._begin(features, seed=None)
         *before, blocks = self._cycles(apply)[: place + 1]
         for cycle in before:
             state = cycle(0, state)
@@ -227,13 +233,23 @@ class AlbertEncoder(BaseModel):
         return [halves[index] for index in sorted(halves)]
 
     @property
-    def depth_variables(self) -> dict[str, keras.Variable]:
-        """Gives the weights that no published model has, by the names that `checkpoints` knows them by: "depth_..."."""
-        own = (self.step_signal, self.connections, self.equilibrium)
-        layers = {layer.name: layer for layer in own if layer is not None}
+    def depth_layers(self) -> dict[str, keras.layers.Layer]:
+        """Gives the layers that no published model has, by the names that `checkpoints` knows them by: "depth_...".
+
+        Those of their weights that have a row for each step have one for each of their `steps`, or for all.
+        """
+        layers = {
+            layer.name: layer for layer in (self.step_signal, self.connections, self.equilibrium) if layer is not None
+        }
         for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
             for number, part in enumerate(group):
                 layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}
+        return layers
+
+    @property
+    def depth_variables(self) -> dict[str, keras.Variable]:
+        """Gives the weights of `depth_layers`."""
+        layers = self.depth_layers
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
@@ -313,19 +329,28 @@ class AlbertEncoder(BaseModel):
         hidden = self.hidden(state)
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    def _list(self, state: Any, apply: Callable) -> tuple[Any, list[Tensor], list[Tensor]]:
-        """The last state, what every state would come to, and the attention probabilities of every step."""
+    def _list(self, state: Any, apply: Callable, drawn: Tensor | None) -> tuple[Any, list[Tensor], list[Tensor]]:
+        """The last state, what every state would come to, and the attention probabilities of every step.
+
+        drawn: how often the repeated segment is run; only the last state is told then.
+        """
         hidden_states, attentions = [self.finish(state)], []
-        for step, which in enumerate(self.steps):
+        wrap = keras.remat if self.walk == "recompute" else lambda run: run
+        for step, (which, turn) in enumerate(zip(self.steps, self._turns)):
             run = functools.partial(apply, which, step)
-            state, probabilities = (keras.remat(run) if self.walk == "recompute" else run)(state)
+            if drawn is not None and turn >= self.depth_draw.least:
+                # TensorFlow finds no gradient of a recomputed step within a condition.
+                state = wrap(functools.partial(_run_drawn, run, turn))(state, drawn)
+                continue
+            state, probabilities = wrap(run)(state)
             hidden_states.append(self.finish(state))
             attentions.append(probabilities)
         return state, hidden_states, attentions
 
-    def _loop(self, state: Any, apply: Callable) -> Any:
-        for cycle, segment in zip(self._cycles(apply), segments(self.config)):
-            state = repeat(cycle, segment.repeats, state)
+    def _loop(self, state: Any, apply: Callable, drawn: Tensor | None) -> Any:
+        for place, (cycle, segment) in enumerate(zip(self._cycles(apply), segments(self.config))):
+            is_drawn = drawn is not None and place == self.depth_draw.place
+            state = repeat(cycle, segment.repeats, state, drawn if is_drawn else None)
         return state
 
     def _solve(self, state: Any, apply: Callable, rows: RectangleRows) -> tuple[Any, dict[str, Tensor]]:
@@ -375,6 +400,10 @@ class AlbertEncoder(BaseModel):
 def _by_half(halves: Sequence[int]) -> dict[int, list[int]]:
     """The numbers of the steps that run each half."""
     return {half: [step for step, other in enumerate(halves) if other == half] for half in dict.fromkeys(halves)}
+
+
+def _run_drawn(run: Callable, turn: int, state: Any, drawn: Tensor) -> Any:
+    return run_if(turn < drawn, lambda state: run(state)[0], state)
 
 
 def _positions(position_ids: Tensor, sequence_ids: Tensor) -> Tensor:

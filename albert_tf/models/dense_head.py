@@ -48,7 +48,7 @@ class DenseHeadModel(EncoderModel):
         self.dropout = ResumableDropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.head = dense(config, units, dtype=self.dtype_policy, name="head")
         self.inner_heads = [dense(config, units, dtype=self.dtype_policy, name=f"exit_{i}") for i in range(inner_heads)]
-        self.exit_gate = None
+        self.exit_gate: Any = None
         if gate_prior is not None:
             self.exit_gate = ExitGate(config, gate_prior, dtype=self.dtype_policy, name="exit_gate")
         self.build((None,) * self.input_rank)

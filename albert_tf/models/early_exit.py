@@ -41,7 +41,7 @@ class LearnedExit:
     prior: float = 0.1
     beta: float = 0.5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.prior < 1:
             raise UserError(f"exit prior {self.prior} must be above 0 and below 1")
         if not 0 <= self.beta < float("inf"):
@@ -80,8 +80,8 @@ class EarlyExitModel(DenseHeadModel):
     ):
         config = getattr(encoder, "config", encoder)
         inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
-        learned = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
-        learned = learned if isinstance(learned, LearnedExit) else None
+        exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
+        learned: Any = exits if isinstance(exits, LearnedExit) else None
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
@@ -131,7 +131,7 @@ class EarlyExitModel(DenseHeadModel):
         states, features = self._states(features, False), by_name(features)
         mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
         threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
-        evidence = None
+        evidence = list[Tensor]()
         if how.name == "movement":
             seen = [state if how.by_token else state[:, :1] for state in states]
             evidence = [movement(*pair, mask if how.by_token else mask[:, :1]) for pair in zip(seen[1:], seen)]

@@ -39,7 +39,7 @@ class ExitRule:
     name: str = "confidence"
     tolerance: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UserError(f"early exit of kind '{self.kind}' is none of {', '.join(KINDS)}")
         if self.name not in RULES:
@@ -131,14 +131,15 @@ def relative(moved: Tensor, length: Tensor) -> Tensor:
 
 
 def leave(
-    rule: ExitRule, every: Sequence[Tensor], evidence: Sequence[Tensor] | None, mask: Tensor, threshold: Tensor
+    rule: ExitRule, every: Sequence[Tensor], evidence: Sequence[Tensor], mask: Tensor, threshold: Tensor
 ) -> dict[str, Tensor]:
     """Finds what rows answer that leave by a rule, from what they would answer at each step.
 
     Args:
         rule: when they leave.
         every: of each step float32 logits, [batch, units] or [batch, sequence, units].
-        evidence: of each step float32 [batch] as `decide_by_state` takes it; the last step's is not read.
+        evidence: of each step but the last float32 [batch] as `decide_by_state` takes it; [] of a rule that reads
+            answers.
         mask: bool [batch, sequence], of tokens.
         threshold: float32 [batch].
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from albert_tf.choices import DTYPE_POLICIES, STRATEGIES
+from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -29,6 +29,12 @@ class FinetuningSettings(CheckedSettings):
     data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
+    depth: int = setting(0, help="of --init_from: " + DEPTH_HELP, at_least=0)
+    random_depth_min: int = setting(
+        -1,
+        help="train each batch at a depth of its own, this at least; 0: none, -1: as --init_from or --config",
+        at_least=-1,
+    )
     config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
     lower_case: bool | None = setting(
@@ -121,6 +127,10 @@ class FinetuningSettings(CheckedSettings):
             raise UserError("give --init_from=... to start from trained weights, or --config=... to start from scratch")
         if self.num_train_steps and self.num_train_epochs:
             raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
+        if self.depth and self.config:
+            raise UserError("--depth is of the weights of --init_from; say num_hidden_layers in --config")
+        if self.random_depth_min > 0 and (self.early_exit or self.learned_exit):
+            raise UserError("exits train every depth with every batch; leave out --random_depth_min")
         self.seed_list()
 
     @property

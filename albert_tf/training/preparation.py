@@ -87,7 +87,12 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         )
     examples = {name: task.read(name) for name in (*task.evaluation_splits, *task.test_splits)}
     start = load_start(
-        settings.init_from, settings.config, settings.tokenizer, settings.lower_case, settings.keep_accents
+        settings.init_from,
+        settings.config,
+        settings.tokenizer,
+        settings.lower_case,
+        settings.keep_accents,
+        settings.depth,
     )
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_seq_length)
@@ -203,5 +208,6 @@ def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Featu
 
 def _model_config(settings: FinetuningSettings, start: Start, tokenizer: Tokenizer) -> AlbertConfig:
     config = start.config if start.model is not None else start.config.replace(vocab_size=tokenizer.vocab_size)
-    rate = settings.albert_dropout
+    rate, least = settings.albert_dropout, settings.random_depth_min
+    config = config if least == -1 else config.replace(random_depth_min=least)
     return config.replace(hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

@@ -34,6 +34,7 @@ def load_start(
     tokenizer: str = "",
     lower_case: bool | None = None,
     keep_accents: bool | None = None,
+    depth: int = 0,
 ) -> Start:
     """Loads weights with their tokenizer, or reads a configuration.
 
@@ -43,12 +44,13 @@ def load_start(
         tokenizer: a vocabulary or folder to use in place of the one beside the weights.
         lower_case: see `read_tokenizer`.
         keep_accents: see `read_tokenizer`.
+        depth: see `loading.load`.
 
     Raises:
         UserError: what the loaders of checkpoints, configurations and tokenizers raise.
     """
     if init_from:
-        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents)
+        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer)
     own = read_tokenizer(tokenizer, lower_case, keep_accents) if tokenizer else None
     return Start(read_config(config), None, own)
@@ -68,8 +70,8 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
 
     Args:
         init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts, and
-            extensions that begin as the weights' model.
+        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts and
+            depths to draw, and extensions that begin as the weights' model.
         records: the tokenizer that the records were made with.
 
     Raises:
@@ -101,7 +103,7 @@ def _reads(tokenizer: Tokenizer) -> tuple:
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     """The weights' configuration with what `config` may say beside it.
 
-    These are dropouts, and extensions that begin as the model of the weights.
+    These are dropouts and depths to draw, and extensions that begin as the model of the weights.
 
     Raises:
         UserError: they differ in anything else.
@@ -109,7 +111,7 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     said = read_config(config)
     own, other = dataclasses.asdict(weights), dataclasses.asdict(said)
     plain = dataclasses.asdict(AlbertConfig())
-    free = {name for name in own if name.endswith("dropout_prob")}
+    free = {"random_depth_min", *(name for name in own if name.endswith("dropout_prob"))}
     free |= {name for name in BEGIN_AS_ALBERT if own[name] == plain[name]}
     ignored = {"vocab_size", "initializer_range", "gate_init"}
     different = [

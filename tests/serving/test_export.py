@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.loading import load
 from albert_tf.models.base import EncoderModel
+from serving.check import expected_answers
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
@@ -55,6 +56,18 @@ def framed(tiny_run):
     for row, tokens in zip(padded, rows, strict=True):
         row[: len(tokens)] = tokens
     return padded, lengths
+
+
+def test_a_version_of_another_depth_is_that_model_and_says_so(tiny_run, ids, framed, tmp_path):
+    version = export(ExportSettings(str(tiny_run), str(tmp_path), depth=5, warm_up_lengths=""))
+    manifest = json.loads((version / "assets.extra/manifest.json").read_text())
+    assert manifest["config"]["num_hidden_layers"] == 5 and manifest["export"]["depth"] == 5
+    deep = tf.saved_model.load(version).signatures["serving_default"]
+    rows = {"input_ids": tf.constant(framed[0]), "lengths": tf.constant(framed[1])}
+    expected = expected_answers(load(tiny_run, depth=5).model, {"input_ids": framed[0], "lengths": framed[1]})
+    for name, values in expected.items():
+        np.testing.assert_allclose(deep(**rows)[name], values, atol=1e-5)
+        assert np.abs(ids["serving_default"](**rows)[name] - values).max() > 1e-3
 
 
 def test_ids_answers_equal_the_keras_model(tiny_run, ids, framed):

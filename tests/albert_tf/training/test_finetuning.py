@@ -260,7 +260,7 @@ def write_other_task(folder, name):
 @pytest.mark.parametrize(
     ("name", "changes", "model", "metric"),
     [
-        ("tagging", {"early_exit": True}, "AlbertTokenClassifier", "f1"),
+        ("tagging", {"learned_exit": True}, "AlbertTokenClassifier", "f1"),
         ("race", {}, "AlbertMultipleChoice", "high_accuracy"),
         ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
     ],
@@ -276,16 +276,31 @@ def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, met
     task = load_task(folder)
     kind = {"race": "multiple_choice"}.get(name, name)
     assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
-    assert bool(getattr(loaded, "exit_heads", [])) == ("early_exit" in changes)
+    assert bool(getattr(loaded, "exit_heads", [])) == bool({"early_exit", "learned_exit"} & changes.keys())
+    assert bool(getattr(loaded, "exit_gate", None)) == ("learned_exit" in changes)
     assert any((folder / "predictions").iterdir())
 
 
 def test_early_exit_of_a_task_without_is_refused(class_settings, tmp_path):
     write_other_task(tmp_path, "race")
     settings = dataclasses.replace(class_settings, task="race", output_dir=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="--early_exit"):
-        finetuning.finetune(dataclasses.replace(settings, early_exit=True))
+    for flag in ("early_exit", "learned_exit"):
+        with pytest.raises(UserError, match=f"--{flag} is for"):
+            finetuning.finetune(dataclasses.replace(settings, **{flag: True}))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings, tiny_run, tmp_path):
+    settings = dataclasses.replace(
+        class_settings, config="", tokenizer="", init_from=str(tiny_run), depth=3, random_depth_min=2,
+        num_train_steps=1, output_dir=str(tmp_path / "run"), max_seq_length=16, max_unknown_share=1.0,
+    )  # fmt: skip
+    config = load(finetuning.finetune(settings)).model.encoder.config
+    assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
+    with pytest.raises(UserError, match="--depth is of the weights"):
+        dataclasses.replace(settings, init_from="", config="tiny.json")
+    with pytest.raises(UserError, match="leave out --random_depth_min"):
+        dataclasses.replace(settings, learned_exit=True)
 
 
 def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_path):

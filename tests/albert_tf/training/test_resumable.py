@@ -11,6 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import finetuning, loop, pretraining, run_folder
 from tests.albert_tf.training.test_finetuning import write_classes
@@ -36,9 +37,11 @@ def figures(folder):
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_settings):
-    """A checkpoint every second of five steps, a row every third."""
-    return dataclasses.replace(tiny_settings, eval_data="", num_train_steps=5, log_steps=3)
+def settings(tiny_settings, tmp_path_factory):
+    """A checkpoint every second of five steps, a row every third; each step draws its depth."""
+    config = tmp_path_factory.mktemp("random depth") / "config.json"
+    AlbertConfig.from_json(tiny_settings.config).replace(num_hidden_layers=4, random_depth_min=1).to_json(config)
+    return dataclasses.replace(tiny_settings, config=str(config), eval_data="", num_train_steps=5, log_steps=3)
 
 
 @pytest.fixture(scope="module")

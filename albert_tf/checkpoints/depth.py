@@ -1,0 +1,82 @@
+"""The same weights run through another number of layers."""
+
+from typing import Any, TypeVar
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.checkpoints.variables import encoder_of, named_variables
+from albert_tf.layers import depth as plans
+from albert_tf.layers.encoder import AlbertEncoder
+from tfrecords.base.errors import UserError
+
+Model = TypeVar("Model", bound=keras.Model)
+
+
+def at_depth(model: Model, depth: int) -> Model:
+    """Makes the model that runs a model's blocks through `depth` layers, as one built with so many would.
+
+    Blocks that repeat do so more or less often. What belongs to one step (a head to exit by, a signal) stays with it:
+    a lower depth leaves out the repetition's last steps; a higher one is refused where its new steps would have none.
+
+    Args:
+        model: an AlbertEncoder, or any model here.
+        depth: its `num_hidden_layers`.
+
+    Returns:
+        A model with weights of its own, not compiled; the model itself where it is as deep already.
+
+    Raises:
+        UserError: the plan has no such depth, or its new steps would lack weights.
+
+    >>> from albert_tf import AlbertConfig, AlbertEncoder
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=4,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> at_depth(AlbertEncoder(config), 9).config.num_steps
+    9
+    """
+    encoder = encoder_of(model)
+    config = plans.at_depth(encoder.config, depth)
+    if config is encoder.config:
+        return model
+    kept = plans.kept_steps(encoder.config, depth)
+    other = _with_config(model, encoder, config.to_dict())
+    had, needed = _by_step(model), _by_step(other)
+    lacking = [name for name, step in needed if step >= len(kept) or (name, kept[step]) not in had]
+    if lacking:
+        raise UserError(
+            f"depth {depth} cannot be run: the steps of the {encoder.config.num_hidden_layers} layers have weights of"
+            f" their own ({lacking[0]}), which do not go over to {depth}"
+        )
+    named = named_variables(model)
+    for name, variable in named_variables(other).items():
+        if name in named and named[name].shape == variable.shape:
+            variable.assign(ops.convert_to_numpy(named[name]))
+    for (name, step), (variable, row) in needed.items():
+        source, row_before = had[name, kept[step]]
+        values = np.array(ops.convert_to_numpy(variable))
+        values[row] = ops.convert_to_numpy(source)[row_before]
+        variable.assign(values)
+    return other
+
+
+def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
+    """The weights that steps have of their own, by name and step: a variable, and which of its rows, or all of it."""
+    encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
+    for step, head in enumerate(getattr(model, "exit_heads", [])):
+        found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}
+    for name, layer in encoder.depth_layers.items():
+        steps = getattr(layer, "steps", range(encoder.config.num_steps))
+        for variable in layer.weights:
+            if variable.shape[:1] == (len(steps),):
+                found |= {(f"{name}/{variable.name}", step): (variable, row) for row, step in enumerate(steps)}
+    return found
+
+
+def _with_config(model: Model, encoder: AlbertEncoder, config: dict) -> Model:
+    """A new model that differs in its encoder's configuration."""
+    changed = AlbertEncoder.from_config(encoder.get_config() | {"config": config})
+    if model is encoder:
+        return changed
+    return type(model).from_config(model.get_config() | {"encoder": keras.saving.serialize_keras_object(changed)})
