@@ -20,13 +20,15 @@ STEP_SIGNALS = ("none", "learned", "sinusoid")
 # Fields of what begins as the model without it: weights of the one start the other.
 BEGIN_AS_ALBERT = (
     *("depth_plan", "step_signal", "hyper_connections", "depth_lora_rank", "depth_lora_target", "gate_init"),
+    *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
+    *("equilibrium_phantom_steps", "equilibrium_damping"),
 )
 LORA_TARGETS = ("attention", "ffn", "both")
 FACTORIZATION = ("all", "word")
 EQUILIBRIUM_SOLVERS = ("none", "fixed_point", "anderson")
 EQUILIBRIUM_GRADIENTS = ("phantom", "implicit")
 # What gives each step something of its own, or asks for states on the way: a fixed point has neither.
-_NOT_WITH_EQUILIBRIUM = (*("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min"),)
+_NOT_WITH_EQUILIBRIUM = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min")
 NORM_POSITIONS = ("post", "pre")
 NORMS = ("layer_norm", "rms_norm")
 FEED_FORWARDS = ("mlp", "glu")

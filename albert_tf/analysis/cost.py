@@ -71,6 +71,7 @@ def parameters(config: AlbertConfig) -> Parameters:
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
     blocks += final_norm
+    blocks += hidden * (config.equilibrium_solver != "none")
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
     return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
 

@@ -68,12 +68,11 @@ class AlbertEncoder(BaseModel):
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
-        self.step_signal = self.connections = None
+        self.step_signal = self.connections = self.equilibrium = None
         if config.step_signal != "none":
             self.step_signal = StepSignal(config, dtype=self.dtype_policy, name="depth_signal")
         if config.hyper_connections:
             self.connections = HyperConnections(config, dtype=self.dtype_policy, name="depth_connections")
-        self.equilibrium: Any = None
         if self.walk == EQUILIBRIUM:
             self.equilibrium = Equilibrium(config, dtype=self.dtype_policy, name="depth_injection")
         self.final_norm: Any = None
@@ -92,11 +91,9 @@ class AlbertEncoder(BaseModel):
         self.embeddings.build((None, None))
         for block in self.blocks:
             block.build((None, self.config.hidden_size))
-        for layer in (self.step_signal, self.connections):
+        for layer in (self.step_signal, self.connections, self.equilibrium):
             if layer is not None:
                 layer.build()
-        if self.equilibrium is not None:
-            self.equilibrium.build()
         if self.final_norm is not None:
             self.final_norm.build((None, self.config.hidden_size))
         if self.pooler is not None:
@@ -232,7 +229,8 @@ class AlbertEncoder(BaseModel):
     @property
     def depth_variables(self) -> dict[str, keras.Variable]:
         """Gives the weights that no published model has, by the names that `checkpoints` knows them by: "depth_..."."""
-        layers = {layer.name: layer for layer in (self.step_signal, self.connections) if layer is not None}
+        own = (self.step_signal, self.connections, self.equilibrium)
+        layers = {layer.name: layer for layer in own if layer is not None}
         for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
             for number, part in enumerate(group):
                 layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}

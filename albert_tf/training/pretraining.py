@@ -8,6 +8,7 @@ from typing import Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.equilibrium_walk import settled
 from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
@@ -170,4 +171,4 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
             f"the records are {length} tokens long, the model takes at most {limit}; "
             "raise max_position_embeddings in --config or rebuild the records"
         )
-    return start._replace(tokenizer=records)
+    return start._replace(config=settled(start.config, settings.walk)[0], tokenizer=records)

