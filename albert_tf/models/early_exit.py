@@ -85,6 +85,10 @@ class EarlyExitModel(DenseHeadModel):
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
+        if early_exit and self.encoder.equilibrium is not None:
+            raise UserError(
+                "exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit"
+            )
         self.early_exit, self.learned_exit = bool(early_exit), learned
 
     @property

@@ -16,6 +16,7 @@ from serving.exportable.ways import (
     IDS_AND_MASK,
     IDS_AND_MASK_INT64,
     IDS_AND_SEGMENTS,
+    PREDICT,
     Signature,
     Way,
     specs,
@@ -71,6 +72,12 @@ class Ways(NamedTuple):
     examples: Way
 
 
+class _Solved:
+    """What the encoder said last of its rows, while a signature is traced; no attribute that would be saved."""
+
+    outputs: dict[str, tf.Tensor] = {}
+
+
 class Exportable(tf.Module, abc.ABC):
     """Answers of one Keras model, by signature. Subclasses give the head.
 
@@ -81,6 +88,8 @@ class Exportable(tf.Module, abc.ABC):
     """
 
     exit_kind = "classification"
+    # Whether a row that the encoder reads is one that is answered, as those of windows and choices are not.
+    rows_are_answers = True
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__()
@@ -94,6 +103,7 @@ class Exportable(tf.Module, abc.ABC):
         # None where nobody said whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
+        self._solved = _Solved()
         # Behind a closure: what is a module's attribute is saved with it.
         exits = self._exits(model)
         self.exit_heads = lambda: exits
@@ -137,10 +147,14 @@ class Exportable(tf.Module, abc.ABC):
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
-        return self._encode(*batch, batch.lengths)
+        outputs = self._encode(*batch, batch.lengths)
+        self._solved.outputs = {name: outputs[name] for name in ("residual", "steps") if name in outputs}
+        return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
         """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
+        if self.encoder.equilibrium is not None:
+            return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
     @functools.cached_property
@@ -179,6 +193,7 @@ class Exportable(tf.Module, abc.ABC):
     def signatures(self) -> dict[str, Signature]:
         """Gives all that a server offers; a model that takes strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
+        by_ids = {name: self._reporting(signature) for name, signature in by_ids.items()}
         return by_ids if self.framer is None else self.text_signatures() | {"ids": by_ids["serving_default"]}
 
     def ids_signatures(self) -> dict[str, Signature]:
@@ -195,7 +210,8 @@ class Exportable(tf.Module, abc.ABC):
         default = pair if self.takes_pairs else single
         examples = Way(specs("inputs"), lambda inputs: default.read(**_strings(inputs, default.inputs)))
         table = self.answers(Ways(default, single, pair, examples)) | {"tokenize": default.to(self.framer.describe)}
-        return table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
+        table = table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
+        return {name: self._reporting(signature) for name, signature in table.items()}
 
     def answers(self, ways: Ways) -> dict[str, Signature]:
         """Gives what the model answers whichever way rows come in; subclasses add to it."""
@@ -203,6 +219,17 @@ class Exportable(tf.Module, abc.ABC):
         if self.exits_early:
             table["early_exit"] = ways.default.to(self.answer_early, THRESHOLD)
         return table
+
+    def _reporting(self, signature: Signature) -> Signature:
+        """Adds residual and steps of a walk to an equilibrium to what a signature for Predict gives of each row."""
+        if signature.method != PREDICT or not self.rows_are_answers:
+            return signature
+
+        def function(**inputs):
+            self._solved.outputs = {}
+            return signature.function(**inputs) | self._solved.outputs
+
+        return signature._replace(function=function)
 
     def single(self, text: tf.Tensor) -> TokenBatch:
         """Reads strings [batch]."""

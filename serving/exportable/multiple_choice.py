@@ -32,6 +32,8 @@ class MultipleChoiceExportable(DenseHeadExportable):
     tokens, or ""; they get probability 0.
     """
 
+    rows_are_answers = False
+
     def ids_signatures(self):
         # Of a mask the first position alone: behind it may stand what a server padded with.
         ways = {

@@ -19,6 +19,8 @@ class SpanExportable(Exportable):
     answer. Over texts see `by_context`.
     """
 
+    rows_are_answers = False
+
     def __init__(self, model: AlbertSpanPredictor, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
         self.joint, self.max_answer_length = model.joint, model.max_answer_length

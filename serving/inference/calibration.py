@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.depth import plan
+from albert_tf.layers.depth import plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
 from serving.inference.layers import Dense, replaced
@@ -60,6 +60,8 @@ def _ranges(twin, hidden: tf.Tensor, rows) -> np.ndarray:
     Returns:
         float32 [steps, 4], the largest inputs of query_key_value, attention's output, intermediate and output.
     """
+    if twin.equilibrium is not None:
+        return _ranges_of_equilibrium(twin, hidden, rows)
     table, state = [], twin.start(hidden)
     for step, which in enumerate(plan(twin.config)):
         halves = [twin.attentions[which.attention], twin.feed_forwards[which.feed_forward]]
@@ -68,6 +70,22 @@ def _ranges(twin, hidden: tf.Tensor, rows) -> np.ndarray:
         # A gate's inputs are those of intermediate.
         table.append([recorder.largest for recorder in (*recorders[:3], recorders[-1])])
     return np.array(table, np.float32)
+
+
+def _ranges_of_equilibrium(twin, hidden: tf.Tensor, rows) -> np.ndarray:
+    """As `_ranges`; the steps that repeat have one range for all times, since a fixed point is of one function."""
+    table, state, first = np.zeros((twin.config.num_steps, 4), np.float32), hidden, 0
+    for place, run in enumerate(segments(twin.config)):
+        is_solved, x = place == twin.equilibrium.place, state
+        for _ in range(twin.equilibrium.solver.max_steps if is_solved else 1):
+            state = twin.equilibrium.injected(state, x) if is_solved else state
+            for step, which in enumerate(run.steps, start=first):
+                halves = [twin.attentions[which.attention], twin.feed_forwards[which.feed_forward]]
+                with replaced(halves, Dense, Recorder) as recorders:
+                    state = twin.apply(which, step, state, rows)
+                table[step] = np.maximum(table[step], [recorder.largest for recorder in recorders])
+        first += run.repeats * len(run.steps)
+    return table
 
 
 def _random_rows(config) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """The whole encoder as a tf.Module: what `serving.export` puts heads on."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
 from serving.inference.early_exit import EarlyExit, Gate, any_size
+from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
@@ -120,6 +122,8 @@ class InferenceEncoder(tf.Module):
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         self.attentions: list[Any] = [Attention(half, dtype) for half in encoder.attentions]
         self.feed_forwards: list[Any] = [FeedForward(half, dtype) for half in encoder.feed_forwards]
+        # The same for every batch: no variable of the module.
+        self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
         if options.is_quantized:
             quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
 
@@ -139,18 +143,25 @@ class InferenceEncoder(tf.Module):
             input_mask: int32 [batch, length], 1 for tokens.
 
         Returns:
-            sequence_output float32 [batch, length, hidden_size], and, where there is a pooler, pooled_output float32
-            [batch, hidden_size].
+            sequence_output float32 [batch, length, hidden_size], where there is a pooler, pooled_output float32 [batch,
+            hidden_size], and of a walk to an equilibrium residual float32 [batch] and steps int32 [batch].
         """
         batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
-        hidden = self.finish(self._walk(segments(self.config), state, batch.rows))
-        outputs = {"sequence_output": batch.rectangle(hidden)}
+        solved = {}
+        if self.equilibrium is None:
+            state = self._walk(segments(self.config), state, batch.rows)
+        else:
+            state, solved = self._solve(state, batch)
+        hidden = self.finish(state)
+        outputs = {"sequence_output": batch.rectangle(hidden)} | solved
         if self.pooler is not None:
             outputs["pooled_output"] = self._pool(batch, batch.rows.first_tokens(hidden))
         return outputs
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
         """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
+        if self.equilibrium is not None:
+            return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
         last = plan(self.config)[-1]
         state = self._walk(_without_last_step(segments(self.config)), state, batch.rows)
@@ -178,6 +189,10 @@ class InferenceEncoder(tf.Module):
         Raises:
             UserError: the heads are not one for each step, or there is no gate for the rule.
         """
+        if self.equilibrium is not None:
+            raise UserError(
+                "early exit leaves between steps, and a walk to an equilibrium stops by itself; leave it out"
+            )
         count = len(plan(self.config))
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
@@ -233,6 +248,21 @@ class InferenceEncoder(tf.Module):
             state = self._repeat(run, done, state, rows)
             done += run.repeats * len(run.steps)
         return state
+
+    def _solve(self, state: tf.Tensor, batch: FlatBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """As `_walk`, but the run that repeats goes to its fixed point; also residual and steps by row of the batch."""
+        runs, solved = segments(self.config), {}
+        done = [sum(run.repeats * len(run.steps) for run in runs[:place]) for place in range(len(runs))]
+        for place, (run, first) in enumerate(zip(runs, done)):
+            once = functools.partial(self._repeat, Segment(run.steps, 1), first, rows=batch.rows)
+            if place != self.equilibrium.place:
+                state = once(state)
+                continue
+            solution = self.equilibrium.solve(once, state, batch)
+            state = tf.cast(solution.state, state.dtype)
+            order = tf.math.invert_permutation(batch.order)
+            solved = {"residual": tf.gather(solution.residual, order), "steps": tf.gather(solution.steps, order)}
+        return state, solved
 
     def _repeat(self, segment, done: int, state: Any, rows: TokenRows) -> Any:
         def cycle(step, state):
