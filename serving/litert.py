@@ -120,6 +120,8 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
+    if encoder.equilibrium is not None:
+        raise UserError("a walk to an equilibrium is not written for LiteRT; export it with serving.export")
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 
     def answer(input_ids, lengths, segment_ids=None):

@@ -107,13 +107,22 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
             figure.savefig(temporary, dpi=120)
 
 
+def read_texts(patterns: str, documents: int) -> list[str]:
+    """Reads the first documents of text files, each as one text.
+
+    Raises:
+        UserError: there is none.
+    """
+    texts = [" ".join(sentences) for sentences in itertools.islice(read_documents(patterns), documents)]
+    if not texts:
+        raise UserError(f"no text in '{patterns}'")
+    return texts
+
+
 def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts; writes and prints the distances."""
     output_dir = make_output_dir(settings.output_dir)
-    documents = itertools.islice(read_documents(settings.input), settings.documents)
-    texts = [" ".join(sentences) for sentences in documents]
-    if not texts:
-        raise UserError(f"no text in '{settings.input}'")
+    texts = read_texts(settings.input, settings.documents)
     curves = {}
     for path in settings.models.split(","):
         loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)

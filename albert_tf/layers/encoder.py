@@ -238,9 +238,8 @@ class AlbertEncoder(BaseModel):
 
         Those of their weights that have a row for each step have one for each of their `steps`, or for all.
         """
-        layers = {
-            layer.name: layer for layer in (self.step_signal, self.connections, self.equilibrium) if layer is not None
-        }
+        own = (self.step_signal, self.connections, self.equilibrium)
+        layers: dict[str, Any] = {layer.name: layer for layer in own if layer is not None}
         for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
             for number, part in enumerate(group):
                 layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}
