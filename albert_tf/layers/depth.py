@@ -197,8 +197,8 @@ def _repeated(config: AlbertConfig, problem: str = "") -> _Repeated:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
         groups = f" in {config.num_hidden_groups} groups" if config.num_hidden_groups > 1 else ""
         raise UserError(
-            f"{problem}: {config.num_hidden_layers} layers with {plan}{groups} have no one run of blocks that repeats,"
-            " and so could do it more or less often"
+            f"{problem}: in {config.num_hidden_layers} layers with {plan}{groups} there is no single run of blocks that"
+            " repeats, which could do so more or less often"
         )
     counts = [run.repeats * len(run.steps) for run in runs]
     return _Repeated(place, sum(counts[:place]), runs[place], sum(counts) - counts[place])

@@ -240,7 +240,8 @@ class AlbertEncoder(BaseModel):
         """
         own = (self.step_signal, self.connections, self.equilibrium)
         layers: dict[str, Any] = {layer.name: layer for layer in own if layer is not None}
-        for half, group in (("attention", self.attentions), ("feed_forward", self.feed_forwards)):
+        halves: dict[str, Sequence[Any]] = {"attention": self.attentions, "feed_forward": self.feed_forwards}
+        for half, group in halves.items():
             for number, part in enumerate(group):
                 layers |= {f"depth_lora/{half}_{number}/{name}": layer for name, layer in part.adapters.items()}
         return layers

@@ -82,6 +82,8 @@ class EarlyExitModel(DenseHeadModel):
         inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
         exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
         learned: Any = exits if isinstance(exits, LearnedExit) else None
+        if early_exit and getattr(config, "equilibrium_solver", "none") != "none":
+            raise UserError("a walk to an equilibrium goes on until it is there; leave out early_exit")
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)

@@ -193,6 +193,8 @@ def test_refusals():
         LearnedExit(prior=1.0)
     with pytest.raises(UserError, match="beta -1"):
         LearnedExit(beta=-1)
+    with pytest.raises(UserError, match="equilibrium"):
+        AlbertClassifier(CONFIG.replace(equilibrium_solver="fixed_point"), 2, early_exit=True)
     with pytest.raises(UserError, match="1 step"):
         AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2, early_exit=LearnedExit())
 
