@@ -153,8 +153,8 @@ def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
         raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
     if settings.inputs == "text" and loaded.tokenizer is None:
         raise UserError(
-            f"--inputs=text needs the vocabulary, and '{settings.model}' has no tokenizer.json or published "
-            "vocabulary beside it; give --tokenizer=FILE"
+            f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
+            "published vocabulary beside it; give --tokenizer=FILE"
         )
     same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices")
     return ExportOptions(

@@ -25,7 +25,7 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
 from tfrecords.sections import Section
-from tfrecords.tokenizers.base import TOKENIZER_FILE
+from tfrecords.tokenizers.base import description_in
 from tfrecords.worker import part_path, report_path, spill_path
 
 _INPUTS, _BAD_LINES = "inputs.tsv", "bad_lines.txt"
@@ -165,8 +165,8 @@ class BuildFolder:
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
             names = [file["name"] for file in _files(manifest)] + [_INPUTS, _BAD_LINES]
-            if (self.folder / TOKENIZER_FILE).exists():
-                names += [str(files.read_json(self.folder / TOKENIZER_FILE).get("vocabulary")), TOKENIZER_FILE]
+            if description := description_in(self.folder):
+                names += [str(files.read_json(description).get("vocabulary")), description.name]
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
         shutil.rmtree(self.parts, ignore_errors=True)

@@ -17,7 +17,7 @@ from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import MANIFEST, SPLITS, find_records
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
-from tfrecords.tokenizers.base import TOKENIZER_FILE
+from tfrecords.tokenizers.base import description_in
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
@@ -69,7 +69,7 @@ def main(settings: InspectSettings) -> None:
 
 
 def _tokenizer_beside(folder: Path) -> Path:
-    if not (folder / TOKENIZER_FILE).exists():
+    if description_in(folder) is None:
         raise UserError(f"'{folder}' holds no tokenizer; name the one its records were built with: --tokenizer=...")
     return folder
 

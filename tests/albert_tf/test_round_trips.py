@@ -72,7 +72,7 @@ def test_another_tokenizer_in_the_way_stays(published, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     convert(published, tmp_path / "base.keras", "keras")
     assert loading.load(tmp_path / "base.keras").tokenizer.pieces[-1] == "z"
-    assert not (tmp_path / "tokenizer.json").exists()
+    assert not (tmp_path / "albert_tokenizer.json").exists()
 
 
 def test_pytorch_files_are_read_by_pytorch(published):

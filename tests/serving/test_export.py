@@ -242,7 +242,7 @@ def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
 
 def test_text_needs_the_tokenizer(tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
-    (tmp_path / "run" / "tokenizer.json").unlink()
+    (tmp_path / "run" / "albert_tokenizer.json").unlink()
     (tmp_path / "run" / "spiece.model").unlink()
     with pytest.raises(UserError, match=r"tokenizer\.json"):
         export(ExportSettings(str(tmp_path / "run"), str(tmp_path / "out"), "text"))

@@ -9,12 +9,15 @@ import hashlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tfrecords.base import files
 
-TOKENIZER_FILE = "tokenizer.json"
+# The name until version 0.2 is that of another file of the `tokenizers` library, too.
+DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
 
 
 class Tokenizer(abc.ABC):
@@ -109,16 +112,35 @@ class Tokenizer(abc.ABC):
     def id_to_piece(self, token_id: int) -> str:
         return self.pieces[token_id]
 
-    def save(self, folder: str | os.PathLike) -> None:
-        """Writes the vocabulary and tokenizer.json, which `load_tokenizer(folder)` reads back."""
-        folder = files.make_output_dir(folder)
-        with files.replacing(folder / self.file_name) as temporary:
-            temporary.write_bytes(self.vocabulary)
-        description = {
+    def description(self) -> dict[str, Any]:
+        """Says what `load_tokenizer` must know of the vocabulary's file."""
+        return {
             "kind": self.kind,
             "vocabulary": self.file_name,
             "lower_case": self.lower_case,
             "keep_accents": self.keep_accents,
             "sha256": self.sha256,
         }
-        files.write_json(folder / TOKENIZER_FILE, description)
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the vocabulary and its description, which `load_tokenizer(folder)` reads back."""
+        folder = files.make_output_dir(folder)
+        former = description_in(folder)
+        with files.replacing(folder / self.file_name) as temporary:
+            temporary.write_bytes(self.vocabulary)
+        files.write_json(folder / DESCRIPTION_FILE, self.description())
+        if former not in (None, folder / DESCRIPTION_FILE, folder / self.file_name):
+            former.unlink()
+
+
+def description_in(folder: str | os.PathLike) -> Path | None:
+    """Finds the description of a tokenizer that this library saved in a folder; None where there is none.
+
+    A tokenizer.json is one, unless the `tokenizers` library ("model" in it) or keras-hub ("class_name") wrote it.
+    """
+    path, former = (Path(folder) / name for name in (DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE))
+    if path.is_file():
+        return path
+    values = files.read_json(former) if former.is_file() else None
+    is_others = values is None or (isinstance(values, dict) and values.keys() & {"model", "class_name"})
+    return None if is_others else former

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,8 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def _reader(self) -> TextReader:
-        return TextReader(self.cut_tokens, self.rules.add_prefix_space, self.rules.compose)
+        rules = self.rules
+        return TextReader(self.cut_tokens, rules.add_prefix_space, rules.compose, rules.trim_offsets)
 
     @cached_property
     def edges(self) -> np.ndarray:
@@ -197,6 +199,11 @@ class ByteBPETokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.piece_bytes[number] for number in ids).decode("utf-8", "replace")
+
+    def description(self) -> dict[str, Any]:
+        """See `Tokenizer`."""
+        own = {"special_tokens": self.rules.roles, "special_in_text": self.special_in_text}
+        return super().description() | own
 
     def published_files(self) -> dict[str, bytes]:
         """See `Tokenizer`: the fast tokenizer's one file, and the two of the others."""

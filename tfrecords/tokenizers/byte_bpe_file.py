@@ -111,12 +111,14 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
     """
     try:
         return _checked(_parse(values, roles, where), where)
+    except UserError:
+        raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(f"'{where}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
 
 
 def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    model = values["model"]
+    model, add_prefix_space, compose = values["model"], _prefix_space(values, where), _composes(values, where)
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             raise UserError(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
@@ -144,10 +146,10 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
         merges,
         tuple(tokens),
         roles,
-        _prefix_space(values, where),
+        add_prefix_space,
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
-        _composes(values, where),
+        compose,
         **pair,
     )
     if model.get("ignore_merges"):
@@ -283,6 +285,8 @@ def rules_of_files(
             name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
             for role, name in names.items()
         }
+    except UserError:
+        raise
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
     pair = _pair(2, 0) if names["cls"] == ROLES["cls"][0] else _pair(1, 1)

@@ -68,8 +68,10 @@ class ByteBPEInGraph(tf.Module):
         before = tf.gather(tf.concat([starts, [0]], axis=0), tf.gather(ids.row_starts(), rows))
         if self._rules.add_prefix_space:
             before += tf.cast(_lacks_blank(tf.gather(composed, rows)), tf.int64)
-        starts, ends = tf.maximum(starts - before, 0), ends - before
+        # The blank put before a text stands for its first character, too.
+        starts, ends = tf.maximum(starts - before, 0), tf.maximum(ends - before, 1)
         if back is not None:
+            starts, ends = Characters(composed).widened(rows, starts, ends)
             starts, ends = (
                 tf.cast(text.find_source_offsets(back, ids.with_values(part)).values, tf.int64)
                 for part in (starts, ends)

@@ -20,12 +20,13 @@ class TextReader:
         cut_tokens: tokens whose strings are cut out of texts, longest first.
         add_prefix_space: whether what stands between them gets a blank where it begins with none.
         compose: whether texts are composed first (NFC).
+        trim: whether the place of a token leaves out the white space around it that it takes in.
     """
 
-    def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
+    def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool, trim: bool):
         self._pattern = re.compile(cut_pattern(cut_tokens, re.escape(_SPACES))) if cut_tokens else None
         self._tokens = {token.content: token.id for token in cut_tokens}
-        self._add_prefix_space, self._compose = add_prefix_space, compose
+        self._add_prefix_space, self._compose, self._trim = add_prefix_space, compose, trim
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Gives the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
@@ -44,11 +45,11 @@ class TextReader:
             composed, origins = _composed(text) if self._compose else (text, None)
             size = 0
             for codes, begin, end in self._parts(composed):
-                # A blank before all stands for nothing, a token for the whole of its string.
-                first = np.arange(begin - (len(codes) - (end - begin)), end) if codes[0] < FIRST_TOKEN else [begin]
-                last = first + 1 if codes[0] < FIRST_TOKEN else [end]
+                # A blank before all stands for the first character too, a token for the whole of its string.
+                first = np.maximum(np.arange(end - len(codes), end), begin) if codes[0] < FIRST_TOKEN else begin
+                last = first + 1 if codes[0] < FIRST_TOKEN else end
                 rows.append(codes)
-                places.append(np.stack([np.maximum(first, begin), last], axis=1))
+                places.append(np.stack([first, last], axis=-1).reshape(-1, 2))
                 size += len(codes)
                 if origins is not None:
                     places[-1] = _through(places[-1], origins)
@@ -61,8 +62,8 @@ class TextReader:
         for found in self._pattern.finditer(text) if self._pattern else ():
             if found.start() > at:
                 yield self._between(text[at : found.start()]), at, found.start()
-            token = next(filter(None, found.groups()))
-            yield np.array([FIRST_TOKEN + self._tokens[token]], np.uint32), found.start(), found.end()
+            span = found.span(found.lastindex if self._trim else 0)
+            yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), *span
             at = found.end()
         if at < len(text):
             yield self._between(text[at:]), at, len(text)
@@ -108,9 +109,11 @@ def _composed(text: str) -> tuple[str, np.ndarray | None]:
         else:
             parts.append(character)
             begins.append(place)
-    composed = [_nfc(part) for part in parts]
-    ends = [*begins[1:], len(text)]
-    return "".join(composed), np.repeat(np.stack([begins, ends], axis=1), list(map(len, composed)), axis=0)
+    composed, origins = [_nfc(part) for part in parts], []
+    for begin, part, new in zip(begins, parts, composed):
+        as_it_was = [(begin + place, begin + place + 1) for place in range(len(part))]
+        origins += as_it_was if new == part else [(begin, begin + len(part))] * len(new)
+    return "".join(composed), np.array(origins)
 
 
 def _nfc(text: str) -> str:

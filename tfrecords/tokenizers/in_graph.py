@@ -155,8 +155,8 @@ class Characters:
 
     def __init__(self, texts: tf.Tensor):
         self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-        sizes = tf.cast(tf.strings.length(texts), tf.int64)
-        self._row_bytes = tf.math.cumsum(sizes, exclusive=True)
+        self._row_sizes = tf.cast(tf.strings.length(texts), tf.int64)
+        self._row_bytes = tf.math.cumsum(self._row_sizes, exclusive=True)
         self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
 
@@ -165,6 +165,13 @@ class Characters:
         starts, ends = self._touched(rows, begins, ends)
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
+
+    def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Widens byte spans [n] of the rows' texts to the whole characters that they touch; all int64."""
+        limits = tf.concat([self._bytes, [tf.reduce_sum(self._row_sizes)]], axis=0)
+        base = tf.gather(self._row_bytes, rows)
+        starts, ends = (tf.gather(limits, part) - base for part in self._touched(rows, begins, ends))
+        return starts, ends
 
     def _touched(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Spans of the characters of all texts."""

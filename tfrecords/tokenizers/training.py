@@ -1,17 +1,24 @@
-"""Training a SentencePiece vocabulary as ALBERT's was."""
+"""Training a vocabulary: SentencePiece as ALBERT's was, or byte-level BPE as RoBERTa's."""
 
 import io
+import json
 import re
 from collections.abc import Iterable
 
 import sentencepiece
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
 
 # google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").
 CONTROL_PIECES = ["[CLS]", "[SEP]", "[MASK]"]
 USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
+# In the order of the ids, as in HuggingFace's recipes for a RoBERTa of one's own.
+BPE_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+# A pair that stands in the text only once is no piece.
+_LEAST_FREQUENCY = 2
 # SentencePiece leaves out lines of more bytes. Allowing longer ones would take memory for them as wholes.
 _MOST_BYTES = 4192
 # 1048 characters have at most that. Cut at white space, inside a word only where it alone is longer.
@@ -58,6 +65,43 @@ def train_tokenizer(
     return with_albert_normalization(model.getvalue(), lower_case, keep_accents)
 
 
+def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = True) -> bytes:
+    """Trains a byte-level BPE on the lines and returns it as a tokenizer.json.
+
+    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and what merges make of them. The same lines and
+    settings give the same file. Raises UserError when there is too little text for `vocab_size` pieces (unless
+    `hard_vocab_limit` is off: then there are as many as the text gives), or no room for the bytes.
+    """
+    # Only here: reading and using a vocabulary need no more than its file.
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = byte_characters()
+    least = len(alphabet) + len(BPE_SPECIAL)
+    if vocab_size < least:
+        raise UserError(
+            f"--vocab_size={vocab_size} has no room for the 256 bytes and special pieces; raise it to {least}"
+        )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=_LEAST_FREQUENCY,
+        special_tokens=BPE_SPECIAL,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    size = tokenizer.get_vocab_size()
+    if size == least:
+        raise UserError("the corpus holds no text to train on; check --input")
+    if size < vocab_size and hard_vocab_limit:
+        raise UserError(f"the corpus is too small for --vocab_size={vocab_size}; set it to {size} or less")
+    values = json.loads(tokenizer.to_str())["model"]
+    added = tuple(AddedToken(name, number, True, lstrip=name == "<mask>") for number, name in enumerate(BPE_SPECIAL))
+    merges = [tuple(merge) for merge in values["merges"]]
+    return as_tokenizer_json(ByteBPERules(values["vocab"], merges, added, _ROLES))
+
+
 def _cut(line: str) -> list[str]:
     return [line] if len(line.encode()) <= _MOST_BYTES else _PARTS.findall(line)
 
@@ -75,6 +119,13 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
     if "sentences_.empty()" in str(error):
         return UserError("the corpus holds no text to train on; check --input")
     return UserError(f"SentencePiece cannot train --vocab_size={vocab_size} on this corpus: {error}")
+
+
+def bpe_listing(tokenizer_json: bytes) -> str:
+    """The text of a .vocab file: a piece and the number of its merge a line, in the order of the ids."""
+    model = json.loads(tokenizer_json)["model"]
+    merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
+    return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
 
 
 def vocabulary_listing(model: bytes) -> str:

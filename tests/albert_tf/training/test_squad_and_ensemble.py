@@ -166,7 +166,7 @@ def test_an_ensemble_says_who_does_not_belong(squads, tmp_path, tiny_run):
     (tmp_path / "empty").mkdir()
     sst2 = tmp_path / "sst2"
     sst2.mkdir()
-    for name in ("model.keras", "tokenizer.json", "spiece.model"):
+    for name in ("model.keras", "albert_tokenizer.json", "spiece.model"):
         (sst2 / name).symlink_to(first / name)
     (sst2 / "task.json").write_text(json.dumps(load_task(first) | {"kind": "classification"}))
     for changes, message in (

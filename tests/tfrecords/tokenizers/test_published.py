@@ -132,7 +132,7 @@ def test_none_several_and_unknown_ones(tmp_path):
     with pytest.raises(UserError, match=r"holds old_vocab\.txt, vocab_chinese\.txt; say which"):
         tokenizer_in(tmp_path)
     tokenizers.Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UserError, match="holds a BPE tokenizer; known are WordPiece and Unigram"):
+    with pytest.raises(UserError, match="BPE tokenizer of characters; known is the BPE of bytes"):
         tokenizer_in(tmp_path)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": []}}')
     with pytest.raises(UserError, match="copy it again"):
