@@ -7,11 +7,12 @@
 | AlbertTokenClassifier | [(word, label)]; words cut off have None |
 | AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
 | AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, hidden_size] |
-| AlbertPretrainer | for each [MASK] its likeliest pieces, [(piece, probability)] |
+| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) its likeliest pieces, [(piece, probability)] |
 
 Classes without names are called by their numbers, as strings.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,6 @@ from tfrecords.tokenizers.base import Tokenizer
 if TYPE_CHECKING:
     from albert_tf.loading import Loaded
 
-_MASK = "[MASK]"
 _TOP = 5
 
 
@@ -155,8 +155,9 @@ def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tup
 
 @on_host
 def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int) -> FeatureRows:
-    """Makes rows [CLS] text [SEP], with the mask's id where a text says [MASK]."""
-    framer, parts = Framer(tokenizer, max_seq_length), [text.split(_MASK) for text in texts]
+    """Makes rows [CLS] text [SEP], with the mask's id where a text says [MASK] (RoBERTa's: <mask>)."""
+    framer = Framer(tokenizer, max_seq_length)
+    parts = [re.split(framer.mask_pattern, text) for text in texts]
     tokens = encode(tokenizer, [part for text in parts for part in text])
     counts = np.array([len(text) for text in parts], np.int64)
     rows = framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(tokens, counts, validate=False)))
@@ -164,7 +165,7 @@ def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int
     for text, row in zip(texts, features.tokens["input_ids"]):
         if tokenizer.mask_id not in row:
             raise UserError(
-                f"{text[:60]!r} has no {_MASK} in its first {max_seq_length} tokens; put one where a word goes"
+                f"{text[:60]!r} has no {framer.mask} in its first {max_seq_length} tokens; put one where a word goes"
             )
     return features
 

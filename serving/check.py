@@ -1,5 +1,6 @@
 """Whether an export answers as the Keras model does."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -291,7 +292,7 @@ def _masked(exportable: Exportable, rows: Arrays) -> Arrays:
         by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
         return by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}
     first, second = (whole_words(exportable.options.tokenizer, 2)[[0, -1]]).tolist()
-    return {"text": np.array([f"{first} [MASK] {second}".encode()])}
+    return {"text": np.array([f"{first} {exportable.framer.mask} {second}".encode()])}
 
 
 def _words(model: AlbertPretrainer, exportable: Exportable, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
@@ -300,7 +301,8 @@ def _words(model: AlbertPretrainer, exportable: Exportable, inputs: Arrays, answ
     In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
     """
     if exportable.framer is not None:
-        parts = encode(exportable.options.tokenizer, inputs["text"][0].decode().split("[MASK]"))
+        texts = re.split(exportable.framer.mask_pattern, inputs["text"][0].decode())
+        parts = encode(exportable.options.tokenizer, texts)
         tokens = exportable.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
         ids = exportable.framer.single(tokens).padded().input_ids.numpy()
         positions = np.argwhere(ids == exportable.options.tokenizer.mask_id)[:, 1:].astype(np.int32)

@@ -54,9 +54,8 @@ def main(settings: CreateSettings) -> None:
     )
     folder = settings.output_dir
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
-    say_next(
-        f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config=albert_base_v2 --output_dir=run"
-    )
+    config = "roberta_base" if tokenizer.kind == "bpe" else "albert_base_v2"
+    say_next(f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config={config} --output_dir=run")
 
 
 def run() -> None:

@@ -7,6 +7,7 @@ Training calls these TensorFlow operations on the ids of the Python tokenizer, a
 tokenizer's own operations: both see the same rows.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -109,6 +110,19 @@ class Framer:
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
+
+    @property
+    def mask(self) -> str:
+        """Says what stands for a masked word in a text: the vocabulary's own piece, [MASK] or RoBERTa's `<mask>`."""
+        return self.tokenizer.pieces[self.tokenizer.mask_id]
+
+    @property
+    def mask_pattern(self) -> str:
+        """Gives the regular expression of `mask`, with the blanks that go with it.
+
+        Those of byte-level BPE are in the tokens behind them, and a mask stands for such a token.
+        """
+        return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
         """Makes rows of single texts or of pairs, whichever is given."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 from absl import logging
@@ -96,7 +97,10 @@ def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = Tr
 
 _PUBLISHED = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
 _ASSETS = {"sentencepiece": "assets/tokenizer/vocabulary.spm", "wordpiece": "assets/tokenizer/vocabulary.txt"}
-_CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer"}
+_CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer", "bpe": "RobertaTokenizer"}
+_SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} | {
+    name: f"{name}_id" for name in ("pad", "unk", "mask")
+}
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
@@ -113,12 +117,24 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
     if form == "keras":
         tokenizer.save(folder)
         return
-    file = folder / (_ASSETS if form == "keras_hub" else _PUBLISHED)[tokenizer.kind]
-    make_output_dir(file.parent)
-    with replacing(file) as temporary:
-        temporary.write_bytes(tokenizer.vocabulary)
+    names = _ASSETS if form == "keras_hub" else _PUBLISHED
+    if tokenizer.kind == "bpe":
+        contents = tokenizer.published_files()
+    else:
+        contents = {names[tokenizer.kind]: tokenizer.vocabulary}
+    for name, content in contents.items():
+        make_output_dir((folder / name).parent)
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(content)
     if form != "keras_hub":
-        lower, keep = tokenizer.lower_case, tokenizer.keep_accents
-        accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
-        values = {"tokenizer_class": _CLASSES[tokenizer.kind], "do_lower_case": lower} | accents
-        write_json(folder / "tokenizer_config.json", values)
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer))
+
+
+def _tokenizer_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What transformers must know beside the vocabulary."""
+    values: dict[str, Any] = {"tokenizer_class": _CLASSES[tokenizer.kind]}
+    if tokenizer.kind == "bpe":
+        return values | {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
+    lower, keep = tokenizer.lower_case, tokenizer.keep_accents
+    accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
+    return values | {"do_lower_case": lower} | accents

@@ -84,8 +84,15 @@ class Pretraining(Training):
 
     def new_model(self) -> AlbertPretrainer:
         settings, start = self.settings, self.start
-        encoder = AlbertEncoder(start.config, walk=settings.walk, dtype=settings.dtype_policy, seed=settings.seed)
         pair_task = self._phases[0].manifest["pair_task"]
+        encoder = AlbertEncoder(
+            start.config,
+            walk=settings.walk,
+            dtype=settings.dtype_policy,
+            seed=settings.seed,
+            # Without a pair task nothing trains a pooler, and RoBERTa has none then.
+            pooler=pair_task != "none" or not start.config.position_offset,
+        )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
         model = AlbertPretrainer(encoder, pair_task={"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task))
         if start.model is not None:
@@ -98,6 +105,9 @@ class Pretraining(Training):
             settings.num_warmup_steps,
             settings.poly_power,
             weight_decay_rate=settings.weight_decay_rate,
+            beta_1=settings.beta_1,
+            beta_2=settings.beta_2,
+            epsilon=settings.epsilon,
             global_clipnorm=settings.global_clipnorm or None,
             gradient_norm=settings.gradient_norm,
         )

@@ -44,6 +44,11 @@ class PretrainingSettings(CheckedSettings):
     weight_decay_rate: float = setting(
         0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0
     )
+    beta_1: float = setting(0.9, help="decay of the gradients' running mean", at_least=0, below=1)
+    beta_2: float = setting(
+        0.999, help="decay of the squared gradients' running mean; RoBERTa's: 0.98", at_least=0, below=1
+    )
+    epsilon: float = setting(1e-6, help="added to the root of the squared gradients' mean", above=0)
     global_clipnorm: float = setting(1.0, help="the norm over all gradients is cut to this; 0: not at all", at_least=0)
     gradient_norm: str = setting(
         "summed", help="what that norm is of; official: as google-research's code off TPUs, which counts each looked-up"

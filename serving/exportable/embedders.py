@@ -1,5 +1,7 @@
 """A vector for each row and each token; of a pre-trained model also words for masks and the order of two texts."""
 
+import re
+
 import tensorflow as tf
 
 from albert_tf.layers.heads import mean_pool, unit_length, vocabulary_logits
@@ -10,8 +12,6 @@ from serving.exportable.ways import Way, specs
 from serving.inference import InferenceEncoder
 from serving.inference.layers import LayerNorm, dense
 from tfrecords.framing import TokenBatch
-
-_MASK = "[MASK]"
 
 
 class EmbedderExportable(Exportable):
@@ -99,7 +99,8 @@ class PretrainerExportable(EmbedderExportable):
     def fill_text(self, batch: TokenBatch):
         """Gives for each "[MASK]" of a text its likeliest `pieces` (string) and `probabilities`, [batch, masks, top_k].
 
-        Rows with fewer masks than the fullest are filled up with empty pieces of probability 0.
+        RoBERTa's masks are "<mask>". Rows with fewer masks than the fullest are filled up with empty pieces of
+        probability 0.
         """
         masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
@@ -112,8 +113,11 @@ class PretrainerExportable(EmbedderExportable):
         }
 
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
-        """Reads strings [batch] with the mask's id where they say [MASK]."""
-        parts = tf.strings.split(text, _MASK)
+        """Reads strings [batch] with the mask's id where they say [MASK], or whatever the vocabulary calls it."""
+        mask, pattern = self.framer.mask, self.framer.mask_pattern
+        if pattern != re.escape(mask):
+            text = tf.strings.regex_replace(text, pattern, mask)
+        parts = tf.strings.split(text, mask)
         tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
         return self.framer.single(tokens).padded()
 
