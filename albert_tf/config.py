@@ -16,10 +16,12 @@ from tfrecords.base.files import download_hint, read_json, write_json
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
 SHARING = ("all", "attention", "ffn", "none")
+HALTING = ("none", "act", "act_t2t")
 STEP_SIGNALS = ("none", "learned", "sinusoid")
 # Fields of what begins as the model without it: weights of the one start the other.
 BEGIN_AS_ALBERT = (
     *("depth_plan", "step_signal", "hyper_connections", "depth_lora_rank", "depth_lora_target", "gate_init"),
+    *("halting", "halting_threshold", "ponder_cost"),
     *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
     *("equilibrium_phantom_steps", "equilibrium_damping"),
 )
@@ -65,6 +67,9 @@ class AlbertConfig:
         depth_lora_target: whose dense layers: "attention", "ffn" or "both".
         gate_init: what learned gates of extensions begin with: 0: they are closed and the model is exactly the one
             without; 1: the published form.
+        halting: whether tokens halt: "none", "act" (Graves) or "act_t2t" (tensor2tensor) (layers/halting.py).
+        halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
+        ponder_cost: what a step of a token adds to the loss.
         equilibrium_solver: "fixed_point" or "anderson": the repeated blocks are run until they have come to a fixed
             point, in place of the plan's number of times (layers/equilibrium_walk.py); "none": they are not.
         equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
@@ -120,6 +125,9 @@ class AlbertConfig:
     depth_lora_rank: int = 0
     depth_lora_target: str = "both"
     gate_init: float = 0.0
+    halting: str = "none"
+    halting_threshold: float = 0.01
+    ponder_cost: float = 0.01
     equilibrium_solver: str = "none"
     equilibrium_tolerance: float = 1e-3
     equilibrium_max_steps: int = 30
@@ -161,6 +169,9 @@ class AlbertConfig:
         _check_choice("depth_lora_target", self.depth_lora_target, LORA_TARGETS)
         if self.gate_init > 1:
             raise UserError(f"gate_init must be from 0 to 1, not {self.gate_init}")
+        _check_choice("halting", self.halting, HALTING)
+        if self.halting_threshold >= 1:
+            raise UserError(f"halting_threshold must be below 1, not {self.halting_threshold}")
         if self.hyper_connections == 1:
             raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
         if self.position_type == "rotary" and self.head_size % 2:
@@ -175,6 +186,8 @@ class AlbertConfig:
             raise UserError(
                 f"random_depth_min {self.random_depth_min} is over num_hidden_layers {self.num_hidden_layers}"
             )
+        if self.random_depth_min and self.halting != "none":
+            raise UserError("random_depth_min and halting exclude each other; leave one out")
         self._check_depth_lora()
         self._check_equilibrium()
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import plan
+from albert_tf.layers.depth import Step, plan
 
 # Lan et al. 2020, Table 1: millions of parameters as printed there.
 PAPER = {
@@ -36,7 +36,8 @@ class Parameters(NamedTuple):
 class Flops(NamedTuple):
     """Counts the floating-point operations of one row's forward pass; a multiply and an add are two.
 
-    Matrix products only, as is usual; biases, norms, activations and softmax add about one per cent.
+    Matrix products, as is usual, and what streams are read and written by; biases, norms, activations and softmax add
+    about one per cent.
     """
 
     projection: int
@@ -44,6 +45,7 @@ class Flops(NamedTuple):
     attention_scores: int
     feed_forward: int
     pooler: int
+    depth: int
 
     @property
     def total(self) -> int:
@@ -70,9 +72,38 @@ def parameters(config: AlbertConfig) -> Parameters:
     final_norm = (config.norm_position == "pre") * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
-    blocks += final_norm + hidden * (config.equilibrium_solver != "none")
+    blocks += final_norm + hidden * (config.equilibrium_solver != "none") + depth_parameters(config)
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
     return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
+
+
+def depth_parameters(config: AlbertConfig) -> int:
+    """Counts the parameters of the step signal, hyper-connections, low rank by depth and halting.
+
+    Hyper-connections have, for each step, three matrices, three biases and three scales of gates, the signal that is
+    added, and a gate that the published form (arXiv:2604.21254) has not.
+
+    >>> depth_parameters(AlbertConfig(hyper_connections=4)) - 12
+    451764
+    """
+    hidden, steps, streams = config.hidden_size, config.num_steps, config.hyper_connections
+    signal = {"none": 0, "sinusoid": 1, "learned": steps * hidden}[config.step_signal]
+    connections = steps * (3 * streams * streams * hidden + 3 * streams + 3 + hidden + 1) if streams else 0
+    halting = (hidden + 2) * (config.halting != "none")
+    return signal + connections + halting + sum(_adapted(config, plan(config)))
+
+
+def _adapted(config: AlbertConfig, steps: list[Step]) -> list[int]:
+    """The numbers in the adapters of each step, none where a half runs once."""
+    widths = {"attention": 4 * 2 * config.hidden_size}
+    products = 3 if config.feed_forward == "glu" else 2
+    widths["ffn"] = products * (config.hidden_size + config.intermediate_size)
+    counts = []
+    for half, field in (("attention", "attention"), ("ffn", "feed_forward")):
+        runs = [getattr(step, field) for step in steps]
+        if config.depth_lora_target in (half, "both"):
+            counts += [config.depth_lora_rank * widths[half] for run in runs if runs.count(run) > 1]
+    return counts
 
 
 def flops(config: AlbertConfig, length: int) -> Flops:
@@ -88,7 +119,17 @@ def flops(config: AlbertConfig, length: int) -> Flops:
         attention_scores=steps * 2 * 2 * length * length * hidden,
         feed_forward=steps * products * 2 * length * hidden * config.intermediate_size,
         pooler=2 * hidden * hidden,
+        depth=2 * length * _depth_products(config),
     )
+
+
+def _depth_products(config: AlbertConfig) -> int:
+    """Multiplications for each token of what extensions over depth do: gates, streams, adapters and halting."""
+    streams, hidden = config.hyper_connections, config.hidden_size
+    # The gates' matrices; then each stream is read once, kept once and written to once.
+    connections = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
+    halting = config.num_steps * 2 * hidden * (config.halting != "none")
+    return connections + halting + sum(_adapted(config, plan(config)))
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:

@@ -18,6 +18,7 @@ from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings, by_name
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
+from albert_tf.layers.halting import Halting
 from albert_tf.layers.hyper_connections import HyperConnections
 from albert_tf.layers.pullback import Function
 from albert_tf.layers.rotary import Rotation
@@ -75,6 +76,9 @@ class AlbertEncoder(BaseModel):
             self.step_signal = StepSignal(config, dtype=self.dtype_policy, name="depth_signal")
         if config.hyper_connections:
             self.connections = HyperConnections(config, dtype=self.dtype_policy, name="depth_connections")
+        self.halting: Any = None
+        if config.halting != "none":
+            self.halting = Halting(config, dtype=self.dtype_policy, name="depth_halting")
         if self.walk == EQUILIBRIUM:
             self.equilibrium = Equilibrium(config, dtype=self.dtype_policy, name="depth_injection")
         self.final_norm: Any = None
@@ -93,7 +97,7 @@ class AlbertEncoder(BaseModel):
         self.embeddings.build((None, None))
         for block in self.blocks:
             block.build((None, self.config.hidden_size))
-        for layer in (self.step_signal, self.connections, self.equilibrium):
+        for layer in (self.step_signal, self.connections, self.halting, self.equilibrium):
             if layer is not None:
                 layer.build()
         if self.final_norm is not None:
@@ -142,7 +146,8 @@ class AlbertEncoder(BaseModel):
                 were it the last;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request;
                 residual float32 [batch] and steps int32 [batch], of a walk to an equilibrium: how much the blocks still
-                move a row, relative to its length, and how often they were run.
+                move a row, relative to its length, and how often they were run;
+                steps int32 [batch, sequence], of tokens that halt: how many each took.
 
         Raises:
             UserError: features by unknown names, or hidden states or attentions of an equilibrium.
@@ -161,6 +166,9 @@ class AlbertEncoder(BaseModel):
             state = self._loop(state, apply, drawn)
         else:
             state, hidden_states, attentions = self._list(state, apply, drawn)
+        if self.halting is not None:
+            loss, solved["steps"] = self.halting.conclude(state[1], features.get("input_mask"), length)
+            self.add_loss(loss)
         sequence_output = self._rows(self.finish(state), length)
         outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output} | solved
         if self.pooler is not None:
@@ -213,8 +221,9 @@ class AlbertEncoder(BaseModel):
 
     def measure(self) -> None:
         """Adds the last call's rows to what metrics there are of the walk, in the same graph or trace."""
-        if self.equilibrium is not None:
-            self.equilibrium.measure()
+        for walked in (self.equilibrium, self.halting):
+            if walked is not None:
+                walked.measure()
 
     def block(self, step: Step) -> TransformerBlock:
         """Gives the block that runs at a step of the plan."""
@@ -238,7 +247,7 @@ class AlbertEncoder(BaseModel):
 
         Those of their weights that have a row for each step have one for each of their `steps`, or for all.
         """
-        own = (self.step_signal, self.connections, self.equilibrium)
+        own = (self.step_signal, self.connections, self.halting, self.equilibrium)
         layers: dict[str, Any] = {layer.name: layer for layer in own if layer is not None}
         halves: dict[str, Sequence[Any]] = {"attention": self.attentions, "feed_forward": self.feed_forwards}
         for half, group in halves.items():
@@ -295,7 +304,8 @@ class AlbertEncoder(BaseModel):
 
         The first axis of each is the tokens. Plain ALBERT's is `hidden` itself, [tokens, hidden_size].
         """
-        return hidden if self.connections is None else self.connections.start(hidden)
+        state = hidden if self.connections is None else self.connections.start(hidden)
+        return state if self.halting is None else (state, self.halting.start(hidden))
 
     def apply(
         self, which: Step, step: Tensor, state: Any, shared: dict[str, Any], seed: Tensor = None
@@ -312,20 +322,35 @@ class AlbertEncoder(BaseModel):
         Returns:
             The new state, of the same structure and shapes, and the attention probabilities.
         """
-        hidden, gates = (state, None) if self.connections is None else self.connections.read(step, state)
+        state, sums = (state, None) if self.halting is None else state
+        before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
-            hidden = self.step_signal(hidden, step=step)
-        hidden, probabilities = self.block(which)(hidden, **shared, seed=site_seed(seed, 3 * step), step=step)
+            before = self.step_signal(before, step=step)
+        after, probabilities = self.block(which)(before, **shared, seed=site_seed(seed, 3 * step), step=step)
         if self.connections is not None:
-            hidden = self.connections.write(step, state, hidden, gates)
-        return hidden, probabilities
+            after = self.connections.write(step, state, after, gates)
+        if self.halting is None:
+            return after, probabilities
+        return (after, self.halting.update(step, before, self._carried(after), sums)), probabilities
 
     def hidden(self, state: Any) -> Tensor:
         """Gives what a state comes to, and what `hidden_states` lists: [tokens, hidden_size]."""
+        if self.halting is None:
+            return self._carried(state)
+        return self._carried(state[0])
+
+    def _carried(self, state: Any) -> Tensor:
         return state if self.connections is None else self.connections.mean(state)
 
     def finish(self, state: Any) -> Tensor:
-        """Gives what a state comes to, the last one or any that `hidden_states` lists: [tokens, hidden_size]."""
+        """Gives what the last state comes to: the sequence output, [tokens, hidden_size]."""
+        if self.halting is None:
+            return self._shown(state)
+        result = ops.cast(state[1].result, self.compute_dtype)
+        return result if self.final_norm is None else self.final_norm(result)
+
+    def _shown(self, state: Any) -> Tensor:
+        """What `hidden_states` lists of a state: what it would come to were it the last, and no token halted."""
         hidden = self.hidden(state)
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
@@ -334,7 +359,7 @@ class AlbertEncoder(BaseModel):
 
         drawn: how often the repeated segment is run; only the last state is told then.
         """
-        hidden_states, attentions = [self.finish(state)], []
+        hidden_states, attentions = [self._shown(state)], []
         wrap = keras.remat if self.walk == "recompute" else lambda run: run
         for step, (which, turn) in enumerate(zip(self.steps, self._turns)):
             run = functools.partial(apply, which, step)
@@ -343,7 +368,7 @@ class AlbertEncoder(BaseModel):
                 state = wrap(functools.partial(_run_drawn, run, turn))(state, drawn)
                 continue
             state, probabilities = wrap(run)(state)
-            hidden_states.append(self.finish(state))
+            hidden_states.append(self._shown(state))
             attentions.append(probabilities)
         return state, hidden_states, attentions
 

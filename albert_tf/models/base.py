@@ -68,6 +68,18 @@ class EncoderModel(BaseModel):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
+        # Here too: under JAX Keras computes metrics in another trace than the forward pass.
+        self.encoder.measure()
+        return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+
+    def with_added_losses(self, loss: Tensor) -> Tensor:
+        """Gives a loss of a model's own with what its layers add to it, such as the cost of pondering."""
+        self.encoder.measure()
+        return loss + share_of_replica(sum(self.losses)) if self.losses else loss
+
     def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self.encoder.measure()
         return super().compute_metrics(*args, **kwargs)

@@ -86,6 +86,8 @@ class EarlyExitModel(DenseHeadModel):
             raise UserError("a walk to an equilibrium goes on until it is there; leave out early_exit")
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
+        if early_exit and getattr(config, "halting", "none") != "none":
+            raise UserError(f"early_exit and halting '{config.halting}' exclude each other; leave one out")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
         if early_exit and self.encoder.equilibrium is not None:
             raise UserError(

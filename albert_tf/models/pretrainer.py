@@ -122,7 +122,7 @@ class AlbertPretrainer(EncoderModel):
         """
         words, pairs = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
         nll, weights = _word_losses(x, y_pred)
-        loss = ops.sum(nll * weights) / (words + 1e-5)
+        loss = self.with_added_losses(ops.sum(nll * weights) / (words + 1e-5))
         if self.pair_head is None:
             return loss
         labels, logits, weights = _pairs(x, y_pred)
@@ -148,7 +148,8 @@ class AlbertPretrainer(EncoderModel):
     def get_metrics_result(self) -> dict[str, Any]:
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
-        return results | {"loss": sum(results[mean.name] for mean in self._means[::2])}
+        loss = sum(results[mean.name] for mean in self._means[::2])
+        return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store: Any) -> None:

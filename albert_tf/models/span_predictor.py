@@ -119,7 +119,7 @@ class AlbertSpanPredictor(EncoderModel):
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
             logits = y_pred["answerable_logits"]
             loss = loss + 0.5 * ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True))
-        return share_of_replica(loss)
+        return self.with_added_losses(share_of_replica(loss))
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         for mean, end in zip(self._means, ("start", "end")):

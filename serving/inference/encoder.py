@@ -13,6 +13,7 @@ from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
+from serving.inference.depth import HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
@@ -109,6 +110,8 @@ class InferenceEncoder(tf.Module):
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
         self.config, self.options = encoder.config, options
+        if self.config.halting != "none":
+            raise UserError(f"halting '{self.config.halting}' has no export yet; such a model answers in Keras alone")
         if options.compute == "bfloat16":
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():
@@ -124,6 +127,11 @@ class InferenceEncoder(tf.Module):
         self.feed_forwards: list[Any] = [FeedForward(half, dtype) for half in encoder.feed_forwards]
         # The same for every batch: no variable of the module.
         self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
+        self.step_signal = self.connections = None
+        if encoder.step_signal is not None:
+            self.step_signal = StepSignal(encoder.step_signal, self.dtype)
+        if encoder.connections is not None:
+            self.connections = HyperConnections(encoder.connections, self.dtype)
         if options.is_quantized:
             quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
 
@@ -220,19 +228,27 @@ class InferenceEncoder(tf.Module):
 
     def start(self, hidden: tf.Tensor) -> Any:
         """The state before the first step: a tensor, or tensors in tuples, the first axis of each being the tokens."""
-        return hidden
+        return hidden if self.connections is None else self.connections.start(hidden)
 
     def apply(self, which, step, state: Any, rows: TokenRows, only_first: bool = False) -> Any:
         """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
 
         only_first: the new state is of each row's first token alone.
         """
-        hidden = self.attentions[which.attention](self.hidden(state), rows, step, only_first)
-        return self.feed_forwards[which.feed_forward](hidden, step)
+        hidden, gates = (state, None) if self.connections is None else self.connections.read(step, state)
+        if self.step_signal is not None:
+            hidden = self.step_signal(hidden, step)
+        hidden = self.attentions[which.attention](hidden, rows, step, only_first)
+        hidden = self.feed_forwards[which.feed_forward](hidden, step)
+        if self.connections is None:
+            return hidden
+        if only_first:
+            state, gates = rows.first_tokens(state), rows.first_tokens(gates)
+        return self.connections.write(step, state, hidden, gates)
 
     def hidden(self, state: Any) -> tf.Tensor:
-        """What a step reads of a state: [tokens, hidden_size]."""
-        return state
+        """What travels, whatever of it a step reads: [tokens, hidden_size]."""
+        return state if self.connections is None else self.connections.mean(state)
 
     def finish(self, state: Any) -> tf.Tensor:
         """What a state comes to if it is the last, which heads of an early exit read."""

@@ -17,7 +17,15 @@ import tensorflow as tf
 
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
-from serving.inference.layers import Dense, arrays, norm, query_key_value, replaced
+from serving.inference.layers import (
+    Dense,
+    arrays,
+    attention_low_rank,
+    feed_forward_low_rank,
+    norm,
+    query_key_value,
+    replaced,
+)
 from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
@@ -86,6 +94,7 @@ class QuantizedAttention(tf.Module):
         self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
         self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
+        self.low_rank = attention_low_rank(layer, tf.float32)
         self.layer_norm = norm(layer.layer_norm)
         self.ranges = ranges
 
@@ -94,8 +103,11 @@ class QuantizedAttention(tf.Module):
     ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        context = rows.attend(self.query_key_value(quantize(inputs, first), first, tf.float32), only_first)
+        added = self.low_rank.get("query_key_value", inputs, step)
+        context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
+        context = rows.attend(context, only_first)
         residual = rows.first_tokens(hidden) if only_first else hidden
+        residual = self.low_rank.get("output", context, step, residual)
         total = self.output(quantize(context, second), second, tf.float32, residual=residual)
         return total if self.is_pre else self.layer_norm(total)
 
@@ -103,15 +115,18 @@ class QuantizedAttention(tf.Module):
 class QuantizedFeedForward(tf.Module):
     """FeedForward with 8-bit products, its arguments those of QuantizedAttention.
 
-    The activation function's results become unsigned numbers within the product. Where a gate multiplies them, it is
-    float32 numbers that are multiplied, and what comes of it is rounded to signed ones.
+    The activation function's results become unsigned numbers within the product. Where a gate multiplies them, or what
+    is of low rank comes before, it is float32 numbers that are computed with, and what comes of it is rounded to
+    signed ones. What is of low rank stays float32.
     """
 
     def __init__(self, layer, ranges: np.ndarray, vnni: bool):
         super().__init__()
         self.is_pre = layer.config.norm_position == "pre"
         self.hidden_act = layer.config.hidden_act
-        self.lowest = LOWEST[self.hidden_act] if layer.gate is None else None
+        self.low_rank = feed_forward_low_rank(layer, tf.float32)
+        self.is_fused = layer.gate is None and not self.low_rank
+        self.lowest = LOWEST[self.hidden_act] if self.is_fused else None
         self.intermediate = QuantizedDense(*arrays(layer.intermediate), vnni)
         self.gate = None if layer.gate is None else QuantizedDense(*arrays(layer.gate), vnni)
         self.output = QuantizedDense(*arrays(layer.output_dense), vnni, self.lowest)
@@ -120,9 +135,14 @@ class QuantizedFeedForward(tf.Module):
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = quantize(self.layer_norm(hidden) if self.is_pre else hidden, first)
-        middle, largest = (self._inside if self.gate is None else self._gated)(inputs, first, second)
-        total = self.output(middle, largest, tf.float32, residual=hidden)
+        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        if self.is_fused:
+            middle, largest = self._inside(quantize(inputs, first), first, second)
+            residual = hidden
+        else:
+            inside, largest = self._float_inside(inputs, first, step), second
+            middle, residual = quantize(inside, second), self.low_rank.get("output", inside, step, hidden)
+        total = self.output(middle, largest, tf.float32, residual=residual)
         return total if self.is_pre else self.layer_norm(total)
 
     def _inside(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -131,10 +151,14 @@ class QuantizedFeedForward(tf.Module):
         middle = self.intermediate(inputs, first, tf.quint8, function=function, output_range=bounds)
         return middle, second - self.lowest
 
-    def _gated(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The same as qint8."""
-        inside = activation(self.hidden_act)(self.intermediate(inputs, first, tf.float32))
-        return quantize(inside * self.gate(inputs, first, tf.float32), second), second
+    def _float_inside(self, inputs: tf.Tensor, first: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
+        """The same in float32, not yet rounded."""
+        rounded = quantize(inputs, first)
+        added = self.low_rank.get("intermediate", inputs, step)
+        inside = activation(self.hidden_act)(self.intermediate(rounded, first, tf.float32, residual=added))
+        if self.gate is None:
+            return inside
+        return inside * self.gate(rounded, first, tf.float32, residual=self.low_rank.get("gate", inputs, step))
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
 from serving.inference.rows import TokenRows
@@ -152,6 +153,7 @@ class Attention(tf.Module):
         self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = Dense(*query_key_value(layer), dtype)
         self.output = dense(layer.output_dense, dtype)
+        self.low_rank = attention_low_rank(layer, dtype)
         self.layer_norm = norm(layer.layer_norm, dtype)
 
     def __call__(
@@ -159,8 +161,11 @@ class Attention(tf.Module):
     ) -> tf.Tensor:
         """step: which of the plan's steps this is. only_first: the result is of each row's first token alone."""
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        context = rows.attend(self.query_key_value(inputs), only_first)
-        total = self.output(context, rows.first_tokens(hidden) if only_first else hidden)
+        context = rows.attend(
+            self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step)), only_first
+        )
+        residual = rows.first_tokens(hidden) if only_first else hidden
+        total = self.output(context, self.low_rank.get("output", context, step, residual))
         return total if self.is_pre else self.layer_norm(total)
 
 
@@ -170,17 +175,22 @@ class FeedForward(tf.Module):
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
         self.is_pre = layer.config.norm_position == "pre"
-        self.intermediate = dense(layer.intermediate, dtype, layer.config.hidden_act)
+        self.low_rank = feed_forward_low_rank(layer, dtype)
+        # What is of low rank is added before the activation function, which is then no part of the product.
+        self.hidden_act = layer.config.hidden_act if self.low_rank else None
+        self.intermediate = dense(layer.intermediate, dtype, None if self.low_rank else layer.config.hidden_act)
         self.gate = None if layer.gate is None else dense(layer.gate, dtype)
         self.output = dense(layer.output_dense, dtype)
         self.layer_norm = norm(layer.layer_norm, dtype)
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        inside = self.intermediate(inputs)
+        inside = self.intermediate(inputs, self.low_rank.get("intermediate", inputs, step))
+        if self.hidden_act is not None:
+            inside = activation(self.hidden_act)(inside)
         if self.gate is not None:
-            inside *= self.gate(inputs)
-        total = self.output(inside, hidden)
+            inside *= self.gate(inputs, self.low_rank.get("gate", inputs, step))
+        total = self.output(inside, self.low_rank.get("output", inside, step, hidden))
         return total if self.is_pre else self.layer_norm(total)
 
 
@@ -190,15 +200,70 @@ def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
     Where positions are rotary, the numbers of a pair lie beside each other in queries and keys: a complex number, that
     one product turns. The scores are the same in any order.
     """
-    config = layer.config
     kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
+    return _joined(layer.config, kernels), _joined(layer.config, biases)
+
+
+def _joined(config: AlbertConfig, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """What gives queries, keys and values, each [..., hidden_size], as `query_key_value` has it."""
+    query, key, value = parts
     if config.position_type == "rotary":
         order = np.arange(config.hidden_size).reshape(config.num_attention_heads, 2, -1).transpose(0, 2, 1).reshape(-1)
-        kernels, biases = ((query[..., order], key[..., order], value) for query, key, value in (kernels, biases))
-    factors = config.head_size**-0.5, 1.0, 1.0
-    return tuple(
-        np.concatenate([part * factor for part, factor in zip(parts, factors)], axis=-1) for parts in (kernels, biases)
-    )
+        query, key = query[..., order], key[..., order]
+    return np.concatenate([query * config.head_size**-0.5, key, value], axis=-1)
+
+
+class LowRank(tf.Module):
+    """What the products of a block's half differ by from step to step: inputs @ a[step] @ b[step].
+
+    Args:
+        products: by the name of a product, its a [visits, inputs, rank] and b [visits, rank, units].
+        visits: for each step of the plan, which of the visits it is.
+        dtype: of the products.
+    """
+
+    def __init__(self, products: dict[str, tuple[np.ndarray, np.ndarray]], visits: Sequence[int], dtype: tf.DType):
+        super().__init__()
+        self.dtype, self.visits = dtype, np.array(visits, np.int32)
+        self.factors = {
+            name: (variable(a, dtype, f"{name}_a"), variable(b, dtype, f"{name}_b"))
+            for name, (a, b) in products.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.factors)
+
+    def get(self, name: str, inputs: tf.Tensor, step: tf.Tensor | int, residual: tf.Tensor | None = None) -> Any:
+        """Gives what is added to a product at a step, with `residual`; that alone where nothing is."""
+        if name not in self.factors:
+            return residual
+        a, b = (factor[tf.constant(self.visits)[step]] for factor in self.factors[name])
+        added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
+        return added if residual is None else residual + added
+
+
+def attention_low_rank(layer, dtype: tf.DType) -> LowRank:
+    """Makes the twin of a SelfAttention's adapters, those of queries, keys and values as one."""
+    names = ("query", "key", "value")
+    if not layer.adapters:
+        return LowRank({}, [], dtype)
+    a, b = (([array(getattr(layer.adapters[name], part)) for name in names]) for part in "ab")
+    # Each part's rows beside zeros for those of the others.
+    apart = [np.concatenate([part if i == j else 0 * part for j in range(3)], axis=1) for i, part in enumerate(b)]
+    own = {"query_key_value": (np.concatenate(a, axis=2), _joined(layer.config, apart))}
+    return _low_rank(layer, own, ["output"], dtype)
+
+
+def feed_forward_low_rank(layer, dtype: tf.DType) -> LowRank:
+    """Makes the twin of a FeedForward's adapters."""
+    return _low_rank(layer, {}, list(layer.adapters), dtype) if layer.adapters else LowRank({}, [], dtype)
+
+
+def _low_rank(layer, products: dict, names: Sequence[str], dtype: tf.DType) -> LowRank:
+    products = products | {name: (array(layer.adapters[name].a), array(layer.adapters[name].b)) for name in names}
+    one = next(iter(layer.adapters.values()))
+    visits = [one.visit(step) if step in one.steps else 0 for step in range(layer.config.num_steps)]
+    return LowRank(products, visits, dtype)
 
 
 @contextlib.contextmanager

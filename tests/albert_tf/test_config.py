@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.analysis.cost import parameters
+from albert_tf.analysis.cost import flops, parameters
 from albert_tf.published import NAMED, OTHER_NAMES
 from tfrecords.base.errors import UserError
 
@@ -246,6 +246,24 @@ def test_parameter_counts_equal_the_published_ones(config, encoder, with_pooler,
     assert counted.encoder + counted.pooler == with_pooler
     if with_heads is not None:
         assert counted.total == with_heads
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step_signal": "learned", "hyper_connections": 3, "halting": "act"},
+        {"step_signal": "sinusoid", "depth_plan": "1+1x3", "depth_lora_rank": 2},
+        {"depth_lora_rank": 3, "depth_lora_target": "ffn", "feed_forward": "glu", "use_bias": False},
+        {"depth_lora_rank": 3, "depth_lora_target": "attention", "num_hidden_groups": 3},
+    ],
+)
+def test_the_formula_counts_extensions_over_depth(changes):
+    config = AlbertConfig(
+        vocab_size=11, hidden_size=8, num_attention_heads=2, intermediate_size=12, max_position_embeddings=6,
+        num_hidden_layers=4, **changes,
+    )  # fmt: skip
+    assert parameters(config).encoder + parameters(config).pooler == AlbertEncoder(config).count_params()
+    assert flops(config, 5).depth > 0 or changes.keys() == {"step_signal"}
 
 
 @hypothesis.given(

@@ -30,6 +30,25 @@ def make_keras(seed=0, **changes):
     return encoder
 
 
+# Extensions over depth.
+EXTENSIONS = {
+    "learned signal": {"step_signal": "learned"},
+    "hyper-connections": {"hyper_connections": 3},
+    "low rank": {"depth_lora_rank": 2},
+    "low rank, gated": {"depth_lora_rank": 2, "depth_plan": "1+1x3", "feed_forward": "glu", "position_type": "rotary"},
+    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
+}
+
+
+def make_extended(**changes):
+    """An encoder with extensions that are no longer at their start."""
+    encoder = make_keras(gate_init=0.5, **changes)
+    for name, variable in encoder.depth_variables.items():
+        scale = 0.02 if name.endswith("kernel") else 0.2
+        variable.assign(variable + keras.random.normal(variable.shape, stddev=scale, seed=len(name)))
+    return encoder
+
+
 def make_batch(lengths=(9, 1, 4, 12), length=12, seed=0):
     rng = np.random.default_rng(seed)
     mask = np.arange(length) < np.array(lengths)[:, None]

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
-from tests.serving.inference.encoders import CONFIG, compiled, difference, eager_or_graph, make_batch, make_keras
+from tests.serving.inference.encoders import (
+    CONFIG,
+    EXTENSIONS,
+    compiled,
+    difference,
+    eager_or_graph,
+    make_batch,
+    make_extended,
+    make_keras,
+    needs_avx512,
+)
 
 PLANS = {
     "all shared": {},
@@ -30,6 +40,25 @@ PLANS = {
 def test_float32_equals_the_keras_encoder(changes, padding, graph):
     how = InferenceOptions("float32", padding)
     assert max(difference(make_keras(**changes), how, make_batch(), graph=graph)) < 1e-5
+
+
+@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
+    encoder = make_extended(**changes)
+    for padding, graph in (("skipped", True), ("computed", False)):
+        how = InferenceOptions("float32", padding)
+        assert max(difference(encoder, how, make_batch(), graph=graph)) < 1e-5
+    plain = make_keras(**{name: value for name, value in changes.items() if name == "depth_plan"})
+    assert max(difference(plain, InferenceOptions(), make_batch(), graph=False)) < 1e-5
+
+
+@needs_avx512
+@pytest.mark.parametrize("compute, tolerance", [("bfloat16", 0.02), ("int8", 0.06)])
+def test_extensions_over_depth_in_lower_precision(compute, tolerance):
+    for changes in EXTENSIONS.values():
+        encoder, batch = make_extended(**changes), make_batch()
+        calibration = batch[0], batch[1]
+        assert max(difference(encoder, InferenceOptions(compute), batch, calibration, np.mean)) < tolerance, changes
 
 
 def test_one_row_of_full_length_and_equal_rows():
