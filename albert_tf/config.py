@@ -385,7 +385,7 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{field.name} must be a number, not {value!r}")
     # Counts of what there may be none of are 0 by default.
-    least = min(field.default, 1)
+    least = min(cast(float, field.default), 1)
     if field.type is int and (not isinstance(value, int) or value < least):
         raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
     if field.name.endswith("_prob") and not 0 <= value < 1:

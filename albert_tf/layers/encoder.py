@@ -71,7 +71,8 @@ class AlbertEncoder(BaseModel):
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
-        self.step_signal = self.connections = self.equilibrium = None
+        self.step_signal = self.connections = None
+        self.equilibrium: Any = None
         if config.step_signal != "none":
             self.step_signal = StepSignal(config, dtype=self.dtype_policy, name="depth_signal")
         if config.hyper_connections:
@@ -214,7 +215,7 @@ class AlbertEncoder(BaseModel):
         *before, blocks = self._cycles(apply)[: place + 1]
         for cycle in before:
             state = cycle(0, state)
-        function = functools.partial(blocks, 0)
+        function: Function = functools.partial(blocks, 0)
         if self.equilibrium is not None:
             function = self.equilibrium.recurrence(function, state)
         return function, state, _rows_of(features)

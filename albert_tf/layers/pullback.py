@@ -45,9 +45,9 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
     if keras.backend.backend() == "jax":
         import jax
 
-        hook = jax.custom_vjp(lambda value, other: value)
-        hook.defvjp(lambda value, other: (value, None), lambda _, upstream: (None, upstream))
-        return hook(value, other)
+        swapped = jax.custom_vjp(lambda value, other: value)
+        swapped.defvjp(lambda value, other: (value, None), lambda _, upstream: (None, upstream))
+        return swapped(value, other)
     import tensorflow as tf
 
     @tf.custom_gradient
