@@ -219,6 +219,11 @@ class AlbertConfig:
         _check_choice("equilibrium_gradient", self.equilibrium_gradient, EQUILIBRIUM_GRADIENTS)
         if not 0 < self.equilibrium_damping <= 1:
             raise UserError(f"equilibrium_damping must be above 0 and at most 1, not {self.equilibrium_damping}")
+        fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
+        if fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
+            raise UserError(
+                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
+            )
         if self.equilibrium_tolerance >= 1:
             raise UserError(f"equilibrium_tolerance must be below 1, not {self.equilibrium_tolerance}")
         for name in self.extensions if self.equilibrium_solver != "none" else ():
