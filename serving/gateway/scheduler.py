@@ -239,8 +239,10 @@ class Scheduler:
 
     async def close(self) -> None:
         """Ends what is at the model, and what waits."""
-        while self._flights:
-            flight = self._flights.pop()
+        while self._queue:
+            _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
+            self._fail(_owners(rows), gone())
+        for flight in list(self._flights):
             flight.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await flight
