@@ -88,12 +88,12 @@ def test_a_large_request_lets_small_ones_pass():
     queue.add("key", rows_of("small", [10]))
     soon = [row.owner for _ in range(2) for row in queue.take(100, 100)[1]]
     assert "small" in soon
-    # And the large one is served on while small ones keep coming.
-    served = 0
+    # And the large one is served on while as many small ones come as the model can answer.
+    owners = []
     for number in range(50):
-        queue.add("key", rows_of(number, [10] * 5))
-        served += sum(row.owner == "large" for row in queue.take(100, 100)[1])
-    assert served >= 150
+        queue.add("key", rows_of(number, [10] * 10))
+        owners += [row.owner for row in queue.take(100, 100)[1]]
+    assert 100 <= owners.count("large") <= 400
 
 
 def test_models_take_turns():
