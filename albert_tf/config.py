@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES, ROBERTA_TYPES
+from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, NEARLY, OTHER_NAMES, ROBERTA_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
@@ -285,6 +285,11 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
+        if reason := NEARLY.get(values.get("model_type", "")):
+            raise UserError(
+                f"model_type '{values['model_type']}' has no exact form here: {reason}; the options nearest to it,"
+                " for a model of your own, are in docs/depth.md, 'The modern block'"
+            )
         names = {field.name for field in dataclasses.fields(cls)}
         from_huggingface = "model_type" in values or "transformers_version" in values
         for key, value in values.items():
