@@ -46,6 +46,7 @@ class ByteBPETokenizer(Tokenizer):
 
     kind = "bpe"
     file_name = "tokenizer.json"
+    word_prefix = " "
 
     def __init__(
         self,
