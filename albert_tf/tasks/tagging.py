@@ -160,7 +160,7 @@ def tagged_rows(
 ) -> TaggedRows:
     """Makes a row of each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
     counts = np.array([len(example.words) for example in examples], np.int64)
-    words = encode(tokenizer, [word for example in examples for word in example.words])
+    words = encode(tokenizer, [_alone(word, tokenizer.word_prefix) for example in examples for word in example.words])
     pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
     rows, columns = Framer(tokenizer, max_seq_length).words(pieces)
     fits = columns.values.numpy() < max_seq_length - 1
@@ -174,6 +174,11 @@ def tagged_rows(
     weight[place] = 1
     features = features_of(rows, tag=tag, tag_weight=weight)
     return TaggedRows(features, {}, rows.pad_id, target="tag", weight="tag_weight", heads=heads)
+
+
+def _alone(word: str, prefix: str) -> str:
+    # As transformers' add_prefix_space: a word that brings its blank gets no second one, an empty one stays empty.
+    return prefix + word if word and not word.startswith(prefix) else word
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:

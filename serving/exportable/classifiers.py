@@ -86,7 +86,8 @@ class TokenClassifierExportable(DenseHeadExportable):
         from tfrecords.tokenizers.in_graph import split_words
 
         words, starts, ends = split_words(text)
-        rows, columns = self.framer.words(words.with_values(self.framer.in_graph(words.values)))
+        alone = tf.strings.join([self.framer.tokenizer.word_prefix, words.values])
+        rows, columns = self.framer.words(words.with_values(self.framer.in_graph(alone)))
         return Words(rows.padded(), columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
     def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -8,7 +8,9 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, loading
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.training import BPE_SPECIAL
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
 
@@ -77,6 +79,41 @@ def test_another_tokenizer_of_equal_size_is_refused_where_the_folder_knows_its_o
     # A published folder does not say what it was trained with.
     save_official(encoder(), tmp_path / "official")
     assert loading.load(tmp_path / "official", str(tmp_path / "vocab.txt")).tokenizer.pieces[-1] == "##e"
+
+
+def write_tokenizer(kind, folder):
+    """A tokenizer.json of the `tokenizers` library, alone."""
+    library = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    models, normalizers, pre_tokenizers = library.models, library.normalizers, library.pre_tokenizers
+    numbers = {piece: number for number, piece in enumerate(PIECES)}
+    if kind == "wordpiece":
+        tokenizer = library.Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    elif kind == "sentencepiece":
+        scores = [(piece, 0.0) for piece in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")]
+        tokenizer = library.Tokenizer(models.Unigram([*scores, ("▁a", -1.0), ("▁b", -2.0), ("c", -3.0)], unk_id=1))
+        tokenizer.add_special_tokens([piece for piece, _ in scores])
+        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Metaspace()
+    else:
+        pieces = [*BPE_SPECIAL, *byte_characters(), "Ġb", "Ġbc"]
+        tokenizer = library.Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [("Ġ", "b"), ("Ġb", "c")]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.post_processor = library.processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+        tokenizer.add_special_tokens(BPE_SPECIAL)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "bpe"])
+def test_a_folder_with_a_tokenizer_json_alone_answers_texts(tmp_path, kind):
+    theirs = write_tokenizer(kind, tmp_path)
+    roberta = dict(position_offset=2, type_vocab_size=1, embedding_size=16) if kind == "bpe" else {}
+    save_huggingface(encoder(vocab_size=theirs.get_vocab_size(), sharing="none", **roberta), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
+    loaded = loading.load(tmp_path)
+    assert loaded.tokenizer.kind == kind
+    assert loaded.tokenizer.encode("a bc") == theirs.encode("a bc", add_special_tokens=False).ids
+    assert np.asarray(loaded.predict(["a bc", "", "b"])).shape == (3, 16)
 
 
 def test_a_preset_of_keras_hub_brings_its_vocabulary(tokenizer, tmp_path):

@@ -36,6 +36,7 @@ class Tokenizer(abc.ABC):
         unk_id: what stands for text without a piece.
         separators_between: how many `sep_id` stand between the two texts of a pair: 2 of RoBERTa.
         second_segment_id: the segment id of a pair's second text: 0 of RoBERTa, which tells texts by separators alone.
+        word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Tokenizer(abc.ABC):
     unk_id: int
     separators_between: int = 1
     second_segment_id: int = 1
+    word_prefix: str = ""
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary

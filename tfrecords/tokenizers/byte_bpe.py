@@ -20,7 +20,6 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN, ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader
-from tfrecords.tokenizers.unicode_classes import OTHER, SPACE, class_table
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
@@ -47,6 +46,7 @@ class ByteBPETokenizer(Tokenizer):
 
     kind = "bpe"
     file_name = "tokenizer.json"
+    word_prefix = " "
 
     def __init__(
         self,
@@ -143,20 +143,13 @@ class ByteBPETokenizer(Tokenizer):
         return TextReader(self.cut_tokens, rules.add_prefix_space, rules.compose, rules.trim_offsets)
 
     @cached_property
-    def edges(self) -> np.ndarray:
-        """The kinds (see `unicode_classes`) of each piece's first and last character: uint8 [vocab_size, 2].
-
-        Bytes within a character count as letters.
-        """
-        kinds = class_table()
-        texts = [data.decode("utf-8", "replace").replace("\ufffd", "a") for data in self.piece_bytes]
-        edges = [(kinds[ord(text[0])], kinds[ord(text[-1])]) if text else (OTHER, OTHER) for text in texts]
-        return np.array(edges, np.uint8)
-
-    @cached_property
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer`. Where a piece begins with white space; `edges` tells where else."""
-        starts = self.edges[:, 0] == SPACE
+        """See `Tokenizer`. A word begins with white space, as in fairseq's masks of whole words.
+
+        fairseq:fairseq/data/encoders/gpt2_bpe.py, `is_beginning_of_word`. What stands behind a word without a blank,
+        such as a comma, belongs to it.
+        """
+        starts = np.array([data[:1].isspace() for data in self.piece_bytes])
         starts[self.special_ids] = True
         return starts
 

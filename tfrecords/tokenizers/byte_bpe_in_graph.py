@@ -60,7 +60,7 @@ class ByteBPEInGraph(tf.Module):
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         texts = valid(texts)
-        composed, back = text.normalize_utf8_with_offsets_map(texts, "NFC") if self._rules.compose else (texts, None)
+        composed = text.normalize_utf8(texts, "NFC") if self._rules.compose else texts
         ids = self._tokenize(composed)
         rows = ids.value_rowids()
         ends = tf.math.cumsum(tf.gather(self._sizes, ids.values))
@@ -70,12 +70,9 @@ class ByteBPEInGraph(tf.Module):
             before += tf.cast(_lacks_blank(tf.gather(composed, rows)), tf.int64)
         # The blank put before a text stands for its first character, too.
         starts, ends = tf.maximum(starts - before, 0), tf.maximum(ends - before, 1)
-        if back is not None:
-            starts, ends = Characters(composed).widened(rows, starts, ends)
-            starts, ends = (
-                tf.cast(text.find_source_offsets(back, ids.with_values(part)).values, tf.int64)
-                for part in (starts, ends)
-            )
+        if self._rules.compose:
+            whole = Characters(composed).widened(rows, starts, ends)
+            starts, ends = (_before_composing(texts, ids.with_values(part)) for part in whole)
         starts, ends = Characters(texts).places(rows, starts, ends)
         lead, trail = (tf.gather(self._trims[:, side], ids.values) for side in (0, 1))
         if self._rules.keep_first_space:
@@ -144,6 +141,14 @@ def _replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
 
 def _groups(tokens: list) -> int:
     return len({(token.lstrip, token.rstrip) for token in tokens})
+
+
+def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
+    """Turns places (bytes) in the texts composed into places in the texts as they were: int64 [places]."""
+    # The operation takes no text and no row that is empty: each gets one more.
+    _, back = text.normalize_utf8_with_offsets_map(tf.strings.join([texts, "\n"]), "NFC")
+    one = tf.zeros([places.nrows(), 1], tf.int64)
+    return text.find_source_offsets(back, tf.concat([places, one], axis=1))[:, :-1].values
 
 
 def _lacks_blank(texts: tf.Tensor) -> tf.Tensor:

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertPretrainer, AlbertSpanPredictor
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
 from albert_tf.answers import predict
 from albert_tf.loading import Loaded
+from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceOptions
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
@@ -86,3 +87,24 @@ def test_answers_are_found_in_contexts_as_by_the_model(config, tokenizer):
     np.testing.assert_allclose(found["score"], [one["score"] for one in ours], atol=1e-4)
     answers = [context[a:b] for context, a, b in zip(contexts, found["start"].numpy(), found["end"].numpy())]
     assert answers == [answer.decode() for answer in found["answer"].numpy()]
+
+
+def test_words_are_tokenized_with_a_blank_before_each(config, tokenizer):
+    """As transformers does with words and add_prefix_space: here by the `tokenizers` library."""
+    library = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    theirs = library.Tokenizer.from_str(tokenizer.vocabulary.decode())
+    theirs.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    texts = ["the cat  sat", "Ünïcode 漢字 🙂\ttab ", "it's 12 the", ""]
+    words = [text.split() for text in texts]
+    expected = [theirs.encode(row, is_pretokenized=True) for row in words]
+    rows = tagged_rows([TaggedExample(row, None) for row in words], tokenizer, 32, training=False)
+    batch = exported(AlbertTokenClassifier(config, 3), tokenizer).words(tf.constant(texts))
+    for number, (row, encoding) in enumerate(zip(words, expected)):
+        ids, tokens = encoding.ids[:32], range(len(encoding.ids))
+        heads = [min(i for i in tokens if encoding.word_ids[i] == word) for word in range(len(row))]
+        assert rows.tokens["input_ids"][number].tolist() == ids
+        assert rows.heads[number].tolist() == batch.columns[number].numpy()[: len(row)].tolist() == heads
+        assert batch.batch.input_ids[number].numpy()[: len(ids)].tolist() == ids
+    own_blank = tagged_rows([TaggedExample([" the", "", "cat"], None)], tokenizer, 32, training=False)
+    ids = [0, *tokenizer.encode(" the"), 3, *tokenizer.encode(" cat"), 2]
+    assert own_blank.tokens["input_ids"][0].tolist() == ids

@@ -427,3 +427,9 @@ class TestTraining:
         with pytest.raises(UserError, match="no text to train on"):
             train_bpe([], 1000)
         assert ByteBPETokenizer(train_bpe(["the thesis"] * 2, 1000, hard_vocab_limit=False)).vocab_size > 261
+
+
+def test_words_of_whole_word_masking_begin_with_white_space(bpe):
+    starts = dict(zip(bpe.pieces, bpe.word_starts))
+    assert all(starts[piece] for piece in ("Ġthe", "Ġ", "Ċ", "<mask>"))
+    assert not any(starts[piece] for piece in ("the", ",", "t", "Ã"))
