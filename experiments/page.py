@@ -36,6 +36,7 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
         *([f"Not run: {', '.join(missing)}."] if missing else []),
         f"![held-out masked-LM loss by row and seed]({picture})",
         _judgement(table, verdicts(results, table.comparisons)),
+        *table.remarks.get(scale.name, []),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -194,6 +194,7 @@ class Table:
         rows: in the order of the page.
         comparisons: of its rows.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
+        remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Table:
     rows: list[Row]
     comparisons: list[Comparison]
     published_column: str = ""
+    remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, name: str, folder: Path = FOLDER) -> Self:

@@ -42,6 +42,7 @@ def settings_folder(tmp_path_factory):
             "rows": ["plain", "wide"],
             "comparisons": [{"row": "wide", "against": "plain", "published": "better", "source": "Nobody, 2020"}],
             "published_column": "published",
+            "remarks": {"tiny": ["It is tiny."], "small": ["It is small."]},
         },
     )
     return folder

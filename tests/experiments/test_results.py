@@ -103,6 +103,7 @@ def test_the_page_has_the_numbers_of_the_results(pair):
     assert f"| {' | '.join(cells)} |" in text
     assert "wide is better than plain: loss -0.333" in text.replace("Wide", "wide")
     assert "Seeds 1, 2, 3, on a machine, with a comma." in text and "Not run" not in text
+    assert text.endswith("\n\nIt is tiny.\n")
     assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 4
 
 
