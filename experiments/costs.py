@@ -48,7 +48,8 @@ def training_flops(config: AlbertConfig, length: int, rows: int, result: Mapping
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
     """The work beside the steps, and that of a step."""
-    work = flops(config, length)
+    # Of the plan's steps: how many an equilibrium makes, its result says.
+    work = flops(config.replace(equilibrium_solver="none"), length)
     fixed = work.projection + work.pooler
     return fixed, (work.total - fixed) / config.num_steps
 

@@ -95,7 +95,7 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
     >>> rows = RectangleRows(np.ones((1, 1)))
     >>> solution = solve(lambda z: 0.5 * z + 1.0, np.zeros((1, 3), "float32"), rows, Solver("anderson", 1e-5))
     >>> np.round(solution.state, 4).tolist(), int(solution.steps[0])
-    ([[2.0, 2.0, 2.0]], 3)
+    ([[2.0, 2.0, 2.0]], 5)
     """
     start = ops.stop_gradient(ops.cast(start, "float32"))
     function = detached(function, start)
