@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, OTHER_NAMES, ROBERTA_TYPES
+from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, NEARLY, OTHER_NAMES, ROBERTA_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
@@ -219,6 +219,11 @@ class AlbertConfig:
         _check_choice("equilibrium_gradient", self.equilibrium_gradient, EQUILIBRIUM_GRADIENTS)
         if not 0 < self.equilibrium_damping <= 1:
             raise UserError(f"equilibrium_damping must be above 0 and at most 1, not {self.equilibrium_damping}")
+        fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
+        if fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
+            raise UserError(
+                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
+            )
         if self.equilibrium_tolerance >= 1:
             raise UserError(f"equilibrium_tolerance must be below 1, not {self.equilibrium_tolerance}")
         for name in self.extensions if self.equilibrium_solver != "none" else ():
@@ -280,6 +285,11 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
+        if reason := NEARLY.get(values.get("model_type", "")):
+            raise UserError(
+                f"model_type '{values['model_type']}' has no exact form here: {reason}; the options nearest to it,"
+                " for a model of your own, are in docs/depth.md, 'The modern block'"
+            )
         names = {field.name for field in dataclasses.fields(cls)}
         from_huggingface = "model_type" in values or "transformers_version" in values
         for key, value in values.items():

@@ -76,6 +76,12 @@ MUST_EQUAL: dict[str, tuple] = {
     "per_layer_config": (None,),
 }
 
+# What keeps models that the modern block is made after from an exact form here.
+NEARLY = {
+    "modernbert": "two of three of its layers attend to 128 neighbours alone, and its first has one norm less",
+    "neobert": "its embeddings are not normalised",
+}
+
 # Tokenizer ids, labels, text generation and bookkeeping: nothing here changes a number that the encoder computes.
 _IGNORED = """
 architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id classifier_dropout

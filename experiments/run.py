@@ -14,8 +14,8 @@ from pathlib import Path
 
 import keras
 
-from albert_tf.analysis.cost import flops
 from experiments import page, timings
+from experiments.costs import inference_flops, training_flops
 from experiments.data import examples
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
@@ -140,8 +140,8 @@ class Session:
             masked_lm_loss=result["masked_lm_loss"], masked_lm_accuracy=result["masked_lm_accuracy"],
             pair_accuracy=pairs[0] if pairs else None, training_seconds=result["training_seconds"],
             seconds_per_step=measured.get("seconds_per_step", {}).get(name),
-            training_flops=3.0 * rows * flops(config, data.max_seq_length).total,
-            inference_flops_per_token=flops(config, length).total / length,
+            training_flops=training_flops(config, data.max_seq_length, rows, result),
+            inference_flops_per_token=inference_flops(config, length, result) / length,
             inference_ms=measured.get("inference_ms", {}).get(name), machine=result["machine"],
         )  # fmt: skip
 

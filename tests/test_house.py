@@ -11,7 +11,7 @@ from scripts.api_page import PAGE, page
 from scripts.imports import ROOMS, ROOT, Sources, distances
 
 # The serving kit is for any model: it knows nothing of ALBERT.
-KIT = ("wire", "client", "model_server", "benchmark")
+KIT = ("wire", "client", "model_server", "benchmark", "gateway", "http_protocol")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,12 @@ def test_base_imports_nothing_of_the_rooms(sources):
 
 def test_the_serving_kit_knows_nothing_of_albert(sources):
     kit = [path for path in sources.files if path.startswith(tuple(f"serving/{name}" for name in KIT))]
-    assert {path.split("/")[1].removesuffix(".py") for path in kit} >= {"client", "model_server", "benchmark"}
+    assert {path.split("/")[1].removesuffix(".py") for path in kit} >= {
+        "client",
+        "model_server",
+        "benchmark",
+        "gateway",
+    }
     reached = {
         (path, target) for path in kit for target in distances(sources.graph, path) if room(target) == "albert_tf"
     }

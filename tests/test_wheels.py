@@ -74,7 +74,7 @@ def test_metadata(wheel):
     assert (metadata["Name"], metadata["License-Expression"]) == ("albert-tf", "Apache-2.0")
     assert metadata.get_payload().startswith("# albert-tf")
     assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
-    assert set(metadata.get_all("Provides-Extra")) == {"test", "ray", "jax", "peers", "docs"}
+    assert set(metadata.get_all("Provides-Extra")) == {"test", "ray", "jax", "peers", "docs", "gateway"}
     assert metadata["Version"] == VERSION
 
 

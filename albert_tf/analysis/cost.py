@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import Step, plan
+from albert_tf.layers.depth import Step, plan, segments
 
 # Lan et al. 2020, Table 1: millions of parameters as printed there.
 PAPER = {
@@ -112,7 +112,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
     >>> flops(AlbertConfig.named("albert_base_v2"), 512).total // 10**9
     96
     """
-    hidden, steps, products = config.hidden_size, config.num_steps, 3 if config.feed_forward == "glu" else 2
+    hidden, steps, products = config.hidden_size, most_steps(config), 3 if config.feed_forward == "glu" else 2
     return Flops(
         projection=config.is_projected * 2 * length * config.embedding_size * hidden,
         attention_dense=steps * 4 * 2 * length * hidden * hidden,
@@ -130,6 +130,16 @@ def _depth_products(config: AlbertConfig) -> int:
     connections = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
     halting = config.num_steps * 2 * hidden * (config.halting != "none")
     return connections + halting + sum(_adapted(config, plan(config)))
+
+
+def most_steps(config: AlbertConfig) -> int:
+    """Counts the blocks that a row runs through; on the way to an equilibrium, those of a row that takes longest."""
+    if config.equilibrium_solver == "none":
+        return config.num_steps
+    runs = segments(config)
+    # The one that repeats, of the plans that have a fixed point.
+    solved = max(range(len(runs)), key=lambda place: runs[place].repeats)
+    return sum(len(run.steps) * (config.equilibrium_max_steps if n == solved else 1) for n, run in enumerate(runs))
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:

@@ -13,7 +13,16 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth import segments
-from albert_tf.layers.equilibrium import RectangleRows, Solution, Solver, implicit, norm, phantom, solve
+from albert_tf.layers.equilibrium import (
+    RectangleRows,
+    Solution,
+    Solver,
+    implicit,
+    norm,
+    phantom,
+    solve,
+    spectral_radius,
+)
 from albert_tf.layers.pullback import Function
 from tfrecords.base.errors import UserError
 
@@ -59,6 +68,16 @@ def repeated_segment(config: AlbertConfig) -> int:
             f" (sharing '{config.sharing}') has {len(repeated) or 'no'} such runs of blocks, and must have one"
         )
     return repeated[0]
+
+
+def radius(encoder: Any, features: dict[str, Tensor]) -> float:
+    """Estimates the spectral radius of an AlbertEncoder's repeated blocks where they end; the largest of the rows.
+
+    Below 1 they contract there; above 1 the implicit gradient's series does not converge.
+    """
+    function, start, rows = encoder.recurrence(features)
+    state = solve(function, start, rows, encoder.equilibrium.solver).state
+    return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))
 
 
 class Equilibrium(keras.layers.Layer):

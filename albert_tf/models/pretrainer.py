@@ -151,17 +151,21 @@ class AlbertPretrainer(EncoderModel):
         loss = sum(results[mean.name] for mean in self._means[::2])
         return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
 
+    def _running_means(self) -> list[keras.metrics.Mean]:
+        equilibrium = self.encoder.equilibrium
+        return self._means if equilibrium is None else [*self._means, *equilibrium.means]
+
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store: Any) -> None:
         if _is_of_several_workers(self._means[0].count):
             return  # They save between rows only; and what one worker reads, all must.
-        sums = [ops.convert_to_numpy(variable) for mean in self._means for variable in mean.variables]
+        sums = [ops.convert_to_numpy(variable) for mean in self._running_means() for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")
 
     def load_own_variables(self, store: Any) -> None:
         if "running_means" in set(store.keys()):
-            variables = [variable for mean in self._means for variable in mean.variables]
+            variables = [variable for mean in self._running_means() for variable in mean.variables]
             for variable, value in zip(variables, np.array(store["running_means"])):
                 variable.assign(value)
 

@@ -18,9 +18,11 @@ from types import FrameType
 from typing import Any
 
 import keras
+from absl import logging
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.equilibrium_walk import radius
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
@@ -29,6 +31,8 @@ from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Rows whose spectral radius is estimated at an evaluation.
+_RADIUS_ROWS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +168,7 @@ class Training(abc.ABC):
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, settings.gradient_accumulation_steps)
         history = self.history if self.devices.is_chief else None
         self.report = Report(history, self.name, settings.num_train_steps, self.step)
-        self._ended = False
+        self._ended = self._has_warned = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:
                 self._train_phase(phase)
@@ -194,6 +198,7 @@ class Training(abc.ABC):
             waited += time.monotonic() - asked
             tokens += self.steps.tokens(batch)
             self.steps.train(batch)
+        self._batch = batch
         self.step += 1
         self.report.step(tokens, waited, self.steps.running if self.devices.processes == 1 else None)
 
@@ -202,6 +207,7 @@ class Training(abc.ABC):
         optimizer = self.model.optimizer
         figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
         figures |= memory_figures()
+        self._warn_of_open_rows(figures)
         self.check(figures)
         self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds)
         evaluates, held_out = saves or self.stopped, {}
@@ -209,12 +215,34 @@ class Training(abc.ABC):
             self.report.waits_for("evaluating")
             self.steps.sync()
             held_out = self.evaluate(phase)
+            figures |= self._spectral_radius()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)
         if self.patience and self.devices.of_chief(self._has_stalled()):
             self._say(f"no better {self.main_metric} in {self.patience} evaluations: stopped early")
             self.stopped, self._ended = False, True
+
+    def _warn_of_open_rows(self, figures: dict[str, float]) -> None:
+        """Says once of a walk to an equilibrium that not every row gets there."""
+        part = figures.get("equilibrium_unconverged", 0)
+        if part and not self._has_warned and self.devices.is_chief:
+            self._has_warned = True
+            logging.warning(
+                "%.1f%% of the rows up to step %d did not reach equilibrium_tolerance %g in %d steps (residual "
+                "%.2g on average): what they give is no fixed point; watch equilibrium_unconverged in history.csv",
+                *(100 * part, self.step, self.config.equilibrium_tolerance, self.config.equilibrium_max_steps),
+                figures["equilibrium_residual"],
+            )
+
+    def _spectral_radius(self) -> dict[str, float]:
+        """Of the blocks at the equilibria of some rows of the last batch; {} for other walks, and over replicas."""
+        encoder = getattr(self.model, "encoder", None)
+        if getattr(encoder, "equilibrium", None) is None or self.devices.replicas > 1:
+            return {}
+        features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
+        few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
+        return {"equilibrium_radius": radius(encoder, few)} if len(few["input_ids"].shape) == 2 else {}
 
     def _is_over(self, seconds: float) -> bool:
         """Returns whether this row has to be the last; all processes agree on it.

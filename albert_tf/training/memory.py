@@ -51,6 +51,9 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
         settings: for walk, dtype_policy and the parts of a step.
     """
     steps = len(plan(config))
+    if config.equilibrium_solver != "none":
+        # However many it takes to converge.
+        steps = config.equilibrium_phantom_steps if config.equilibrium_gradient == "phantom" else 2
     block = length * (_HIDDEN * config.hidden_size + _INTERMEDIATE * config.intermediate_size)
     block += _ATTENTION * config.num_attention_heads * length**2
     # Recomputing keeps each block's input, and all of one block at a time.

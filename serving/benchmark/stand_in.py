@@ -23,6 +23,8 @@ from tfrecords.base.settings import CheckedSettings, setting
 # Input name -> (DataType, rank); the batch first.
 IDS = {"input_ids": (3, 2), "lengths": (3, 1)}
 TEXT = {"text": (7, 1)}
+Tensors = dict[str, tuple[int, int]]
+PROBABILITIES: Tensors = {"probabilities": (1, 2)}
 
 Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
@@ -36,15 +38,16 @@ def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75), version: in
     return response.SerializeToString()
 
 
-def _describe(inputs: dict[str, tuple[int, int]]) -> bytes:
+def _describe(signatures: dict[str, tuple[Tensors, Tensors]]) -> bytes:
     definitions = protos.SignatureDefMap()
-    signature = definitions.signature_def["serving_default"]
-    signature.method_name = "tensorflow/serving/predict"
-    for specs, infos in ((inputs, signature.inputs), ({"probabilities": (1, 2)}, signature.outputs)):
-        for name, (dtype, rank) in specs.items():
-            infos[name].dtype = dtype
-            for _ in range(rank):
-                infos[name].tensor_shape.dim.add(size=-1)
+    for key, (inputs, outputs) in signatures.items():
+        signature = definitions.signature_def[key]
+        signature.method_name = "tensorflow/serving/predict"
+        for specs, infos in ((inputs, signature.inputs), (outputs, signature.outputs)):
+            for name, (dtype, rank) in specs.items():
+                infos[name].dtype = dtype
+                for _ in range(rank):
+                    infos[name].tensor_shape.dim.add(size=-1)
     response = protos.GetModelMetadataResponse()
     response.model_spec.name = "default"
     response.model_spec.version.value = 1
@@ -59,17 +62,22 @@ def _status() -> bytes:
 
 
 class StandIn(grpc.GenericRpcHandler):
-    """`with StandIn() as server: server.target`. `predict` takes and gives serialised messages."""
+    """`with StandIn() as server: server.target`. `predict` takes and gives serialised messages.
+
+    `signatures`: inputs and outputs by the signature's name, in place of one that takes `inputs`.
+    """
 
     def __init__(
         self,
         predict: Behaviour | None = None,
-        inputs: dict[str, tuple[int, int]] = IDS,
+        inputs: Tensors = IDS,
         port: int = 0,
         threads: int = 4,
         credentials: grpc.ServerCredentials | None = None,
+        signatures: dict[str, tuple[Tensors, Tensors]] | None = None,
     ):
-        answer, metadata, status = constant_answer(), _describe(inputs), _status()
+        described = _describe(signatures or {"serving_default": (inputs, PROBABILITIES)})
+        answer, metadata, status = constant_answer(), described, _status()
         self._methods = {
             protos.PREDICT: predict or (lambda request, context: answer),
             protos.GET_MODEL_METADATA: lambda request, context: metadata,

@@ -7,10 +7,11 @@ import grpc
 import numpy as np
 from google.protobuf.message import Message
 
-from serving.client import messages
+from serving.client import messages, tasks
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
+from serving.client.tracing import trace_headers
 from serving.wire import protos
 from serving.wire.tensors import Value
 from tfrecords.base.errors import UserError
@@ -37,6 +38,7 @@ class ClientBase:
         self.model, self.version, self.label = model, version, label
         self.signature_name, self.timeout_s = signature, timeout_s
         self._signature: Signature | None = None
+        self._tasks: dict[str, tasks.Task] = {}
 
     def _stubs(self, channel: grpc.Channel) -> None:
         def stub(method: str, request_type: Any, response_type: Any) -> Callable:
@@ -48,11 +50,13 @@ class ClientBase:
         )
         self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
 
-    def request(self, inputs: Mapping[str, Value], outputs: Sequence[str] = ()) -> protos.PredictRequest:
+    def request(
+        self, inputs: Mapping[str, Value], outputs: Sequence[str] = (), signature: str | None = None
+    ) -> protos.PredictRequest:
         """The message that predict() would send."""
         return messages.predict_request(
-            inputs, self.model, self.version, self.label, self.signature_name, outputs
-        )  # fmt: skip
+            inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
+        )
 
     def _metadata_request(self) -> protos.GetModelMetadataRequest:
         request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
@@ -93,10 +97,31 @@ class ClientBase:
     def _split_text(
         signature: Signature, texts: Sequence[str | bytes], batch_size: int | None
     ) -> tuple[list[np.ndarray], list]:
-        if isinstance(texts, (str, bytes)):
-            raise UserError("texts must be a list of strings; of one text give [text]")
+        tasks.check_texts(texts)
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
         return numbers, [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
+
+    def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.Task:
+        find, gives = _TASKS[kind]
+        task = find(signatures)
+        if task is None:
+            raise UserError(f"model '{self.model}' gives no {gives}; its signatures are {', '.join(signatures)}")
+        return self._tasks.setdefault(kind, task)
+
+    @staticmethod
+    def _split_rows(task: tasks.Task, rows: Sequence, max_batch_tokens: int) -> tuple[list[np.ndarray], list[Arrays]]:
+        encoded = tasks.encode_rows(rows, len(task.inputs))
+        sizes = [tasks.estimated_tokens(row) for row in encoded]
+        numbers = list(messages.token_batches(sizes, max_batch_tokens))
+        return numbers, [task.columns([encoded[i] for i in batch]) for batch in numbers]
+
+
+# What each method needs, and what a model without it lacks.
+_TASKS = {
+    "embed": (tasks.embedding_task, "embedding of a text"),
+    "rerank": (tasks.scores_task, "score of pairs"),
+    "classify": (tasks.classes_task, "class of a text"),
+}
 
 
 class Client(ClientBase):
@@ -130,18 +155,25 @@ class Client(ClientBase):
 
     def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
         try:
-            return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+            return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s, metadata=trace_headers())
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target) from None
 
     def predict(
-        self, inputs: Mapping[str, Value], *, outputs: Sequence[str] = (), timeout_s: float | None = None
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        outputs: Sequence[str] = (),
+        signature: str | None = None,
+        timeout_s: float | None = None,
     ) -> Arrays:
         """The answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars; str is sent as UTF-8).
 
-        `outputs`: names wanted, empty for all: the server computes and sends no others.
+        `outputs`: names wanted, empty for all: the server computes and sends no others. `signature`: another than the
+        client's.
         """
-        return messages.read_prediction(self._call(self._predict, self.request(inputs, outputs), timeout_s))
+        request = self.request(inputs, outputs, signature)
+        return messages.read_prediction(self._call(self._predict, request, timeout_s))
 
     def signature(self) -> Signature:
         """What the model takes and gives; asked once, then remembered."""
@@ -190,6 +222,42 @@ class Client(ClientBase):
         parts = [self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
         return messages.join_batches(parts, numbers)
 
+    def embed(
+        self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+    ) -> np.ndarray:
+        """Vectors of texts, float32 [texts, size], in order.
+
+        `max_batch_tokens`: what one call may hold, guessed from the texts' length; texts of like length travel
+        together. `timeout_s`: of each call. Raises UserError for a model that gives no vectors of single texts.
+        """
+        task, answer = self._answer("embed", texts, max_batch_tokens, timeout_s)
+        return tasks.vectors_of(task, answer)
+
+    def rerank(
+        self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+    ) -> np.ndarray:
+        """How well each text answers the query, float32 [texts] from 0 to 1, in order; for models that take pairs.
+
+        A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
+        """
+        pairs = [(query, text) for text in tasks.check_texts(texts)]
+        return tasks.relevance(tasks.raw_scores(self._answer("rerank", pairs, max_batch_tokens, timeout_s)[1]))
+
+    def classify(self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None) -> Arrays:
+        """`label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
+
+        A model that takes pairs wants `texts` to be a list of (first, second).
+        """
+        return self._answer("classify", texts, max_batch_tokens, timeout_s)[1]
+
+    def _answer(
+        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
+    ) -> tuple[tasks.Task, Arrays]:
+        task = self._tasks.get(kind) or self._find_task(kind, self.metadata())
+        numbers, calls = self._split_rows(task, rows, max_batch_tokens)
+        options: Any = {"outputs": task.outputs, "signature": task.signature, "timeout_s": timeout_s}
+        return task, messages.join_batches([self.predict(inputs, **options) for inputs in calls], numbers)
+
 
 class AsyncClient(ClientBase):
     """Calls one model from an event loop; arguments, answers and errors are those of `Client`.
@@ -220,14 +288,22 @@ class AsyncClient(ClientBase):
 
     async def _call(self, stub: Callable, request: Message, timeout_s: float | None = None) -> Any:
         try:
-            return await stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s)
+            return await stub(
+                request, timeout=self.timeout_s if timeout_s is None else timeout_s, metadata=trace_headers()
+            )
         except grpc.RpcError as error:
             raise ServingError.of(error, self.connection.target) from None
 
     async def predict(
-        self, inputs: Mapping[str, Value], *, outputs: Sequence[str] = (), timeout_s: float | None = None
+        self,
+        inputs: Mapping[str, Value],
+        *,
+        outputs: Sequence[str] = (),
+        signature: str | None = None,
+        timeout_s: float | None = None,
     ) -> Arrays:
-        return messages.read_prediction(await self._call(self._predict, self.request(inputs, outputs), timeout_s))
+        request = self.request(inputs, outputs, signature)
+        return messages.read_prediction(await self._call(self._predict, request, timeout_s))
 
     async def signature(self) -> Signature:
         return self._signature or self._choose_signature(await self.metadata())
@@ -266,3 +342,28 @@ class AsyncClient(ClientBase):
         numbers, calls = self._split_text(await self.signature(), texts, batch_size)
         parts = [await self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
         return messages.join_batches(parts, numbers)
+
+    async def embed(
+        self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+    ) -> np.ndarray:
+        task, answer = await self._answer("embed", texts, max_batch_tokens, timeout_s)
+        return tasks.vectors_of(task, answer)
+
+    async def rerank(
+        self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+    ) -> np.ndarray:
+        pairs = [(query, text) for text in tasks.check_texts(texts)]
+        return tasks.relevance(tasks.raw_scores((await self._answer("rerank", pairs, max_batch_tokens, timeout_s))[1]))
+
+    async def classify(
+        self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+    ) -> Arrays:
+        return (await self._answer("classify", texts, max_batch_tokens, timeout_s))[1]
+
+    async def _answer(
+        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
+    ) -> tuple[tasks.Task, Arrays]:
+        task = self._tasks.get(kind) or self._find_task(kind, await self.metadata())
+        numbers, calls = self._split_rows(task, rows, max_batch_tokens)
+        options: Any = {"outputs": task.outputs, "signature": task.signature, "timeout_s": timeout_s}
+        return task, messages.join_batches([await self.predict(inputs, **options) for inputs in calls], numbers)

@@ -211,6 +211,21 @@ def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarr
         yield order[start : start + batch_size]
 
 
+def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]:
+    """Row numbers in batches of at most `max_tokens` (a longer row goes alone), rows of like length together."""
+    if not len(sizes):
+        raise UserError("there are no rows to send")
+    if max_tokens < 1:
+        raise UserError(f"max_batch_tokens is {max_tokens}; it must be at least 1")
+    order, start, total = np.argsort(sizes, kind="stable"), 0, 0
+    for place, row in enumerate(order):
+        if place > start and total + sizes[row] > max_tokens:
+            yield order[start:place]
+            start, total = place, 0
+        total += sizes[row]
+    yield order[start:]
+
+
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
     """Answers of `batches` as one, in the caller's order; shorter answers are filled with zeros (b'' for strings).
 

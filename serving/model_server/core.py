@@ -123,6 +123,11 @@ class ServerCore:
         with self._manager.use(name, number) as version:
             yield version.servable
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The configured models."""
+        return tuple(self._models)
+
     def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
         return self._manager.states(name)
 

@@ -94,6 +94,10 @@ class Options:
     access_log: str = setting(
         "", help="Not in the real server: file for one JSON line per request; - = standard output"
     )
+    gateway_port: int = setting(
+        0, help="Not in the real server: port of serving.gateway (OpenAI's, Cohere's and TEI's routes); 0 = off"
+    )
+    gateway_api_key_file: str = setting("", help="Not in the real server: keys that open the gateway, one a line")
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Options)}

@@ -10,16 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 from grpc import StatusCode
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serving.http_protocol import LongBody, PatientProtocol, read_body
 from serving.model_server import json_response
 from serving.model_server.rest import LARGE_BODY_BYTES, BodyTooLarge, Response, RestApi
 from serving.model_server.status import StatusError
 
-# How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
-_RECEIVE_SECONDS = 30.0
 _KEEP_ALIVE_SECONDS = 75
-_MAX_HEADER_BYTES = 2**16
 _BACKLOG = 1024
 _CLOSE = {"Content-Type": "application/json", "Connection": "close"}
 
@@ -40,7 +37,7 @@ class RestServer:
             raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
         config = uvicorn.Config(
             self._application,
-            http=_PatientProtocol,
+            http=PatientProtocol,
             interface="asgi3",
             proxy_headers=False,
             ws="none",
@@ -100,9 +97,10 @@ class RestServer:
         task = asyncio.current_task()
         self._receiving.add(task)
         try:
-            body = await _body(receive, int(headers.get("content-length", 0)), self._api.max_body_bytes)
-        except BodyTooLarge as error:
-            return Response(413, json_response.error(error.message), dict(_CLOSE))
+            body = await read_body(receive, int(headers.get("content-length", 0)), self._api.max_body_bytes)
+        except LongBody:
+            message = BodyTooLarge(self._api.max_body_bytes).message
+            return Response(413, json_response.error(message), dict(_CLOSE))
         except TimeoutError:
             return Response(408, headers={"Connection": "close"})
         except asyncio.CancelledError:
@@ -117,73 +115,3 @@ class RestServer:
 
 def _stopping() -> Response:
     return Response(503, json_response.error("the server is stopping"), dict(_CLOSE))
-
-
-async def _body(receive, announced: int, limit: int) -> bytes:
-    """The request's body. Raises ConnectionError, BodyTooLarge or TimeoutError."""
-    chunks, size, more = [], 0, True
-    while more:
-        message = await asyncio.wait_for(receive(), _RECEIVE_SECONDS)
-        if message["type"] == "http.disconnect":
-            raise ConnectionError("the client left before the end of its request")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-        more = message.get("more_body", False)
-        if max(size, announced) > limit:
-            chunks.clear()  # Read on: a client that is cut off while it sends sees a broken pipe, not the answer.
-    if max(size, announced) > limit:
-        raise BodyTooLarge(limit)
-    return b"".join(chunks)
-
-
-class _PatientProtocol(HttpToolsProtocol):
-    """What uvicorn leaves to a proxy.
-
-    It closes a connection whose request line and headers take too long or too much room, and answers one that is half
-    closed.
-    """
-
-    _timer: asyncio.TimerHandle | None = None
-    _header_bytes = 0
-
-    def connection_made(self, transport) -> None:
-        super().connection_made(transport)
-        # The answer goes out in two writes; with Nagle's algorithm the second waits 40 ms for the first's receipt.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._expect_headers()
-
-    def data_received(self, data: bytes) -> None:
-        if self._timer is not None:
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if self._timer is not None and self._header_bytes > _MAX_HEADER_BYTES:
-            self.transport.close()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self._timer is None:
-            self._expect_headers()
-
-    def on_headers_complete(self) -> None:
-        self._cancel()
-        super().on_headers_complete()
-
-    def eof_received(self) -> bool:
-        """A client that has sent its whole request and closed its side still gets its answer."""
-        if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
-            return False
-        self.cycle.keep_alive = False
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel()
-        super().connection_lost(exc)
-
-    def _expect_headers(self) -> None:
-        self._header_bytes = 0
-        self._timer = self.loop.call_later(_RECEIVE_SECONDS, self.transport.close)
-
-    def _cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

@@ -6,6 +6,7 @@ import time
 
 from grpc import StatusCode
 
+from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
 from serving.model_server.flags import Options
@@ -15,6 +16,7 @@ from serving.model_server.rest_server import RestServer
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.model_server.telemetry import AccessLog
 from serving.wire.protos import MonitoringConfig
+from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 _METRICS_PATH = "/monitoring/prometheus/metrics"
@@ -34,6 +36,7 @@ class ModelServer:
         self.core = ServerCore(options)
         self._grpc: GrpcServer | None = None
         self._rest: RestServer | None = None
+        self._gateway = None
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> None:
@@ -48,6 +51,8 @@ class ModelServer:
             api = RestApi(self.core, self._access_log, self._metrics_path)
             # Its port is taken before gRPC answers, so that a start that fails has served nobody.
             self._rest = RestServer(api, options.bind_address, options.rest_api_port, options.rest_api_num_threads)
+        if options.gateway_port:
+            self._gateway = _make_gateway(options, self.core.model_names)
         if options.port or options.grpc_socket_path:
             self._grpc = GrpcServer(self.core, self._access_log, self._credentials)
             _LOG.info("Running gRPC ModelServer at %s:%d ...", options.bind_address, options.port)
@@ -60,6 +65,9 @@ class ModelServer:
                     "from anyone who reaches it, without a certificate. Leave out --rest_api_port, or shield it.",
                     options.rest_api_port,
                 )
+        if self._gateway:
+            self._gateway.start()
+            _LOG.info("Gateway at http://%s:%d/docs ...", options.bind_address, options.gateway_port)
         if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
             self._config_poll.start()
 
@@ -75,6 +83,8 @@ class ModelServer:
         """
         self.interrupt()
         end = None if grace is None else time.monotonic() + grace
+        if self._gateway is not None:
+            self._gateway.stop(grace)
         if self._rest is not None:
             self._rest.refuse_new()
         if self._grpc is not None:
@@ -104,7 +114,7 @@ def _check(options: Options) -> None:
     for name in ("grpc_max_threads", "rest_api_num_threads"):
         if getattr(options, name) < 1:
             raise invalid_argument(f"--{name} must be at least 1, not {getattr(options, name)}")
-    for name in ("port", "rest_api_port"):
+    for name in ("port", "rest_api_port", "gateway_port"):
         if not 0 <= getattr(options, name) <= _MAX_PORT:
             raise invalid_argument(f"--{name} must be 0 to {_MAX_PORT}, not {getattr(options, name)}")
     for name in ("rest_api_max_body_bytes", "drain_seconds"):
@@ -116,6 +126,29 @@ def _check(options: Options) -> None:
         if options.ssl_config_file:
             raise invalid_argument("Only one of --use_alts_credentials and --ssl_config_file can be set.")
         raise StatusError(StatusCode.UNIMPLEMENTED, "--use_alts_credentials is not offered by this server")
+    if options.gateway_port and (options.ssl_config_file or not options.port):
+        raise invalid_argument(
+            "--gateway_port needs a plain gRPC --port; start serving.gateway itself before a TLS one"
+        )
+
+
+def _make_gateway(options: Options, models: tuple[str, ...]):
+    """The gateway in front of this server's own port, on a thread of this process."""
+    try:
+        from serving.gateway.keys import Keys
+        from serving.gateway.server import GatewayServer
+        from serving.gateway.service import Options as GatewayOptions
+    except ModuleNotFoundError as error:
+        message = f"--gateway_port needs {error.name}: pip install 'albert-tf[gateway]'"
+        raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
+    host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address
+    host = f"[{host}]" if ":" in host else host
+    try:
+        keys = Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
+        gateway = GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, keys)
+        return GatewayServer(gateway, options.bind_address, options.gateway_port)
+    except UserError as error:
+        raise invalid_argument(str(error)) from error
 
 
 def _metrics_path(options: Options) -> str | None:

@@ -21,6 +21,10 @@ _FILES = {
         "repeated bool bool_val=11; repeated double dcomplex_val=12; repeated int32 half_val=13; "
         "repeated uint32 uint32_val=16; repeated uint64 uint64_val=17",
         "TensorInfo": "string name=1; int32 dtype=2; TensorShapeProto tensor_shape=3",
+        "BytesList": "repeated bytes value=1",
+        "Feature": "BytesList bytes_list=1",
+        "Features": "map<Feature> feature=1",
+        "Example": "Features features=1",
         "SignatureDef": "map<TensorInfo> inputs=1; map<TensorInfo> outputs=2; string method_name=3; "
         "map<TensorProto> defaults=4",
     },
@@ -104,6 +108,7 @@ def _message_class(full_name: str) -> type:
 
 
 TensorProto = _message_class("tensorflow.TensorProto")
+Example = _message_class("tensorflow.Example")
 PredictRequest = _message_class("tensorflow.serving.PredictRequest")
 PredictResponse = _message_class("tensorflow.serving.PredictResponse")
 SignatureDefMap = _message_class("tensorflow.serving.SignatureDefMap")

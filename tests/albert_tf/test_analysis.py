@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertConfig, AlbertEncoder, loading
+from albert_tf.analysis.__main__ import CostSettings
+from albert_tf.analysis.__main__ import main as print_costs
 from albert_tf.analysis.cost import PAPER, cost_table, flops, parameters
 from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings, layer_distances, write_csv, write_plot
 from albert_tf.analysis.layer_distances import main as measure
@@ -39,6 +41,13 @@ def test_counts_round_to_the_papers_table(name):
     tolerance = 13 if name == "albert_xxlarge_v2" else 1.3
     assert abs((count.encoder + count.pooler) / 1e6 - PAPER[name]) < tolerance
     assert f"{PAPER[name]}M" in cost_table({name: AlbertConfig.named(name)})
+
+
+def test_the_cost_of_another_depth(capsys):
+    print_costs(CostSettings(configs="albert_base_v2", depth=6))
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "6"
+    with pytest.raises(UserError, match="depth 6 cannot be run"):
+        print_costs(CostSettings(configs="bert_base_uncased", depth=6))
 
 
 def test_distances_of_known_vectors():

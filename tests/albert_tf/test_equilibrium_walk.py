@@ -1,11 +1,15 @@
 """The walk to a fixed point in the encoder and the models on it."""
 
+import csv
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf.analysis.equilibrium import recur, report, write_csv, write_plot
+from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import settled
 from tfrecords.base.errors import UserError
 
@@ -218,3 +222,69 @@ def test_there_are_no_states_on_the_way(solved):
     with pytest.raises(UserError, match="keeps no hidden states"):
         solved(FEATURES, output_hidden_states=True)
     assert "hidden_states" not in solved(FEATURES)
+
+
+def test_a_run_of_pre_training_reports_it_and_resumes_bit_equal(tiny_settings, tmp_path, eagerly):
+    import dataclasses
+
+    from albert_tf.config import read_config
+    from albert_tf.loading import load
+    from albert_tf.training.pretraining import pretrain
+
+    config = read_config(tiny_settings.config).replace(equilibrium_solver="anderson", equilibrium_max_steps=3)
+    config.to_json(tmp_path / "config.json")
+    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"))
+    weights = []
+    for name, stops in (("whole", [None]), ("halves", [2, None])):
+        for stop in stops:
+            run = pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / name)), stop_step=stop)
+        weights.append(load(run).model.get_weights())
+        rows = list(csv.DictReader((run / "history.csv").open()))
+        assert float(rows[-1]["equilibrium_residual"]) > 0 and float(rows[-1]["equilibrium_steps"]) > 1
+        assert float(rows[-1]["val_equilibrium_steps"]) > 1 and 0 < float(rows[-1]["equilibrium_radius"]) < 10
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+    loaded = load(run).model.encoder
+    assert loaded.walk == "equilibrium" and loaded.config.equilibrium_max_steps == 3
+
+
+@pytest.mark.parametrize(("gate", "verdict"), [(1.0, "it is near a fixed point")])
+def test_the_analysis_says_what_blocks_come_to(plain, tmp_path, gate, verdict):
+    found = recur(twin(plain, SOLVED.replace(gate_init=gate)), FEATURES, steps=100)
+    assert found.verdict().startswith(verdict) and found.radius < 1 and found.rows == 3
+    assert len(found.evaluations["anderson"]) == 3
+    write_csv(tmp_path / "e.csv", {"a": found})
+    assert len(list(csv.DictReader((tmp_path / "e.csv").open()))) == 100
+    write_plot(tmp_path / "e.png", {"a": found})
+    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+    assert report("a", found).startswith("a: 3 rows, trained depth 80")
+
+
+@pytest.mark.parametrize(
+    ("angle", "scale", "verdict"),
+    [
+        (np.pi, 1.0, "it oscillates with period 2"),
+        (2 * np.pi / 5, 1.0, "it oscillates with period 5"),
+        (1.0, 1.0, "it wanders"),
+        (0.5, 1.2, "it diverges"),
+        (0.0, 0.97, "it approaches a fixed point slowly"),
+        (0.5, 0.5, "it is near a fixed point"),
+    ],
+)
+def test_a_turning_state_is_told_by_its_period(angle, scale, verdict):
+    """Of a plane that is turned and scaled about (1, 1)."""
+    turn = scale * np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]], "float32")
+
+    class Turning:
+        config, equilibrium = PLAIN, None
+
+        def recurrence(self, features):
+            start = np.array([[3.0, 0.0], [0.0, 2.0]], "float32")
+            return lambda z: ops.matmul(z - 1.0, turn) + 1.0, start, RectangleRows(np.ones((2, 1)))
+
+    assert recur(Turning(), {}).verdict().startswith(verdict)
+
+
+def test_the_analysis_needs_blocks_that_repeat():
+    with pytest.raises(UserError, match="no such runs of blocks"):
+        recur(AlbertEncoder(PLAIN.replace(sharing="none")), FEATURES)

@@ -240,7 +240,7 @@ def test_it_learns_from_scratch():
 @pytest.mark.parametrize("option", OPTIONS)
 def test_what_other_formats_cannot_hold_is_refused_in_one_line(save, option, tmp_path):
     encoder = AlbertEncoder(small(**{option: OPTIONS[option][1]}))
-    with pytest.raises(UserError, match=f"(has no place for|keras-hub has no) {option}; keep the model as .keras"):
+    with pytest.raises(UserError, match=f"cannot hold a model with {option} .*; keep it as a .keras file"):
         save(encoder, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
@@ -260,6 +260,21 @@ def test_what_other_formats_cannot_hold_is_refused_in_one_line(save, option, tmp
 def test_impossible_options_are_named(change, message):
     with pytest.raises(UserError, match=message):
         small(**change)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("modernbert", "attend to 128 neighbours"), ("neobert", "not normalised")]
+)
+def test_published_models_that_are_nearly_this_are_refused_with_the_reason(name, reason):
+    published = {
+        "architectures": ["A"],
+        "attention_bias": False,
+        "hidden_size": 768,
+        "norm_eps": 1e-5,
+        "model_type": name,
+    }
+    with pytest.raises(UserError, match=f"model_type '{name}' has no exact form here: .*{reason}"):
+        AlbertConfig.from_dict(published)
 
 
 def test_it_gives_what_modernbert_of_transformers_gives():

@@ -1,12 +1,19 @@
-"""RoBERTa's published recipe: every settings file says what was published."""
+"""RoBERTa's published recipe: every settings file says what was published, and trains a small model."""
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
-from albert_tf.training.pretraining_settings import PretrainingSettings
+from albert_tf.config import AlbertConfig
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
 from tfrecords.base.settings import read_settings_file
 from tfrecords.build_settings import BuildSettings
+from tfrecords.builder import build
+from tfrecords.manifest import read_manifest
+from tfrecords.tokenizers.loading import load_tokenizer
 
 RECIPES = Path(__file__).parents[3] / "recipes" / "roberta"
 # Liu et al. 2019, table 2.
@@ -54,3 +61,31 @@ def test_rates_and_optimizer(name, rate, warmup, steps, batch):
     assert (settings.learning_rate, settings.num_warmup_steps, settings.num_train_steps) == (rate, warmup, steps)
     assert (settings.optimizer, settings.train_batch_size, settings.global_clipnorm) == ("adamw", batch, 0)
     assert (settings.beta_1, settings.beta_2, settings.epsilon, settings.weight_decay_rate) == (0.9, 0.98, 1e-6, 0.01)
+
+
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory, topics, run_module):
+    """A byte-level BPE of the topics, 400 pieces."""
+    folder = tmp_path_factory.mktemp("bpe")
+    arguments = (f"--input={topics}", f"--output_prefix={folder}/bpe", "--kind=bpe", "--vocab_size=400")
+    made = run_module("tfrecords.train_tokenizer", *arguments)
+    assert made.returncode == 0, made.stderr
+    return folder / "bpe.json"
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(
+    ("rows", "name"), [("examples_full_sentences", "pretraining_base"), ("examples_segment_pair_nsp", RUNS[2])]
+)
+def test_every_file_trains_a_small_model(rows, name, bpe, topics, tmp_path):
+    data = tmp_path / "data"
+    changes = dict(max_seq_length=32, max_predictions_per_seq=5, split_sentences=True)
+    build(str(topics), str(data), load_tokenizer(bpe), build_settings(rows, **changes), 1, False)
+    assert read_manifest(str(data))["pad_id"] == 1
+    settings = run_settings(name, train_data=str(data), output_dir=str(tmp_path), seed=1)
+    small = shrunk(settings, tmp_path, AlbertConfig.named(settings.config), replicas=1)
+    assert dataclasses.replace(small, num_train_steps=2).beta_2 == 0.98
+    folder = pretrain(dataclasses.replace(small, num_train_steps=2, save_checkpoints_steps=2))
+    assert json.loads((folder / "config.json").read_text())["position_offset"] == 2
+    history = (folder / "history.csv").read_text().splitlines()
+    assert len(history) > 1 and ("next_sentence_loss" in history[0]) == ("pair" in rows)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.model_server import rest_server, telemetry
+from serving import http_protocol
+from serving.model_server import telemetry
 from serving.model_server.status import StatusError
 from serving.wire.tensors import fill_tensor
 
@@ -188,7 +189,7 @@ def test_full_disk_does_not_fail_requests(start_server, half_plus_two):
 
 
 def test_slow_and_silent_connections_do_not_stop_others(start_server, half_plus_two, monkeypatch):
-    monkeypatch.setattr(rest_server, "_RECEIVE_SECONDS", 1.0)
+    monkeypatch.setattr(http_protocol, "RECEIVE_SECONDS", 1.0)
     running = start_server(model_base_path=str(half_plus_two), rest_api_num_threads=2, grpc_max_threads=4)
     with contextlib.ExitStack() as stack:
         slow = []
@@ -247,7 +248,7 @@ def test_chunked_body_and_keep_alive(server):
 
 def test_slow_uploads_are_waited_for(start_server, half_plus_two, monkeypatch):
     """A pause is limited, not the whole: this body takes three times the limit, piece by piece."""
-    monkeypatch.setattr(rest_server, "_RECEIVE_SECONDS", 0.5)
+    monkeypatch.setattr(http_protocol, "RECEIVE_SECONDS", 0.5)
     running = start_server(model_base_path=str(half_plus_two))
     body = b'{"inputs": 2.0}'
     with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
@@ -275,13 +276,13 @@ def test_unfinished_requests_do_not_delay_the_end(half_plus_two, build):
 def test_answers_do_not_wait_for_acknowledgements(server, monkeypatch):
     """Nagle's algorithm and delayed acknowledgements together cost 40 ms an answer."""
     seen = []
-    made = rest_server._PatientProtocol.connection_made
+    made = http_protocol.PatientProtocol.connection_made
 
     def connection_made(self, transport):
         made(self, transport)
         seen.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    monkeypatch.setattr(rest_server._PatientProtocol, "connection_made", connection_made)
+    monkeypatch.setattr(http_protocol.PatientProtocol, "connection_made", connection_made)
     server.http("GET", "/v1/models/default")
     assert seen
     assert all(seen)

@@ -7,6 +7,7 @@ from serving.wire import protos
 
 OURS = [
     protos.TensorProto,
+    protos.Example,
     protos.PredictRequest,
     protos.PredictResponse,
     protos.SignatureDefMap,

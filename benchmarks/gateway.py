@@ -1,0 +1,243 @@
+"""What the gateway costs, and what batching by tokens wins.
+
+    python -m benchmarks.gateway                                          the gateway's own time, over direct gRPC
+    python -m benchmarks.gateway --what=batching --model_base_path=$PWD/models/sst2 --text_file=lines.txt
+
+The first asks a server that does no work, one request at a time, in turns by gRPC and by HTTP through the gateway; each
+of the three has a process of its own. The second asks a real export, `--clients` at once, one text a request: the
+server alone, the server that batches by rows, and the gateway in front of the server that does not batch; requests/s of
+each, and its 50th and 99th percentile, at the rate that the clients reach.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+
+from serving.benchmark.report import environment
+from serving.benchmark.stand_in import TEXT, StandIn
+from serving.client import Client
+from serving.wire import protos
+from serving.wire.tensors import fill_tensor
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
+
+ROUNDS = 20
+CALLS = 100
+SIZE = 768
+_BATCHING = Path(__file__).parents[1] / "serving" / "deploy" / "batching.config"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CheckedSettings):
+    """The command's flags."""
+
+    what: str = setting("overhead", help="what is measured", choices=("overhead", "batching"))
+    model_base_path: str = setting("", help="an export by text, for batching: a classifier or an embedder")
+    text_file: str = setting("", help="texts to ask, one a line, for batching")
+    clients: int = setting(8, help="requests at once", at_least=1)
+    seconds: float = setting(20.0, help="of each of the three", above=0)
+    max_batch_tokens: int = setting(1024, help="the gateway's", at_least=1)
+    max_in_flight: int = setting(1, help="the gateway's", at_least=1)
+
+
+def main(settings: Settings) -> None:
+    machine = environment()
+    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    overhead() if settings.what == "overhead" else batching(settings)
+
+
+def overhead() -> None:
+    """One text a request: the same answer by gRPC from arrays to arrays, and by HTTP from JSON to JSON."""
+    text, body = "a fine film, all in all", json.dumps({"inputs": "a fine film, all in all"}).encode()
+    with (
+        _stand_in_process() as target,
+        _gateway_process(target, "default") as (port, process),
+        Client(target, "default") as client,
+    ):
+        inputs = {"text": np.array([text.encode()], object)}
+        http = HTTPConnection("127.0.0.1", port)
+        turns: dict[str, Callable[[], object]] = {
+            "gRPC": lambda: client.predict(inputs),
+            "gateway": lambda: _post(http, "/embed", body),
+        }
+        medians: dict[str, list[float]] = {name: [] for name in turns}
+        before = _cpu_seconds(process)
+        for _ in range(ROUNDS):
+            for name, call in turns.items():
+                medians[name].append(_median_ms(call))
+        computed = (_cpu_seconds(process) - before) / (ROUNDS * CALLS) * 1000
+    direct, through = (float(np.median(medians[name])) for name in turns)
+    print(f"1 text, {SIZE} numbers back: gRPC p50 {direct:.3f} ms, gateway p50 {through:.3f} ms")
+    print(f"added {through - direct:.3f} ms (asked: at most 1.0); the gateway computed {computed:.2f} ms a request")
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(CALLS):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times)) * 1000
+
+
+def _post(http: HTTPConnection, path: str, body: bytes) -> bytes:
+    http.request("POST", path, body)
+    answer = http.getresponse()
+    read = answer.read()
+    if answer.status != 200:
+        raise RuntimeError(f"{answer.status}: {read[:200]!r}")
+    return read
+
+
+@contextlib.contextmanager
+def _stand_in_process() -> Iterator[str]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve(pipe) -> None:
+    response = protos.PredictResponse()
+    fill_tensor(response.outputs["embedding"], np.random.default_rng(0).normal(size=(1, SIZE)).astype(np.float32))
+    answer = response.SerializeToString()
+    signatures = {"serving_default": (TEXT, {"embedding": (1, 2)})}
+    with StandIn(lambda request, context: answer, signatures=signatures) as server:
+        pipe.send(server.target)
+        threading.Event().wait()
+
+
+def batching(settings: Settings) -> None:
+    """The three ways one after another, over the same texts in the same order."""
+    if not settings.model_base_path or not settings.text_file:
+        raise UserError("--what=batching needs --model_base_path=FOLDER and --text_file=FILE")
+    texts = [line for line in Path(settings.text_file).read_text("utf-8").splitlines() if line.strip()]
+    random.Random(0).shuffle(texts)
+    rows = ["--enable_batching", f"--batching_parameters_file={_BATCHING}"]
+    rates = {}
+    for name, flags in (("no batching", []), ("by rows", rows), ("by tokens", [])):
+        with _model_server(settings.model_base_path, flags) as target:
+            if name == "by tokens":
+                options = [
+                    f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"
+                ]  # fmt: skip
+                with _gateway_process(target, "m", *options) as (port, _):
+                    rates[name] = _load(settings, texts, lambda port=port: _http_caller(port))
+            else:
+                rates[name] = _load(settings, texts, lambda target=target: _grpc_caller(target))
+        rate, p50, p99 = rates[name]
+        print(f"{name:12} {rate:8.1f} texts/s   p50 {p50:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
+    ratio = rates["by tokens"][0] / rates["by rows"][0]
+    print(f"by tokens / by rows: {ratio:.2f} in rate, {rates['by tokens'][2] / rates['by rows'][2]:.2f} in p99")
+
+
+def _grpc_caller(target: str) -> Callable[[str], object]:
+    client = Client(target, "m")
+    return lambda text: client.predict({"text": [text]})
+
+
+def _http_caller(port: int) -> Callable[[str], object]:
+    http = HTTPConnection("127.0.0.1", port)
+    info = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/info"))
+    path = "/embed" if "embed" in info["models"][0]["can"] else "/predict"
+    return lambda text: _post(http, path, json.dumps({"inputs": text}).encode())
+
+
+def _load(settings: Settings, texts: list[str], make: Callable) -> tuple[float, float, float]:
+    """Texts a second, and the 50th and 99th percentile in milliseconds, after two seconds of the same."""
+    times: list[list[float]] = [[] for _ in range(settings.clients)]
+    start = time.perf_counter() + 2.0
+
+    def work(number: int) -> None:
+        call, place = make(), number
+        while time.perf_counter() < start + settings.seconds:
+            begin = time.perf_counter()
+            call(texts[place % len(texts)])
+            place += settings.clients
+            if begin >= start:
+                times[number].append(time.perf_counter() - begin)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(settings.clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    all_times = np.concatenate(times) * 1000
+    return len(all_times) / settings.seconds, *map(float, np.percentile(all_times, [50, 99]))
+
+
+@contextlib.contextmanager
+def _process(*command: str) -> Iterator[int]:
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([sys.executable, "-m", *command], stdout=log, stderr=log, env=os.environ)
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _model_server(base: str, flags: list[str]) -> Iterator[str]:
+    port = _free_port()
+    command = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
+    with _process(*command, "--grpc_max_threads=64", *flags), Client(f"127.0.0.1:{port}", "m") as client:
+        _wait(client.status)
+        yield f"127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def _gateway_process(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
+    """Gives its port and its process."""
+    port = _free_port()
+    with _process("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:
+        _wait(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health"))
+        yield port, process
+
+
+def _cpu_seconds(process: int) -> float:
+    """What a process has computed, in user and kernel mode."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+def _wait(call: Callable[[], object], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+            return
+        except (UserError, OSError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    run_main(main, Settings)

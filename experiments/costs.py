@@ -1,0 +1,64 @@
+"""What a run's training and its model's answers cost in floating-point operations."""
+
+from collections.abc import Mapping
+
+from albert_tf.analysis.cost import flops
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import segments
+from albert_tf.layers.equilibrium_walk import repeated_segment
+
+# Of the forward pass: itself, and a backward pass that is two such.
+_TRAINING = 3
+
+
+def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, float]) -> float:
+    """Counts the forward pass of the encoder over a row of `length` tokens.
+
+    An equilibrium counts the mean of the steps that it made on held-out rows, which `result` has as
+    `equilibrium_steps`.
+
+    >>> plain = AlbertConfig.named("albert_base_v2")
+    >>> solved = plain.replace(equilibrium_solver="fixed_point")
+    >>> inference_flops(plain, 128, {}) == inference_flops(solved, 128, {"equilibrium_steps": 12.0})
+    True
+    """
+    fixed, step = _parts(config, length)
+    return fixed + step * (config.num_steps + _extra_steps(config, result))
+
+
+def training_flops(config: AlbertConfig, length: int, rows: int, result: Mapping[str, float]) -> float:
+    """Counts training on so many rows: three forward passes of the encoder each.
+
+    An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides.
+
+    Args:
+        config: of the encoder.
+        length: tokens of a row.
+        rows: over all updates.
+        result: of the run.
+    """
+    fixed, step = _parts(config, length)
+    if config.equilibrium_solver == "none":
+        return rows * _TRAINING * (fixed + step * config.num_steps)
+    solved = result["equilibrium_steps"] * _repeated(config)
+    others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
+    with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
+    return rows * (_TRAINING * (fixed + step * with_gradient) + step * solved)
+
+
+def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
+    """The work beside the steps, and that of a step."""
+    work = flops(config, length)
+    fixed = work.projection + work.pooler
+    return fixed, (work.total - fixed) / config.num_steps
+
+
+def _repeated(config: AlbertConfig) -> int:
+    """Blocks that an equilibrium's step runs."""
+    return len(segments(config)[repeated_segment(config)].steps)
+
+
+def _extra_steps(config: AlbertConfig, result: Mapping[str, float]) -> float:
+    if config.equilibrium_solver == "none":
+        return 0.0
+    return (result["equilibrium_steps"] - segments(config)[repeated_segment(config)].repeats) * _repeated(config)

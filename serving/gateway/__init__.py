@@ -1,0 +1,1 @@
+"""The routes that clients of other encoder servers speak, in front of any TensorFlow Serving, without TensorFlow."""

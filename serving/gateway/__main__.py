@@ -1,0 +1,85 @@
+"""Speaks OpenAI's, Cohere's and text-embeddings-inference's routes in front of a TensorFlow Serving server."""
+
+import logging
+import sys
+from dataclasses import dataclass
+
+from serving.client import Connection
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CheckedSettings):
+    """The command's flags."""
+
+    target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
+    model: tuple[str, ...] = setting((), help="name of a model; may be given several times, or several by commas")
+    port: int = setting(8080, help="port to listen on; 0 for any that is free", at_least=0, at_most=65535)
+    bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0: every network")
+    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
+    max_batch_tokens: int = setting(1024, help="tokens of a batch, in sum; a longer row goes alone", at_least=1)
+    max_batch_rows: int = setting(256, help="rows of a batch", at_least=1)
+    max_in_flight: int = setting(2, help="batches at the model server at once", at_least=1)
+    max_queued_tokens: int = setting(65536, help="tokens that may wait; above it requests get 429", at_least=1)
+    max_inputs: int = setting(2048, help="texts of a request", at_least=1)
+    max_body_bytes: int = setting(8 * 2**20, help="bytes of a request's body", at_least=1)
+    timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
+    check_s: float = setting(5.0, help="seconds between looks whether the models are there", above=0)
+    drain_s: float = setting(20.0, help="seconds that SIGTERM waits for requests that run", at_least=0)
+    tls: bool = setting(False, help="whether the model server's port speaks TLS")
+    root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
+
+
+def main(settings: Settings) -> None:
+    """Serves until it is told to stop."""
+    _log_to_stderr()
+    models = tuple(dict.fromkeys(name for item in settings.model for name in item.split(",") if name))
+    if not models:
+        raise UserError("--model=NAME must be given: the model server's name of the model")
+    try:
+        from serving.gateway.keys import Keys
+        from serving.gateway.scheduler import Limits
+        from serving.gateway.server import GatewayServer
+        from serving.gateway.service import Options
+    except ModuleNotFoundError as error:
+        raise UserError(f"the gateway needs {error.name}: pip install 'albert-tf[gateway]'") from error
+
+    connection = Connection(
+        settings.target, tls=settings.tls, root_certificates=settings.root_certificates, attempts=2
+    )  # fmt: skip
+    limits = Limits(
+        settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
+    )  # fmt: skip
+    options = Options(
+        connection=connection,
+        models=models,
+        keys=Keys.read(settings.api_key_file) if settings.api_key_file else None,
+        limits=limits,
+        max_inputs=settings.max_inputs,
+        max_body_bytes=settings.max_body_bytes,
+        timeout_s=settings.timeout_s,
+        check_s=settings.check_s,
+    )
+    server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
+    print(f"answering at http://{settings.bind_address}:{server.port}/docs; Ctrl-C stops", flush=True)
+    server.run()
+
+
+def _log_to_stderr() -> None:
+    # absl has a handler of its own on the root logger, and shows warnings alone.
+    handler, log = logging.StreamHandler(sys.stderr), logging.getLogger("serving.gateway")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def run() -> None:
+    """The entry point of the console script."""
+    run_main(main, Settings)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,136 @@
+"""The bodies that clients of OpenAI, Cohere and text-embeddings-inference send; fields not named here are ignored."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from serving.gateway.errors import bad_request
+
+Text = str | list[str | int | list[int]]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+_IDS = (
+    "token ids are not taken: those of another vocabulary would give wrong answers without an error; send text "
+    "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
+)
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """What every body may say.
+
+    Attributes:
+        model: Which model is asked; where nothing is said, the first that can answer.
+    """
+
+    model: str | None = None
+
+
+class EmbeddingsBody(Body, kw_only=True):
+    """OpenAI's."""
+
+    input: Text
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Positive | None = None
+
+
+class CohereRerankBody(Body, kw_only=True):
+    """Cohere's, of both versions."""
+
+    query: str
+    documents: list[str | dict[str, Any]]
+    top_n: Positive | None = None
+    return_documents: bool | None = None
+    rank_fields: list[str] | None = None
+
+
+class Cut(Body, kw_only=True):
+    """What text-embeddings-inference's bodies have in common.
+
+    Attributes:
+        truncate: False: a text that fills the model's longest row is an error; else it is cut at its end.
+        truncation_direction: Only at the end.
+    """
+
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
+
+
+class EmbedBody(Cut, kw_only=True):
+    """Texts to embed."""
+
+    inputs: Text
+    normalize: bool = True
+    dimensions: Positive | None = None
+
+
+class RerankBody(Cut, kw_only=True):
+    """Texts to put in order."""
+
+    query: str
+    texts: list[str]
+    raw_scores: bool = False
+    return_text: bool = False
+
+
+class PredictBody(Cut, kw_only=True):
+    """A text, a list of texts, or of models that take pairs a pair or a list of pairs."""
+
+    inputs: str | list[str | list[str]]
+    raw_scores: bool = False
+
+
+class TokenizeBody(Body, kw_only=True):
+    """Texts to cut into pieces."""
+
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+
+
+def texts_of(value: Text, name: str) -> list[str]:
+    """Returns one text or several as a list.
+
+    Raises:
+        Refusal: for token ids.
+    """
+    texts = [value] if isinstance(value, str) else value
+    for text in texts:
+        if not isinstance(text, str):
+            raise bad_request(f"{name}: {_IDS}")
+    return texts
+
+
+def documents_of(body: CohereRerankBody) -> list[str]:
+    """Returns the texts of documents, of which version 1 takes objects too.
+
+    Raises:
+        Refusal: for objects without a text, or other fields to rank by.
+    """
+    if body.rank_fields and body.rank_fields != ["text"]:
+        raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
+    texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents]
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise bad_request(f"documents[{number}] has no string 'text'")
+    return texts
+
+
+def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
+    """Reads the inputs of /predict.
+
+    Args:
+        value: See PredictBody.
+        width: The texts that the model takes in a row.
+
+    Returns:
+        The rows, and whether it was only one, not in a list.
+
+    Raises:
+        Refusal: for rows of another width.
+    """
+    lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
+    rows = [value] if lone else value
+    read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]
+    for number, row in enumerate(read):
+        if len(row) != width:
+            wanted = "one text" if width == 1 else "two texts, as a list"
+            raise bad_request(f"inputs[{number}] has {len(row)} texts; the model takes {wanted}")
+    return read, lone

@@ -1,0 +1,48 @@
+"""What is told to a client whose request cannot be answered."""
+
+import grpc
+
+from serving.client import ServingError
+
+RETRY_S = 1
+_TOO_BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED,)
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.CANCELLED)
+_REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
+
+
+class Refusal(Exception):
+    """An HTTP status other than 200, and why.
+
+    Attributes:
+        status: The HTTP status.
+        message: One line for whoever sent the request.
+        code: A word for programs.
+        retry_after: Seconds after which another attempt may succeed; None: it will not.
+    """
+
+    def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
+        super().__init__(message)
+        self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
+
+
+def bad_request(message: str) -> Refusal:
+    """Makes the answer to a request that is wrong in itself."""
+    return Refusal(400, message)
+
+
+def from_server(error: ServingError) -> Refusal:
+    """Makes of a failed call what the client of the gateway is told: nothing of hosts and ports behind it."""
+    if error.code in _TOO_BUSY:
+        return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
+    if error.code in _GONE:
+        return gone()
+    if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Refusal(504, "the model took longer than the time limit", "timeout")
+    if error.code in _REFUSED:
+        return bad_request(f"the model refused the request: {' '.join(error.details.split())[:300]}")
+    return Refusal(502, f"the model server failed ({error.code.name})", "server_error")
+
+
+def gone() -> Refusal:
+    """Makes the answer while no model server is there."""
+    return Refusal(503, "the model server does not answer at present", "unavailable", RETRY_S)

@@ -1,0 +1,53 @@
+"""Who may ask: keys in a file, compared in constant time."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfrecords.base.errors import UserError
+
+_BEARER = "bearer "
+
+
+class Keys:
+    """The keys that open the routes.
+
+    >>> keys = Keys(["secret", "another"])
+    >>> keys.open_to("Bearer another"), keys.open_to("Bearer wrong"), keys.open_to("")
+    (True, False, False)
+    """
+
+    def __init__(self, keys: Iterable[str]):
+        self._digests = [_digest(key) for key in keys]
+
+    @classmethod
+    def read(cls, path: str) -> "Keys":
+        """Reads a file of one key a line; lines that are empty or begin with # are none.
+
+        Raises:
+            UserError: for a file that cannot be read or has no key.
+        """
+        try:
+            lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"cannot read --api_key_file={path}: {error}") from error
+        keys = [line for line in lines if line and not line.startswith("#")]
+        if not keys:
+            raise UserError(f"--api_key_file={path} holds no key; write one a line")
+        return cls(keys)
+
+    def open_to(self, authorization: str) -> bool:
+        """Tells whether an Authorization header carries a key, in a time that says nothing of any key."""
+        has_scheme = authorization[: len(_BEARER)].lower() == _BEARER
+        digest = _digest(authorization[len(_BEARER) :].strip())
+        found = False
+        # Every key is compared: where the loop ended would tell which it was.
+        for known in self._digests:
+            found |= hmac.compare_digest(known, digest)
+        return found and has_scheme
+
+
+def _digest(key: str) -> bytes:
+    # Digests have one length; compare_digest tells that of its arguments.
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

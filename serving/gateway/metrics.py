@@ -1,0 +1,48 @@
+"""What the gateway counts, for Prometheus."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_POWERS = tuple(2.0**n for n in range(17))
+
+
+class Metrics:
+    """Counters of one gateway, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        options = {"registry": self.registry}
+        self.requests = Counter(
+            "gateway_requests", "Requests, by route and HTTP status.", ("route", "status"), **options
+        )
+        self.seconds = Histogram(
+            "gateway_request_seconds", "From a request's headers to its answer.", ("route",), buckets=_SECONDS,
+            **options,
+        )  # fmt: skip
+        self.queue_seconds = Histogram(
+            "gateway_queue_seconds", "A request's wait for its first batch.", buckets=_SECONDS, **options
+        )
+        self.batch_seconds = Histogram(
+            "gateway_batch_seconds", "A batch's time at the model server.", ("model",), buckets=_SECONDS, **options
+        )
+        self.batch_rows = Histogram("gateway_batch_rows", "Rows of a batch.", ("model",), buckets=_POWERS, **options)
+        self.batch_tokens = Histogram(
+            "gateway_batch_tokens", "Tokens of a batch, as guessed.", ("model",), buckets=_POWERS, **options
+        )
+        self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
+
+    def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:
+        """Has gauges of the queue read when they are asked for."""
+        texts = {
+            "gateway_queue_rows": ("Rows that wait.", rows),
+            "gateway_queue_tokens": ("Tokens that wait, as guessed.", tokens),
+            "gateway_batches_in_flight": ("Batches at the model server.", flights),
+        }
+        for name, (text, read) in texts.items():
+            Gauge(name, text, registry=self.registry).set_function(read)
+
+    def page(self) -> bytes:
+        """Returns all of it in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,206 @@
+"""One model behind the gateway: what it can do, whether it is there, and how batches reach it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import numpy as np
+
+from serving.client import AsyncClient, Connection, ServingError, Signature
+from serving.client.tasks import (
+    BYTES_A_TOKEN,
+    SPECIAL_TOKENS,
+    Task,
+    classes_task,
+    embedding_task,
+    estimated_tokens,
+    scores_task,
+    tokens_task,
+)
+from serving.gateway import tracing
+from serving.gateway.scheduler import Batch, BatchAnswer
+from serving.wire import protos
+from serving.wire.tensors import DT_STRING
+from tfrecords.base.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+# Words of a text that no model takes whole: what is left of it is the length of the longest row.
+_MANY_WORDS = 20_000
+_DOWN_CHECK_S = 1.0
+# Every so many batches tokens are counted although nobody asks, so that guesses stay good.
+_COUNT_EVERY = 32
+
+
+class TokenEstimate:
+    """How long texts are in tokens, learnt from those that were counted.
+
+    >>> estimate = TokenEstimate()
+    >>> estimate.of((b"twelve bytes",))
+    5
+    >>> for _ in range(1000):
+    ...     estimate.learn([(b"twelve bytes",)], [8])
+    >>> estimate.of((b"twelve bytes",))
+    8
+    """
+
+    _FORGET = 0.99
+
+    def __init__(self) -> None:
+        # As if one text of 400 bytes had been seen.
+        self._bytes, self._tokens = 400.0, 400.0 / BYTES_A_TOKEN
+        self.longest: int | None = None
+
+    def of(self, texts: tuple[bytes, ...]) -> int:
+        """Guesses the tokens of a row, from the longest row downwards where that is known."""
+        guess = estimated_tokens(texts, self._bytes / self._tokens)
+        return guess if self.longest is None else min(guess, self.longest)
+
+    def learn(self, rows: list[tuple[bytes, ...]], tokens) -> None:
+        """Takes the counted tokens of rows into account; rows that were cut say nothing."""
+        whole = [
+            (sum(map(len, row)), int(count))
+            for row, count in zip(rows, tokens, strict=True)
+            if self.longest is None or count < self.longest
+        ]
+        self._bytes = self._FORGET * self._bytes + sum(size for size, _ in whole)
+        self._tokens = self._FORGET * self._tokens + max(sum(count - SPECIAL_TOKENS for _, count in whole), 0)
+        self._tokens = max(self._tokens, self._bytes / 1000)
+
+
+class Model:
+    """A model of a TensorFlow Serving server.
+
+    Args:
+        connection: How the server is reached.
+        name: The model's.
+        check_s: How often it is asked whether it is there, in seconds.
+        on_change: Told when the model appears, disappears, or has another version.
+    """
+
+    def __init__(
+        self, connection: Connection, name: str, check_s: float, on_change: Callable[["Model"], None] = lambda _: None
+    ):
+        self.name, self._check_s, self._on_change = name, check_s, on_change
+        self._client = AsyncClient(connection, name)
+        self._wake = asyncio.Event()
+        self._batches = 0
+        self.version: int | None = None
+        self.live = False
+        self.error = ""
+        self.tasks: dict[str, Task] = {}
+        self.labels: list[str] = []
+        self.estimate = TokenEstimate()
+
+    async def watch(self) -> None:
+        """Looks for ever whether the model is there, and what it can do."""
+        while True:
+            self._wake.clear()
+            await self._look()
+            wait = self._check_s if self.live else min(_DOWN_CHECK_S, self._check_s)
+            try:
+                await asyncio.wait_for(self._wake.wait(), wait)
+                await asyncio.sleep(min(0.1, wait))
+            except TimeoutError:
+                pass
+
+    async def _look(self) -> None:
+        before = self.live, self.version, self.error
+        try:
+            version = await self._client.served_version(timeout_s=self._check_s)
+            if version != self.version:
+                await self._learn(await self._client.metadata())
+                self.version = version
+            self.live, self.error = True, ""
+        except (ServingError, UserError) as error:
+            self.live, self.error = False, str(error)
+        except Exception as error:
+            _LOG.exception("model %s", self.name)
+            self.live, self.error = False, str(error)
+        if before != (self.live, self.version, self.error):
+            self._on_change(self)
+
+    def is_gone(self) -> None:
+        """Has the model looked for at once, after a call that failed."""
+        self._wake.set()
+
+    async def _learn(self, signatures: dict[str, Signature]) -> None:
+        found = {
+            "embed": embedding_task(signatures),
+            "classify": classes_task(signatures),
+            "rerank": scores_task(signatures),
+            "tokenize": tokens_task(signatures),
+        }
+        tasks = {name: task for name, task in found.items() if task is not None}
+        estimate = TokenEstimate()
+        if "tokenize" in tasks:
+            estimate.longest = await self._longest_row(tasks["tokenize"])
+        self.labels = await self._class_names(signatures)
+        # All at once: requests go on while this is learnt.
+        self.tasks, self.estimate = tasks, estimate
+
+    async def _longest_row(self, task: Task) -> int | None:
+        row = (b"a " * _MANY_WORDS,) * len(task.inputs)
+        try:
+            length = int((await self._ask(task, [row], outputs=("lengths",)))["lengths"][0])
+        except ServingError as error:
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            return None
+        return length if length < _MANY_WORDS else None
+
+    async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
+        """The classes by the Classify RPC's signature, which alone names them all; [] where there is none."""
+        default, signature = signatures.get("serving_default"), signatures.get("classify")
+        if default is None or signature is None or "classes" not in signature.outputs:
+            return []
+        example = protos.Example()
+        for name in (spec.name for spec in default.inputs.values() if spec.dtype == DT_STRING):
+            example.features.feature[name].bytes_list.value.append(b"")
+        inputs = {next(iter(signature.inputs)): np.array([example.SerializeToString()], object)}
+        try:
+            answer = await self._client.predict(inputs, outputs=("classes",), signature="classify")
+        except ServingError as error:
+            _LOG.warning("model %s does not name its classes: %s", self.name, error)
+            return []
+        return [label.decode(errors="replace") for label in answer["classes"][0]]
+
+    async def run(self, task: Task, batch: Batch) -> BatchAnswer:
+        """Answers a batch, counting its tokens beside it where someone asks.
+
+        Raises:
+            ServingError: of the call.
+        """
+        counter = self.tasks.get("tokenize")
+        self._batches += 1
+        wanted = batch.counts or self._batches % _COUNT_EVERY == 1
+        counts = wanted and counter is not None and counter != task and counter.inputs == task.inputs
+        estimated = sum(row.size for row in batch.rows)
+        try:
+            with tracing.batch_span(batch.contexts, len(batch.rows), estimated):
+                call = self._ask(task, batch.texts, task.outputs, batch.timeout_s)
+                if counts:
+                    count = self._ask(counter, batch.texts, ("lengths",), batch.timeout_s)
+                    outputs, counted = await asyncio.gather(call, count)
+                else:
+                    outputs, counted = await call, None
+        except ServingError:
+            self.is_gone()
+            raise
+        told = outputs if counter == task else counted
+        tokens = None if told is None else told["lengths"]
+        if tokens is not None:
+            self.estimate.learn(batch.texts, tokens)
+        return BatchAnswer(outputs, tokens)
+
+    async def _ask(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
+        options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}
+        answer = await self._client.predict(task.columns(rows), **options)
+        if any(array.ndim == 0 or len(array) != len(rows) for array in answer.values()):
+            raise UserError(f"model '{self.name}' gave outputs without one row for each row of '{task.signature}'")
+        return answer
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._client.close()

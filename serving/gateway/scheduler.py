@@ -1,0 +1,252 @@
+"""Batches by tokens: what has arrived when the model is free goes."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+
+from serving.client import ServingError
+from serving.gateway.errors import RETRY_S, Refusal, gone
+from serving.gateway.token_queue import Row, TokenQueue
+
+_LONGEST_RETRY_S = 60
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much goes at once, and how much may wait.
+
+    Attributes:
+        max_batch_tokens: Of a batch, in sum; a longer row goes alone.
+        max_batch_rows: Of a batch.
+        max_in_flight: Batches at the model at once.
+        max_queued_tokens: Above it a request is refused, unless nothing waits.
+    """
+
+    max_batch_tokens: int = 1024
+    max_batch_rows: int = 256
+    max_in_flight: int = 2
+    max_queued_tokens: int = 65536
+
+
+@dataclass
+class Batch:
+    """What goes to the model in one call.
+
+    Attributes:
+        key: What it is asked.
+        rows: Of all requests in it.
+        counts: Whether some request wants to know its tokens.
+        contexts: The trace contexts of those requests.
+        timeout_s: The most that any of them would wait, in seconds.
+    """
+
+    key: Any
+    rows: list[Row]
+    counts: bool
+    contexts: list[Any]
+    timeout_s: float
+
+    @property
+    def texts(self) -> list[tuple[bytes, ...]]:
+        """The rows' texts."""
+        return [row.texts for row in self.rows]
+
+
+@dataclass
+class BatchAnswer:
+    """Arrays [rows, ...] by output name, and the rows' tokens where they were counted."""
+
+    outputs: dict[str, np.ndarray]
+    tokens: np.ndarray | None
+
+
+@dataclass(eq=False)
+class Work:
+    """One request in the queue and at the model; times are of `time.time_ns`."""
+
+    count: int
+    counts: bool
+    context: Any
+    deadline: float
+    done: asyncio.Future
+    places: list[tuple[BatchAnswer, int]] = field(default_factory=list)
+    left: int = 0
+    queued_ns: int = 0
+    started_ns: int = 0
+    ended_ns: int = 0
+
+    def output(self, name: str) -> np.ndarray:
+        """One output of all rows, [rows, ...], where its size is that of every batch."""
+        return np.stack([answer.outputs[name][place] for answer, place in self.places])
+
+    def rows(self, name: str) -> list[Any]:
+        """One output row by row."""
+        return [answer.outputs[name][place] for answer, place in self.places]
+
+    @property
+    def tokens(self) -> list[int] | None:
+        """The tokens of each row, where every batch was counted."""
+        if any(answer.tokens is None for answer, _ in self.places):
+            return None
+        return [int(answer.tokens[place]) for answer, place in self.places]
+
+
+class Scheduler:
+    """Sends what waits as soon as the model is free.
+
+    Args:
+        run: Answers a batch; raises ServingError.
+        limits: See Limits.
+        on_batch: Told of each batch that went well, with its answer and the seconds that it took.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Batch], Awaitable[BatchAnswer]],
+        limits: Limits,
+        on_batch: Callable[[Batch, BatchAnswer, float], None] = lambda *_: None,
+    ):
+        self._run, self._limits, self._on_batch = run, limits, on_batch
+        self._queue = TokenQueue()
+        self._flights: set[asyncio.Task] = set()
+        self._rate = 0.0
+
+    @property
+    def queued_rows(self) -> int:
+        """Rows that wait."""
+        return len(self._queue)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens that wait."""
+        return self._queue.tokens
+
+    @property
+    def in_flight(self) -> int:
+        """Batches at the model."""
+        return len(self._flights)
+
+    async def answer(
+        self,
+        key: Hashable,
+        texts: Sequence[tuple[bytes, ...]],
+        sizes: Sequence[int],
+        timeout_s: float,
+        counts: bool = False,
+        context: Any = None,
+    ) -> Work:
+        """Has rows answered; a caller that is cancelled takes what waits of them out of the queue.
+
+        Args:
+            key: What the model is asked; rows of one key share batches.
+            texts: The rows, UTF-8.
+            sizes: Their tokens, guessed.
+            timeout_s: The longest wait, queue and model together, in seconds.
+            counts: Whether tokens are to be counted.
+            context: The caller's trace context.
+
+        Returns:
+            The rows' answers.
+
+        Raises:
+            Refusal: 429 when too much waits.
+            ServingError: of the batch that failed.
+            TimeoutError: after `timeout_s`.
+        """
+        self._check_room(sum(sizes))
+        loop = asyncio.get_running_loop()
+        work = Work(len(texts), counts, context, loop.time() + timeout_s, loop.create_future())
+        work.places, work.left, work.queued_ns = [None] * len(texts), len(texts), time.time_ns()
+        rows = [Row(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
+        self._queue.add(key, rows)
+        self._send()
+        try:
+            async with asyncio.timeout_at(work.deadline):
+                await work.done
+        except BaseException:
+            self._queue.drop(work)
+            raise
+        return work
+
+    def _check_room(self, tokens: int) -> None:
+        waiting = self._queue.tokens
+        if waiting and waiting + tokens > self._limits.max_queued_tokens:
+            seconds = waiting / self._rate if self._rate else RETRY_S
+            after = min(max(RETRY_S, math.ceil(seconds)), _LONGEST_RETRY_S)
+            raise Refusal(429, "too many requests wait for the model", "overloaded", after)
+
+    def _send(self) -> None:
+        while self._queue and len(self._flights) < self._limits.max_in_flight:
+            key, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
+            flight = asyncio.get_running_loop().create_task(self._fly(key, rows))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task) -> None:
+        self._flights.discard(flight)
+        if not flight.cancelled():
+            flight.exception()  # What befell it is told to its requests.
+        self._send()
+
+    async def _fly(self, key: Hashable, rows: list[Row]) -> None:
+        try:
+            await self._try(key, rows)
+        except ServingError as error:
+            works = _owners(rows)
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT or len(works) == 1:
+                self._fail(works, error)
+                return
+            # One request's fault is not the others'.
+            for work in works:
+                await self._fly(key, [row for row in rows if row.owner is work])
+        except BaseException as error:
+            self._fail(_owners(rows), error if isinstance(error, Exception) else gone())
+            raise
+
+    async def _try(self, key: Hashable, rows: list[Row]) -> None:
+        works, loop, begin = _owners(rows), asyncio.get_running_loop(), time.time_ns()
+        for work in works:
+            work.started_ns = work.started_ns or begin
+        latest = max(work.deadline for work in works)
+        contexts = [work.context for work in works if work.context is not None]
+        batch = Batch(key, rows, any(work.counts for work in works), contexts, max(latest - loop.time(), 0.001))
+        start = loop.time()
+        answer = await self._run(batch)
+        seconds = loop.time() - start
+        rate = sum(row.size for row in rows) / max(seconds, 1e-6)
+        self._rate += 0.2 * (rate - self._rate) if self._rate else rate
+        self._on_batch(batch, answer, seconds)
+        for place, row in enumerate(rows):
+            row.owner.places[row.number] = answer, place
+            row.owner.left -= 1
+        for work in works:
+            if not work.left and not work.done.done():
+                work.ended_ns = time.time_ns()
+                work.done.set_result(None)
+
+    def _fail(self, works: Sequence[Work], error: BaseException) -> None:
+        for work in works:
+            self._queue.drop(work)
+            if not work.done.done():
+                work.done.set_exception(error)
+
+    async def close(self) -> None:
+        """Ends what is at the model, and what waits."""
+        while self._queue:
+            _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
+            self._fail(_owners(rows), gone())
+        for flight in list(self._flights):
+            flight.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await flight
+
+
+def _owners(rows: Sequence[Row]) -> list[Work]:
+    return list(dict.fromkeys(row.owner for row in rows))

@@ -1,0 +1,78 @@
+"""A gateway on a port, in a process of its own or on a thread of another's."""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+
+import uvicorn
+
+from serving.gateway.app import Gateway
+from serving.gateway.service import Options
+from serving.http_protocol import PatientProtocol
+from tfrecords.base.errors import UserError
+
+_BACKLOG = 1024
+_KEEP_ALIVE_SECONDS = 75
+
+
+class GatewayServer:
+    """Takes its port at once, and answers from `run` or `start` on.
+
+    Args:
+        options: What the gateway is told.
+        address: Where to listen.
+        port: There; 0 for any that is free.
+        drain_s: How long requests that run are waited for at the end, in seconds.
+
+    Raises:
+        UserError: when the port cannot be opened.
+    """
+
+    def __init__(self, options: Options, address: str, port: int, drain_s: float = 20.0):
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
+        self.port = self._socket.getsockname()[1]
+        self.gateway = Gateway(options)
+        config = uvicorn.Config(
+            self.gateway.asgi,
+            http=PatientProtocol,
+            interface="asgi3",
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=drain_s,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="gateway")
+
+    def run(self) -> None:
+        """Answers until SIGTERM or SIGINT; the second one ends it at once."""
+        # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        self._serve()
+
+    def start(self) -> None:
+        """Answers on a thread."""
+        self._thread.start()
+
+    def stop(self, drain_s: float | None = None) -> None:
+        """Takes no new connections, waits for requests that run, and ends the thread; `drain_s`: another than said."""
+        if drain_s is not None:
+            self._server.config.timeout_graceful_shutdown = drain_s
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve([self._socket]))

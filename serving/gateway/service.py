@@ -1,0 +1,166 @@
+"""What the routes share: which model answers, rows through the scheduler, limits on what is asked."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from serving.client import Connection
+from serving.client.tasks import Task
+from serving.gateway import tracing
+from serving.gateway.errors import Refusal, bad_request, gone
+from serving.gateway.keys import Keys
+from serving.gateway.metrics import Metrics
+from serving.gateway.model import Model
+from serving.gateway.scheduler import Batch, BatchAnswer, Limits, Scheduler, Work
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a gateway is told when it is made.
+
+    Attributes:
+        connection: How the model server is reached.
+        models: The names of the models.
+        keys: Who may ask; None: everyone.
+        limits: Those of batches and queue.
+        max_inputs: Rows of a request.
+        max_body_bytes: Of a request's body.
+        timeout_s: The longest that a request may take, in seconds.
+        check_s: How often the model server is asked for its models, in seconds.
+    """
+
+    connection: Connection
+    models: tuple[str, ...]
+    keys: Keys | None = None
+    limits: Limits = field(default_factory=Limits)
+    max_inputs: int = 2048
+    max_body_bytes: int = 8 * 2**20
+    timeout_s: float = 30.0
+    check_s: float = 5.0
+
+
+class Service:
+    """The models, and the queue in front of them; made and closed within the event loop that it runs in."""
+
+    def __init__(self, options: Options, metrics: Metrics):
+        self.options, self.metrics = options, metrics
+        self.models = {name: Model(options.connection, name, options.check_s, self._changed) for name in options.models}
+        self.scheduler = Scheduler(self._run, options.limits, self._count)
+        metrics.watch_queue(
+            lambda: self.scheduler.queued_rows,
+            lambda: self.scheduler.queued_tokens,
+            lambda: self.scheduler.in_flight,
+        )
+        self._watches = [asyncio.create_task(model.watch()) for model in self.models.values()]
+        self.started = int(time.time())
+
+    async def close(self) -> None:
+        """Ends all calls."""
+        for watch in self._watches:
+            watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watch
+        await self.scheduler.close()
+        for model in self.models.values():
+            await model.close()
+
+    @property
+    def live(self) -> bool:
+        """Tells whether every model is there."""
+        return all(model.live for model in self.models.values())
+
+    def model(self, name: str | None, task: str) -> tuple[Model, Task]:
+        """Chooses who answers.
+
+        Args:
+            name: The model's; None: the first that can.
+            task: What it must be able to do.
+
+        Returns:
+            The model, and how it is asked.
+
+        Raises:
+            Refusal: 404 for an unknown model, 400 for one that cannot, 503 for one that was never there.
+        """
+        if name is not None and name not in self.models:
+            known = ", ".join(self.models)
+            raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {known}", "model_not_found")
+        asked = list(self.models.values()) if name is None else [self.models[name]]
+        for model in asked:
+            if task in model.tasks:
+                return model, model.tasks[task]
+        if any(model.version is None for model in asked):
+            raise gone()
+        raise bad_request(f"no model here can {task}" if name is None else f"the model '{name}' cannot {task}")
+
+    async def answer(
+        self, model: Model, task: Task, rows: Sequence[Sequence[str]], context, counts: bool = False, cut: bool = True
+    ) -> Work:
+        """Has rows answered, in order.
+
+        Args:
+            model: Who answers.
+            task: How it is asked.
+            rows: Texts; each row has as many as the task takes.
+            context: The trace context of the request.
+            counts: Whether their tokens are counted.
+            cut: Whether texts that are too long are cut; else they are refused.
+
+        Returns:
+            The rows' answers.
+
+        Raises:
+            Refusal: for no or too many rows, texts that are no Unicode, texts that are too long, a full queue.
+            ServingError: of the call.
+            TimeoutError: for a request that took too long.
+        """
+        if not rows:
+            raise bad_request("there is no text in the request")
+        if len(rows) > self.options.max_inputs:
+            raise bad_request(f"{len(rows)} inputs are more than the {self.options.max_inputs} of one request")
+        try:
+            encoded = [tuple(text.encode() for text in row) for row in rows]
+        except UnicodeEncodeError:
+            raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
+        if not cut:
+            await self._check_lengths(model, task, encoded, context)
+        sizes = [model.estimate.of(row) for row in encoded]
+        key, timeout_s = (model.name, task), self.options.timeout_s
+        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, context)
+        self.metrics.queue_seconds.observe((work.started_ns - work.queued_ns) / 1e9)
+        tracing.record_waits(context, work.queued_ns, work.started_ns, work.ended_ns)
+        return work
+
+    async def _check_lengths(self, model: Model, task: Task, rows: list, context) -> None:
+        counter, longest = model.tasks.get("tokenize"), model.estimate.longest
+        if counter is None or counter.inputs != task.inputs or longest is None:
+            raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
+        sizes = [model.estimate.of(row) for row in rows]
+        key = (model.name, counter)
+        work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=context)
+        for number, count in enumerate(work.tokens):
+            if count >= longest:
+                message = f"input {number} does not fit into the model's {longest} tokens; leave out truncate=false"
+                raise Refusal(413, message, "too_long")
+
+    async def _run(self, batch: Batch) -> BatchAnswer:
+        name, task = batch.key
+        return await self.models[name].run(task, batch)
+
+    def _count(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
+        name, _ = batch.key
+        self.metrics.batch_seconds.labels(name).observe(seconds)
+        self.metrics.batch_rows.labels(name).observe(len(batch.rows))
+        self.metrics.batch_tokens.labels(name).observe(sum(row.size for row in batch.rows))
+
+    def _changed(self, model: Model) -> None:
+        self.metrics.live.labels(model.name).set(model.live)
+        if model.live:
+            _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
+        else:
+            _LOG.warning("model %s is not there: %s", model.name, model.error)

@@ -1,0 +1,118 @@
+"""What waits for the model, and what goes next: as many tokens as a batch may have, of like lengths, nobody forgotten.
+
+Nothing here knows of time, threads or networks.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """One row of a request.
+
+    Attributes:
+        owner: The request that it belongs to.
+        number: Its place in the request.
+        texts: What the model is given, UTF-8.
+        size: Tokens, as far as they are known.
+        turn: The row with the least of all is in the next batch.
+    """
+
+    owner: Any
+    number: int
+    texts: tuple[bytes, ...]
+    size: int
+    turn: int = 0
+
+
+class TokenQueue:
+    """Rows that wait, by key: only rows of one key can share a batch.
+
+    A row's turn is the number of tokens that had been taken when its request came, and those of the request before it:
+    its start if the model worked for that request alone. So nothing that comes later passes a row for ever, and of a
+    large request the later rows let small ones pass (Zhang, 1990, "Virtual Clock", with service as the clock).
+
+    >>> queue = TokenQueue()
+    >>> queue.add("model", [Row("a", 0, (b"short",), 3), Row("a", 1, (b"long",), 90), Row("a", 2, (b"short",), 4)])
+    >>> queue.tokens
+    97
+    >>> [row.size for row in queue.take(max_tokens=50, max_rows=8)[1]]
+    [3, 4]
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Hashable, list[Row]] = {}
+        self._taken = 0
+        self.tokens = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def add(self, key: Hashable, rows: Sequence[Row]) -> None:
+        """Has the rows of one request wait."""
+        turn = self._taken
+        for row in rows:
+            row.turn = turn
+            turn += row.size
+        self.tokens += turn - self._taken
+        if rows:
+            self._rows.setdefault(key, []).extend(rows)
+
+    def drop(self, owner: Any) -> None:
+        """Forgets what waits of a request."""
+        for key, rows in list(self._rows.items()):
+            self._keep(key, [row for row in rows if row.owner is not owner])
+
+    def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[Row]]:
+        """Takes the next batch out.
+
+        Args:
+            max_tokens: The batch's, in sum; a longer row goes alone.
+            max_rows: The batch's.
+
+        Returns:
+            The key of the batch, and its rows: the one whose turn it is, and those nearest to it in length.
+        """
+        key, first = min(
+            ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
+        )
+        batch = _nearest(self._rows[key], first, max_tokens, max_rows)
+        chosen = set(map(id, batch))
+        self._keep(key, [row for row in self._rows[key] if id(row) not in chosen])
+        self._taken += sum(row.size for row in batch)
+        return key, batch
+
+    def _keep(self, key: Hashable, rows: list[Row]) -> None:
+        self.tokens += sum(row.size for row in rows) - sum(row.size for row in self._rows[key])
+        if rows:
+            self._rows[key] = rows
+        else:
+            del self._rows[key]
+
+
+def _turn(row: Row) -> int:
+    return row.turn
+
+
+def _nearest(rows: list[Row], first: Row, max_tokens: int, max_rows: int) -> list[Row]:
+    """`first`, and the rows around it in the order of length as far as they fit."""
+    if len(rows) <= max_rows and sum(row.size for row in rows) <= max_tokens:
+        return rows
+    order = sorted(rows, key=lambda row: (row.size, row.turn))
+    low = high = next(place for place, row in enumerate(order) if row is first)
+    room = max_tokens - first.size
+    while high - low + 1 < max_rows:
+        shorter = order[low - 1].size if low else None
+        longer = order[high + 1].size if high + 1 < len(order) else None
+        if longer is not None and longer <= room and (shorter is None or longer - first.size <= first.size - shorter):
+            high, room = high + 1, room - longer
+        elif shorter is not None and shorter <= room:
+            low, room = low - 1, room - shorter
+        else:
+            break
+    return order[low : high + 1]

@@ -1,0 +1,50 @@
+"""OpenTelemetry spans of a request, where its API is installed; else nothing.
+
+A request is one span, with children `queue` (until its first batch left) and `run` (until its last answer). The call to
+the model server is a span of its own, `batch`: a child of the first request in it, linked to the others. The client
+sends the context of that span on.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+try:
+    from opentelemetry import context, propagate, trace
+except ImportError:
+    trace = None
+
+_NAME = "serving.gateway"
+
+
+@contextlib.contextmanager
+def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
+    """Opens the span of a request, child of what its headers name; gives its context, None without OpenTelemetry."""
+    if trace is None:
+        yield None
+        return
+    tracer, parent = trace.get_tracer(_NAME), propagate.extract(headers)
+    with tracer.start_as_current_span(f"POST {route}", parent, trace.SpanKind.SERVER, {"http.route": route}):
+        yield context.get_current()
+
+
+def record_waits(parent: Any, queued_ns: int, started_ns: int, ended_ns: int) -> None:
+    """Adds to a request's span how long it waited and how long it ran; times are of `time.time_ns`."""
+    if trace is None or parent is None:
+        return
+    tracer = trace.get_tracer(_NAME)
+    for name, begin, end in (("queue", queued_ns, started_ns), ("run", started_ns, ended_ns)):
+        tracer.start_span(name, parent, start_time=begin).end(end)
+
+
+@contextlib.contextmanager
+def batch_span(contexts: Sequence[Any], rows: int, tokens: int) -> Iterator[None]:
+    """Opens the span of a call to the model server."""
+    if trace is None or not contexts:
+        yield
+        return
+    links = [trace.Link(trace.get_current_span(one).get_span_context()) for one in contexts[1:]]
+    attributes = {"rows": rows, "tokens": tokens}
+    tracer = trace.get_tracer(_NAME)
+    with tracer.start_as_current_span("batch", contexts[0], trace.SpanKind.CLIENT, attributes, links):
+        yield

@@ -1,0 +1,26 @@
+"""Floating-point operations of rows whose number of steps is not that of their plan."""
+
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.analysis.cost import flops
+from experiments.costs import inference_flops, training_flops
+
+PLAIN = AlbertConfig(hidden_size=16, num_hidden_layers=12, num_attention_heads=2, intermediate_size=32)
+
+
+@pytest.mark.parametrize("config", [PLAIN, PLAIN.replace(sharing="none"), PLAIN.replace(depth_plan="1+1x10+1")])
+def test_what_walks_its_plan_costs_its_plan(config):
+    assert inference_flops(config, 64, {}) == flops(config, 64).total
+    assert training_flops(config, 64, 10, {}) == 30 * flops(config, 64).total
+
+
+@pytest.mark.parametrize(("plan", "others"), [("", 0), ("1+1x10+1", 2)])
+def test_an_equilibrium_costs_the_steps_that_it_makes(plan, others):
+    """Steps of the solver have no gradient, and the five of the phantom gradient come besides."""
+    config = PLAIN.replace(depth_plan=plan, equilibrium_solver="fixed_point", equilibrium_max_steps=30)
+    whole, beside = flops(config, 64), flops(config, 64).projection + flops(config, 64).pooler
+    step = (whole.total - beside) / 12
+    result = {"equilibrium_steps": 7.5}
+    assert inference_flops(config, 64, result) == pytest.approx(beside + step * (others + 7.5))
+    assert training_flops(config, 64, 2, result) == pytest.approx(2 * (3 * (beside + step * (others + 5)) + step * 7.5))

@@ -1,0 +1,95 @@
+"""Vectors, scores and classes of texts: what a model can do is read from its signatures, large inputs are split."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.benchmark.stand_in import StandIn
+from serving.client import AsyncClient, Client
+from serving.client.messages import token_batches
+from serving.client.tasks import relevance
+from tests.serving.gateway.conftest import SIGNATURES, FakeModel, logits, vector
+from tfrecords.base.errors import UserError
+
+TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
+
+
+@pytest.fixture
+def served(request):
+    model = FakeModel()
+    with StandIn(model, signatures=SIGNATURES[request.param]) as server, Client(server.target, "default") as client:
+        yield model, client
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=50), st.integers(1, 200))
+def test_token_batches_hold_every_row_once_within_their_bound(sizes, most):
+    batches = [batch.tolist() for batch in token_batches(sizes, most)]
+    assert sorted(row for batch in batches for row in batch) == list(range(len(sizes)))
+    assert all(len(batch) == 1 or sum(sizes[row] for row in batch) <= most for batch in batches)
+    flat = [sizes[row] for batch in batches for row in batch]
+    assert flat == sorted(flat)
+
+
+@pytest.mark.parametrize("served", ["embedder"], indirect=True)
+def test_embed_splits_and_keeps_order(served):
+    model, client = served
+    expected = [vector(text.encode()) for text in TEXTS]
+    np.testing.assert_array_equal(client.embed(TEXTS, max_batch_tokens=30), expected)
+    assert len(model.batches) > 3
+    np.testing.assert_array_equal(client.embed(TEXTS), expected)
+    assert len(model.batches[-1]) == len(TEXTS)
+    for wrong, words in (
+        ("one text", r"give \[text\]"),
+        ([], "no rows"),
+        ([("a", "b")], "takes one text a row"),
+        ([5], "5 is no text"),
+    ):
+        with pytest.raises(UserError, match=words):
+            client.embed(wrong)
+    with pytest.raises(UserError, match="gives no score of pairs; its signatures are serving_default, tokenize"):
+        client.rerank("q", TEXTS)
+
+
+@pytest.mark.parametrize("served", ["cross-encoder"], indirect=True)
+def test_rerank_gives_a_score_a_text(served):
+    _, client = served
+    raw = np.array([logits((b"query", text.encode())) for text in TEXTS])
+    scores = client.rerank("query", TEXTS, max_batch_tokens=50)
+    np.testing.assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
+    with pytest.raises(UserError, match=r"give \[text\]"):
+        client.rerank("query", "text")
+    assert client.classify([("a", "b")])["label"].tolist()[0] in (b"dull", b"fine")
+
+
+@pytest.mark.parametrize("served", ["classifier"], indirect=True)
+def test_classify(served):
+    _, client = served
+    answer = client.classify(TEXTS, max_batch_tokens=30)
+    assert answer["label"].shape == (40,) and answer["probabilities"].shape == (40, 2)
+    with pytest.raises(UserError, match="gives no embedding of a text"):
+        client.embed(TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["embedder", "regressor", "classifier"])
+def test_the_asyncio_client_gives_the_same(kind):
+    async def ask(target):
+        async with AsyncClient(target, "default") as client:
+            if kind == "embedder":
+                return await client.embed(TEXTS, max_batch_tokens=30)
+            if kind == "regressor":
+                return await client.rerank("q", TEXTS, max_batch_tokens=30)
+            return (await client.classify(TEXTS, max_batch_tokens=30))["label"]
+
+    with StandIn(FakeModel(), signatures=SIGNATURES[kind]) as server:
+        answer = asyncio.run(ask(server.target))
+        with Client(server.target, "default") as client:
+            calls = {"embedder": client.embed, "classifier": lambda texts: client.classify(texts)["label"]}
+            expected = client.rerank("q", TEXTS) if kind == "regressor" else calls[kind](TEXTS)
+    np.testing.assert_array_equal(answer, expected)
+
+
+def test_relevance_does_not_overflow():
+    assert relevance(np.array([-1e5, 0.0, 1e5], np.float32)).tolist() == [0.0, 0.5, 1.0]

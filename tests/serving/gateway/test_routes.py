@@ -1,0 +1,223 @@
+"""Other people's clients, and the routes as they ask them, in front of a model server without a model."""
+
+import base64
+import json
+
+import cohere
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from tests.serving.gateway.conftest import LONGEST, SIZE, logits, vector
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+TEXTS = ["a fine film", "a dull one and long", "", "naïve café ☕"]
+EXPECTED = unit(np.array([vector(text.encode()) for text in TEXTS]))
+
+
+@pytest.fixture(scope="module")
+def openai_client(shared_gateway):
+    return openai.OpenAI(base_url=shared_gateway("embedder").url + "/v1", api_key="any", max_retries=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}])
+def test_openai_client_embeds_a_list(openai_client, options):
+    answer = openai_client.embeddings.create(model="default", input=TEXTS, **options)
+    assert [one.index for one in answer.data] == [0, 1, 2, 3]
+    vectors = [one.embedding for one in answer.data]
+    if "encoding_format" in options and options["encoding_format"] == "base64":
+        vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
+    np.testing.assert_allclose(vectors, EXPECTED, rtol=1e-6)
+    # [CLS] and [SEP] count, as OpenAI counts what its models read.
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == (3 + 2) + (5 + 2) + 2 + (3 + 2)
+    assert answer.model == "default"
+
+
+def test_openai_client_embeds_one_text_with_fewer_dimensions(openai_client):
+    answer = openai_client.embeddings.create(model="default", input=TEXTS[0], dimensions=3)
+    np.testing.assert_allclose(answer.data[0].embedding, unit(vector(TEXTS[0].encode())[:3]), rtol=1e-6)
+
+
+def test_openai_client_reads_errors(openai_client):
+    with pytest.raises(openai.NotFoundError, match="the model 'gpt' does not exist; there is default"):
+        openai_client.embeddings.create(model="gpt", input="x")
+    with pytest.raises(openai.BadRequestError, match=f"dimensions is 99; the model's vectors have {SIZE}"):
+        openai_client.embeddings.create(model="default", input="x", dimensions=99)
+    for ids in ([1, 2], [[1, 2], [3]]):
+        with pytest.raises(openai.BadRequestError, match="token ids are not taken"):
+            openai_client.embeddings.create(model="default", input=ids)
+    with pytest.raises(openai.BadRequestError, match="no text in the request"):
+        openai_client.embeddings.create(model="default", input=[])
+
+
+def test_openai_client_lists_models(openai_client):
+    assert [model.id for model in openai_client.models.list()] == ["default"]
+    assert openai_client.models.retrieve("default").id == "default"
+    with pytest.raises(openai.NotFoundError):
+        openai_client.models.retrieve("other")
+
+
+def probability(query, text):
+    raw = logits((query.encode(), text.encode()))
+    return 1 / (1 + np.exp(raw[0] - raw[1]))
+
+
+DOCUMENTS = ["Paris", "London", "Berlin is a city", "Rome"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_cohere_client_reranks(shared_gateway, version):
+    client_of = {1: cohere.Client, 2: cohere.ClientV2}[version]
+    client = client_of(api_key="any", base_url=shared_gateway("cross-encoder").url)
+    answer = client.rerank(model="default", query="capital of France", documents=DOCUMENTS, top_n=3)
+    expected = np.array([probability("capital of France", text) for text in DOCUMENTS])
+    order = np.argsort(-expected)[:3]
+    assert [one.index for one in answer.results] == order.tolist()
+    np.testing.assert_allclose([one.relevance_score for one in answer.results], expected[order], rtol=1e-5)
+    assert answer.meta.api_version.version == str(version) and answer.id
+
+
+def test_cohere_version_1_takes_objects_and_gives_them_back(shared_gateway):
+    client = cohere.Client(api_key="any", base_url=shared_gateway("cross-encoder").url)
+    documents = [{"text": text} for text in DOCUMENTS]
+    answer = client.rerank(model="default", query="q", documents=documents, return_documents=True)
+    assert {one.document.text for one in answer.results} == set(DOCUMENTS)
+    with pytest.raises(cohere.BadRequestError, match=r"documents\[0\] has no string 'text'"):
+        client.rerank(model="default", query="q", documents=[{"title": "x"}])
+    with pytest.raises(cohere.BadRequestError, match="rank_fields"):
+        client.rerank(model="default", query="q", documents=documents, rank_fields=["title"])
+
+
+def ask(gateway, path, **body):
+    answer = gateway.http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_tei_rerank(shared_gateway):
+    gateway = shared_gateway("cross-encoder")
+    answer = ask(gateway, "/rerank", query="q", texts=DOCUMENTS, return_text=True)
+    scores = [one["score"] for one in answer]
+    assert scores == sorted(scores, reverse=True) and {one["text"] for one in answer} == set(DOCUMENTS)
+    assert answer[0]["index"] == DOCUMENTS.index(answer[0]["text"])
+    raw = ask(gateway, "/rerank", query="q", texts=DOCUMENTS, raw_scores=True)
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp([-one["score"] for one in raw])), rtol=1e-5)
+
+
+def test_rerank_by_a_regressor(shared_gateway):
+    raw = ask(shared_gateway("regressor"), "/rerank", query="q", texts=["a", "b"], raw_scores=True)
+    expected = {index: float(logits((b"q", text))[0]) for index, text in enumerate((b"a", b"b"))}
+    assert {one["index"]: one["score"] for one in raw} == pytest.approx(expected, rel=1e-6)
+
+
+def test_tei_embed(shared_gateway):
+    gateway = shared_gateway("embedder")
+    np.testing.assert_allclose(ask(gateway, "/embed", inputs=TEXTS), EXPECTED, rtol=1e-6)
+    np.testing.assert_allclose(
+        ask(gateway, "/embed", inputs=TEXTS[0], normalize=False), [vector(TEXTS[0].encode())], rtol=1e-6
+    )
+
+
+def test_tei_predict_of_texts_and_pairs(shared_gateway):
+    single = shared_gateway("classifier")
+    answer = ask(single, "/predict", inputs="a fine film")
+    assert {one["label"] for one in answer} == {"dull", "fine"}
+    assert answer[0]["score"] > answer[1]["score"] and sum(one["score"] for one in answer) == pytest.approx(1)
+    several = ask(single, "/predict", inputs=["a fine film", "b"])
+    assert several[0] == answer and len(several) == 2
+    assert ask(single, "/predict", inputs=[["a fine film"], ["b"]]) == several
+    raw = ask(single, "/predict", inputs="a fine film", raw_scores=True)
+    assert [one["label"] for one in raw] == [one["label"] for one in answer] and raw[0]["score"] != answer[0]["score"]
+    pair = shared_gateway("cross-encoder")
+    lone = ask(pair, "/predict", inputs=["a", "b"])
+    assert ask(pair, "/predict", inputs=[["a", "b"], ["c", "d"]])[0] == lone
+    # This one has no signature that names the classes: the likeliest is named by its answer.
+    assert lone[0]["label"] in ("dull", "fine") and lone[1]["label"] in ("0", "1")
+    refused = pair.http.post("/predict", json={"inputs": [["a", "b", "c"]]})
+    assert refused.status_code == 400 and "takes two texts" in refused.json()["error"]
+
+
+def test_tei_tokenize(shared_gateway):
+    gateway = shared_gateway("embedder")
+    (tokens,) = ask(gateway, "/tokenize", inputs="fine film")
+    assert [token["text"] for token in tokens] == ["[CLS]", "fine", "film", "[SEP]"]
+    assert [token["special"] for token in tokens] == [True, False, False, True]
+    plain = ask(gateway, "/tokenize", inputs=["fine film", ""], add_special_tokens=False)
+    assert [[token["text"] for token in row] for row in plain] == [["fine", "film"], []]
+
+
+def test_long_texts_are_cut_unless_that_is_refused(shared_gateway):
+    gateway = shared_gateway("embedder")
+    long = "word " * 10_000
+    assert len(ask(gateway, "/embed", inputs=long)) == 1
+    assert gateway.service.models["default"].estimate.longest == LONGEST
+    refused = gateway.http.post("/embed", json={"inputs": ["short", long], "truncate": False})
+    assert refused.status_code == 413 and "input 1 does not fit" in refused.json()["error"]
+    assert len(ask(gateway, "/embed", inputs=["short"], truncate=False)) == 1
+
+
+def test_what_a_model_cannot_is_said(shared_gateway):
+    answer = shared_gateway("embedder").http.post("/rerank", json={"query": "q", "texts": ["a"]})
+    assert answer.status_code == 400 and answer.json()["error"] == "no model here can rerank"
+
+
+def test_a_model_that_cannot_count_tokens_still_embeds(shared_gateway):
+    answer = ask(shared_gateway("bare"), "/v1/embeddings", input=["eight ch", "x" * 400])
+    assert answer["usage"]["prompt_tokens"] == (2 + 2) + (2 + 100)
+
+
+def test_pages(shared_gateway):
+    gateway = shared_gateway("classifier")
+    info = gateway.http.get("/info").json()
+    assert info["model_id"] == "default" and info["models"][0]["labels"] == ["dull", "fine"]
+    assert info["models"][0]["routes"] == ["/predict", "/tokenize"] and info["max_input_length"] == LONGEST
+    page = gateway.http.get("/", follow_redirects=True)
+    assert page.status_code == 200 and "POST /v1/embeddings" in page.text and "<b>default</b>" in page.text
+    assert "http:" not in page.text.replace("http://HOST:PORT", ""), "it loads something from elsewhere"
+    assert gateway.http.get("/nowhere").status_code == 404
+    wrong = gateway.http.get("/embed")
+    assert wrong.status_code == 405 and wrong.headers["allow"] == "POST"
+
+
+def test_the_openapi_document_has_every_route_and_its_examples_work(shared_gateway):
+    document = shared_gateway("embedder").http.get("/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    kinds = {"/predict": "classifier", "/embed": "embedder", "/v1/embeddings": "embedder", "/tokenize": "embedder"}
+    posts = {path: methods["post"] for path, methods in document["paths"].items() if "post" in methods}
+    assert len(posts) == 7
+    for path, operation in posts.items():
+        content = operation["requestBody"]["content"]["application/json"]
+        assert content["schema"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+        ask(shared_gateway(kinds.get(path, "cross-encoder")), path, **content["example"])
+    gets = {path for path, methods in document["paths"].items() if "get" in methods}
+    for path in gets:
+        assert shared_gateway("embedder").http.get(path).status_code == 200
+
+
+def test_metrics_count(shared_gateway):
+    gateway = shared_gateway("regressor")
+    ask(gateway, "/rerank", query="q", texts=["a", "b"])
+    gateway.http.post("/rerank", content=b"{")
+    text = gateway.http.get("/metrics").text
+    assert 'gateway_requests_total{route="/rerank",status="400"} 1.0' in text
+    assert 'gateway_model_live{model="default"} 1.0' in text
+    assert "gateway_batch_tokens_sum" in text and "gateway_queue_rows 0.0" in text
+
+
+def test_answers_are_those_of_single_requests(shared_gateway):
+    gateway = shared_gateway("embedder")
+    texts = [f"{'word ' * (n % 9)}{n}" for n in range(300)]
+    together = ask(gateway, "/embed", inputs=texts)
+    alone = [ask(gateway, "/embed", inputs=text)[0] for text in texts[::37]]
+    np.testing.assert_array_equal(together[::37], alone)
+
+
+def test_plain_httpx_with_a_body_of_other_fields(shared_gateway):
+    body = {"input": "a", "model": "default", "user": "x", "encoding_format": None, "unknown": {"a": [1]}}
+    answer = httpx.post(shared_gateway("embedder").url + "/v1/embeddings", content=json.dumps(body))
+    assert answer.status_code == 200

@@ -1,0 +1,205 @@
+"""Requests meet in batches: on a clock that jumps, with a model that answers when the test says so."""
+
+import asyncio
+import math
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.client import ServingError
+from serving.gateway.errors import Refusal
+from serving.gateway.scheduler import BatchAnswer, Limits, Scheduler
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still while there is work, and jumps to the next timer when there is none."""
+
+    def __init__(self):
+        super().__init__()
+        self._now = 0.0
+
+    def time(self):
+        return self._now
+
+    def _run_once(self):
+        if not self._ready and self._scheduled:
+            self._now = max(self._now, self._scheduled[0]._when)
+        super()._run_once()
+
+
+class FakeRun:
+    """Answers each text with its number; takes `seconds` for a batch, or waits until it is let go."""
+
+    def __init__(self, seconds=0.0):
+        self.seconds, self.batches, self.most, self.running = seconds, [], 0, 0
+        self.gate, self.failure, self.poison = asyncio.Event(), None, None
+        self.gate.set()
+
+    async def __call__(self, batch):
+        self.batches.append([int(text) for (text,) in batch.texts])
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+            await asyncio.sleep(self.seconds)
+            if self.failure or self.poison in self.batches[-1]:
+                raise self.failure or ServingError(grpc.StatusCode.INVALID_ARGUMENT, "no", "", "h:1")
+            numbers = np.array([int(text) for (text,) in batch.texts])
+            return BatchAnswer({"number": numbers}, numbers if batch.counts else None)
+        finally:
+            self.running -= 1
+
+
+def on_a_jumping_clock(test):
+    def run():
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(test())
+
+    run.__name__ = test.__name__
+    return run
+
+
+def ask(scheduler, *numbers, size=10, timeout_s=100.0, counts=False):
+    rows = [(str(number).encode(),) for number in numbers]
+    return asyncio.ensure_future(scheduler.answer("key", rows, [size] * len(rows), timeout_s, counts))
+
+
+async def settle():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@on_a_jumping_clock
+async def test_a_request_waits_for_nobody():
+    run = FakeRun()
+    work = await ask(Scheduler(run, Limits()), 7)
+    assert work.output("number").tolist() == [7] and asyncio.get_running_loop().time() == 0.0
+
+
+@on_a_jumping_clock
+async def test_what_has_arrived_when_the_model_is_free_goes_together():
+    run = FakeRun()
+    run.gate.clear()
+    scheduler = Scheduler(run, Limits(max_batch_tokens=50, max_in_flight=1))
+    asked = [ask(scheduler, number) for number in range(12)]
+    await settle()
+    assert run.batches == [[0]] and scheduler.queued_rows == 11 and scheduler.queued_tokens == 110
+    run.gate.set()
+    answers = await asyncio.gather(*asked)
+    assert [work.output("number").tolist() for work in answers] == [[number] for number in range(12)]
+    assert run.batches == [[0], [1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11]]
+
+
+@on_a_jumping_clock
+async def test_a_large_request_comes_back_in_order_from_many_batches():
+    run = FakeRun(seconds=1.0)
+    scheduler = Scheduler(run, Limits(max_batch_tokens=30, max_in_flight=2))
+    work = await ask(scheduler, *range(20), counts=True)
+    assert work.output("number").tolist() == work.tokens == list(range(20))
+    assert run.most == 2 and scheduler.in_flight <= 1
+    assert asyncio.get_running_loop().time() == math.ceil(7 / 2)
+
+
+@on_a_jumping_clock
+async def test_tokens_are_counted_only_for_those_who_ask():
+    scheduler = Scheduler(FakeRun(), Limits())
+    assert (await ask(scheduler, 1)).tokens is None
+    assert (await ask(scheduler, 1, counts=True)).tokens == [1]
+
+
+@on_a_jumping_clock
+async def test_a_cancelled_request_leaves_the_queue():
+    run = FakeRun()
+    run.gate.clear()
+    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
+    await settle()
+    second.cancel()
+    await settle()
+    assert scheduler.queued_rows == 1
+    run.gate.set()
+    await asyncio.gather(first, third)
+    assert run.batches == [[1], [4]]
+
+
+@on_a_jumping_clock
+async def test_a_deadline_ends_the_wait_and_the_place_in_the_queue():
+    run = FakeRun(seconds=10.0)
+    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    slow, late = ask(scheduler, 1), ask(scheduler, 2, timeout_s=3.0)
+    with pytest.raises(TimeoutError):
+        await late
+    assert asyncio.get_running_loop().time() == 3.0 and scheduler.queued_rows == 0
+    await slow
+    assert run.batches == [[1]]
+
+
+@on_a_jumping_clock
+async def test_a_full_queue_refuses_and_says_when_to_come_back():
+    run = FakeRun(seconds=5.0)
+    scheduler = Scheduler(run, Limits(max_batch_tokens=10, max_in_flight=1, max_queued_tokens=40))
+    await ask(scheduler, 0)  # 10 tokens in 5 seconds
+    asked = [ask(scheduler, number) for number in range(5)]
+    await settle()
+    with pytest.raises(Refusal) as refused:
+        await ask(scheduler, 9)
+    assert (refused.value.status, refused.value.retry_after) == (429, 20)
+    await asyncio.gather(*asked)
+
+
+@on_a_jumping_clock
+async def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits():
+    scheduler = Scheduler(FakeRun(), Limits(max_batch_tokens=10, max_queued_tokens=20))
+    assert len((await ask(scheduler, *range(30))).places) == 30
+
+
+@on_a_jumping_clock
+async def test_a_failed_batch_fails_its_requests_alone():
+    run = FakeRun()
+    scheduler = Scheduler(run, Limits(max_in_flight=1, max_batch_tokens=20))
+    run.failure = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "", "h:1")
+    large = ask(scheduler, 1, 2, 3, 4, 5)
+    with pytest.raises(ServingError):
+        await large
+    # What waited of it is not asked any more.
+    assert scheduler.queued_rows == 0 and len(run.batches) == 1
+    run.failure = None
+    assert (await ask(scheduler, 6)).output("number").tolist() == [6]
+
+
+@on_a_jumping_clock
+async def test_a_request_that_the_model_refuses_fails_no_other():
+    run = FakeRun()
+    run.poison = 3
+    run.gate.clear()
+    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    asked = [ask(scheduler, number) for number in range(5)]
+    await settle()
+    run.gate.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(answer, ServingError) for answer in answers] == [number == 3 for number in range(5)]
+    assert [answers[number].output("number").tolist() for number in (0, 1, 2, 4)] == [[0], [1], [2], [4]]
+
+
+@on_a_jumping_clock
+async def test_a_broken_run_fails_its_requests_and_the_next_goes_on():
+    run = FakeRun()
+    scheduler = Scheduler(run, Limits())
+    run.failure = ValueError("a bug")
+    with pytest.raises(ValueError, match="a bug"):
+        await ask(scheduler, 1)
+    run.failure = None
+    assert (await ask(scheduler, 2)).output("number").tolist() == [2]
+
+
+@on_a_jumping_clock
+async def test_closing_tells_those_who_wait():
+    run = FakeRun()
+    run.gate.clear()
+    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    asked = [ask(scheduler, number) for number in range(3)]
+    await settle()
+    await scheduler.close()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [answer.status for answer in answers] == [503, 503, 503]
