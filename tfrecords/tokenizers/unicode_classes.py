@@ -110,7 +110,7 @@ def class_table() -> np.ndarray:
 def re2_class(kind: int) -> str:
     r"""What stands for the characters of a kind between the brackets of a regular expression of RE2.
 
-    >>> re2_class(SPACE)[:14]
+    >>> re2_class(SPACE)[:13]
     '\\x{9}-\\x{d}\\x'
     """
     return "".join(f"\\x{{{first:x}}}" + (f"-\\x{{{last:x}}}" if last > first else "") for first, last in ranges(kind))
