@@ -1,17 +1,14 @@
 """The same weights run through another number of layers."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.checkpoints.variables import encoder_of, named_variables
+from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.layers import depth as plans
-from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
-
-Model = TypeVar("Model", bound=keras.Model)
 
 
 def at_depth(model: Model, depth: int) -> Model:
@@ -41,7 +38,7 @@ def at_depth(model: Model, depth: int) -> Model:
     if config is encoder.config:
         return model
     kept = plans.kept_steps(encoder.config, depth)
-    other = _with_config(model, encoder, config.to_dict())
+    other = with_config(model, config)
     had, needed = _by_step(model), _by_step(other)
     lacking = [name for name, step in needed if step >= len(kept) or (name, kept[step]) not in had]
     if lacking:
@@ -72,11 +69,3 @@ def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, 
             if variable.shape[:1] == (len(steps),):
                 found |= {(f"{name}/{variable.name}", step): (variable, row) for row, step in enumerate(steps)}
     return found
-
-
-def _with_config(model: Model, encoder: AlbertEncoder, config: dict) -> Model:
-    """A new model that differs in its encoder's configuration."""
-    changed = AlbertEncoder.from_config(encoder.get_config() | {"config": config})
-    if model is encoder:
-        return changed
-    return type(model).from_config(model.get_config() | {"encoder": keras.saving.serialize_keras_object(changed)})

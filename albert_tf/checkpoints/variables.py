@@ -1,7 +1,7 @@
 """One name for every variable of a model, whatever file it came from; and the careful hand-over of values."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import keras
 import numpy as np
@@ -15,6 +15,8 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice,
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from tfrecords.base.errors import UserError
+
+Model = TypeVar("Model", bound=keras.Model)
 
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
@@ -53,6 +55,15 @@ def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **par
 def encoder_of(model: keras.Model) -> AlbertEncoder:
     """Gives the encoder of a model, or the model itself where it is one."""
     return model if isinstance(model, AlbertEncoder) else model.encoder
+
+
+def with_config(model: Model, config: AlbertConfig) -> Model:
+    """Makes a new model that differs from an encoder, or from one with heads on it, in the encoder's configuration."""
+    encoder = encoder_of(model)
+    changed = AlbertEncoder.from_config(encoder.get_config() | {"config": config.to_dict()})
+    if model is encoder:
+        return changed
+    return type(model).from_config(model.get_config() | {"encoder": keras.saving.serialize_keras_object(changed)})
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:

@@ -220,8 +220,16 @@ class AlbertEncoder(BaseModel):
             function = self.equilibrium.recurrence(function, state)
         return function, state, _rows_of(features)
 
+    @property
+    def means(self) -> list[keras.metrics.Metric]:
+        """Gives the metrics of the walk, to which `measure` adds."""
+        return [mean for walked in (self.equilibrium, self.halting) if walked is not None for mean in walked.means]
+
     def measure(self) -> None:
-        """Adds the last call's rows to what metrics there are of the walk, in the same graph or trace."""
+        """Adds the last call's rows to what metrics there are of the walk, in the same graph or trace.
+
+        Models here do so. One of your own shows these metrics if its `compute_loss` calls this first.
+        """
         for walked in (self.equilibrium, self.halting):
             if walked is not None:
                 walked.measure()

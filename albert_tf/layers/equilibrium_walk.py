@@ -23,6 +23,7 @@ from albert_tf.layers.equilibrium import (
     solve,
     spectral_radius,
 )
+from albert_tf.layers.measured import MeasuredMean
 from albert_tf.layers.pullback import Function
 from tfrecords.base.errors import UserError
 
@@ -95,7 +96,7 @@ class Equilibrium(keras.layers.Layer):
         self.solver = Solver(config.equilibrium_solver, config.equilibrium_tolerance, config.equilibrium_max_steps)
         names = ["equilibrium_residual", "equilibrium_steps"]
         names += ["equilibrium_unconverged"] if self.solver.tolerance else []
-        self.means = [keras.metrics.Mean(name=name) for name in names]
+        self.means = [MeasuredMean(name=name) for name in names]
         self._unmeasured: tuple[Tensor, Tensor] | None = None
 
     def build(self, input_shape: Any = None) -> None:

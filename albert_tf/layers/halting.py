@@ -18,6 +18,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import initializer
+from albert_tf.layers.measured import MeasuredMean
 
 
 class HaltingState(NamedTuple):
@@ -59,7 +60,7 @@ class Halting(keras.layers.Layer):
     def __init__(self, config: AlbertConfig, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
-        self.means = [keras.metrics.Mean(name=name) for name in ("ponder", "halting_steps")]
+        self.means = [MeasuredMean(name=name) for name in ("ponder", "halting_steps")]
         self._unmeasured: tuple[Tensor, ...] | None = None
 
     def build(self, input_shape: Any = None) -> None:

@@ -152,8 +152,7 @@ class AlbertPretrainer(EncoderModel):
         return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
 
     def _running_means(self) -> list[keras.metrics.Mean]:
-        equilibrium = self.encoder.equilibrium
-        return self._means if equilibrium is None else [*self._means, *equilibrium.means]
+        return [*self._means, *self.encoder.means]
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store: Any) -> None:

@@ -78,6 +78,20 @@ def dropout_trains_in_a_loop() -> None:
     assert losses[-1] < losses[0], losses
 
 
+def fits_show_what_walks_measure() -> None:
+    """Keras computes metrics in another trace than the forward pass under JAX; what is measured comes from one."""
+    rng = np.random.default_rng(3)
+    features = {"input_ids": rng.integers(5, 40, (4, 9)).astype("int32")}
+    solved = {name: value for name, value in DEPTH.items() if name in ("depth_plan", "gate_init") or "size" in name}
+    solved |= {"num_hidden_layers": 4, "num_attention_heads": 2, "equilibrium_solver": "anderson"}
+    for config, figure in ((DEPTH, "halting_steps"), (solved, "equilibrium_steps")):
+        model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config)), 2)
+        model.compile(keras.optimizers.SGD(0.01))
+        labels = np.array([0, 1, 1, 0])
+        history = model.fit(features, labels, 2, validation_data=(features, labels), verbose=0).history
+        assert history[figure][0] >= 1 and history[f"val_{figure}"][0] >= 1, history
+
+
 def spans_search() -> None:
     features = dict(np.load(GOLD / "inputs.npz"))
     config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
@@ -92,5 +106,6 @@ if __name__ == "__main__":
     assert {"albert_tf>Lamb", "albert_tf>AdamWeightDecay"} <= keras.saving.get_custom_objects().keys()
     np.savez(sys.argv[1], **compute())
     dropout_trains_in_a_loop()
+    fits_show_what_walks_measure()
     spans_search()
     print("backend:", keras.backend.backend())

@@ -1,5 +1,9 @@
 """Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers, the same in every walk and file."""
 
+import csv
+import dataclasses
+import signal
+
 import keras
 import numpy as np
 import pytest
@@ -13,9 +17,14 @@ from albert_tf.checkpoints import (
     save_official,
 )
 from albert_tf.choices import PLAIN_WALKS
+from albert_tf.config import read_config
 from albert_tf.layers.hyper_connections import EPSILON
+from albert_tf.loading import load
+from albert_tf.training import loop
+from albert_tf.training.pretraining import pretrain
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.test_encoder import FEATURES, LENGTH, alike, small, weights_like
+from tests.albert_tf.training.test_resumable import send
 from tfrecords.base.errors import UserError
 
 EXTENSIONS = {
@@ -322,3 +331,77 @@ def test_a_gate_stays_from_0_to_1():
 def test_halting_excludes_early_exits():
     with pytest.raises(UserError, match="early_exit and halting 'act' exclude each other"):
         AlbertClassifier(small(halting="act"), 2, early_exit=True)
+
+
+TOGETHER = {
+    "all": {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2, "gate_init": 0.5},
+    "act": {"halting": "act", "gate_init": 0.5},
+}
+
+
+@pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+def test_packed_rows_are_single_rows(changes, walk):
+    encoder, ids = alike(small(**changes), walk=walk), FEATURES["input_ids"]
+    packed = {
+        "input_ids": np.concatenate([ids[:1, :7], ids[1:2, :5]], axis=1),
+        "sequence_ids": np.array([[0] * 7 + [1] * 5], "int32"), "sequence_starts": np.array([[0, 7]], "int32"),
+    }  # fmt: skip
+    outputs = encoder(packed)
+    for number, (start, end) in enumerate(((0, 7), (7, 12))):
+        alone = encoder({"input_ids": ids[number : number + 1, : end - start]})
+        found = {"sequence_output": outputs["sequence_output"][:, start:end]}
+        found |= {"pooled_output": outputs["pooled_output"][:, number]}
+        if "steps" in outputs:
+            np.testing.assert_array_equal(outputs["steps"][:, start:end], alone["steps"])
+        for name, value in found.items():
+            np.testing.assert_allclose(value, alone[name], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
+def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, eagerly, monkeypatch):
+    """Also its figures, where a signal ended it between two rows of its history."""
+    read_config(tiny_settings.config).replace(num_hidden_layers=3, **changes).to_json(tmp_path / "config.json")
+    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"), eval_data="", log_steps=4)
+    found = []
+    for name, stops in (("whole", [None]), ("halves", [2, None])):
+        own = dataclasses.replace(settings, output_dir=str(tmp_path / name))
+        if stops[0]:
+            with monkeypatch.context() as patch, pytest.raises(SystemExit):
+                send(patch, loop.Report, "step", signal.SIGTERM, call=stops[0])
+                pretrain(own)
+        run = pretrain(own)
+        row = list(csv.DictReader((run / "history.csv").open()))[-1]
+        found.append((load(run).model.get_weights(), {key: row[key] for key in row if "per_second" not in key}))
+    (weights, row), (again, row_again) = found
+    for one, other in zip(weights, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    figures = [name for name in row if "loss" in name or "ponder" in name or "halting" in name]
+    assert len(figures) >= (4 if "halting" in changes else 2)
+    assert {name: row[name] for name in figures} == {name: row_again[name] for name in figures}
+
+
+@pytest.mark.parametrize("measures", [True, False])
+def test_a_model_of_ones_own_shows_what_it_measures_and_no_zeros(measures):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.head = AlbertEncoder(small(halting="act", ponder_cost=2.0)), keras.layers.Dense(1)
+
+        def call(self, features, training=False):
+            return self.head(self.encoder(features, training=training)["pooled_output"])
+
+        def compute_loss(self, *args, **kwargs):
+            if measures:
+                self.encoder.measure()
+            return super().compute_loss(*args, **kwargs)
+
+    model = Own()
+    model.compile(keras.optimizers.SGD(0.0), loss="mse", run_eagerly=True)
+    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
+    history = model.fit(features, np.zeros((3, 1)), verbose=0).history
+    # Four steps and a remainder of one, with closed gates.
+    assert history["loss"][0] >= 2.0 * 5
+    assert {name: history[name][0] for name in history if name != "loss"} == (
+        {"ponder": 5, "halting_steps": 4} if measures else {}
+    )

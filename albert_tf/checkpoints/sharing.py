@@ -1,0 +1,105 @@
+"""Blocks that several steps share, with low rank by depth, out of blocks of each step's own."""
+
+import dataclasses
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig
+from albert_tf.layers.depth_lora import DepthLora
+from albert_tf.layers.encoder import AlbertEncoder
+from tfrecords.base.errors import UserError
+
+# The plan, and what begins as the model without it; that the two have as many steps is asked apart.
+_FREE = {
+    *("num_hidden_layers", "num_hidden_groups", "inner_group_num", "sharing", "random_depth_min", "initializer_range"),
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", *BEGIN_AS_ALBERT),
+}
+
+
+def share_blocks(model: Model, config: AlbertConfig) -> Model:
+    """Makes the model of shared blocks that is as near to another as the rank of its low rank by depth allows.
+
+    A shared weight is the mean over the steps that share it. Where the layer has an adapter, a_i b_i is the matrix of
+    its rank that is nearest to what step i's kernel differs by from that mean: its truncated singular value
+    decomposition, a_i with orthonormal columns. What steps have of their own, biases and norms aside, is lost only
+    beyond the rank (Relaxed Recursive Transformers, arXiv:2410.20672).
+
+    Args:
+        model: an AlbertEncoder, or any model here, of any sharing, such as BERT's.
+        config: of the new encoder: a plan of as many steps that shares more, and `depth_lora_rank`, or 0 for means
+            alone. Extensions that the model has not begin as the model without them.
+
+    Returns:
+        A model with weights of its own, not compiled.
+
+    Raises:
+        UserError: the two have not as many steps, or differ in more than the plan and what begins as the model itself.
+
+    >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
+    >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
+    >>> shared = share_blocks(bert, bert.config.replace(sharing="all", depth_lora_rank=2))
+    >>> len(shared.blocks), tuple(shared.attentions[0].adapters["query"].a.shape)
+    (1, (3, 8, 2))
+    """
+    source = encoder_of(model)
+    _check(source.config, config)
+    other = with_config(model, config)
+    shared, before, after = encoder_of(other), named_variables(model), named_variables(other)
+    halves = {
+        f"{half}_{number}": [step for step, which in enumerate(shared.steps) if getattr(which, half) == number]
+        for half in ("attention", "feed_forward")
+        for number in {getattr(which, half) for which in shared.steps}
+    }
+    for name, variable in after.items():
+        half, _, rest = name.partition("/")
+        if half in halves:
+            values = np.stack([_of_step(source, before, half.rpartition("_")[0], rest, step) for step in halves[half]])
+            variable.assign(values.mean(axis=0))
+            adapter = shared.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
+            if adapter is not None:
+                _decompose(values - values.mean(axis=0), adapter)
+        elif not name.startswith("depth_lora/") and name in before and before[name].shape == variable.shape:
+            variable.assign(ops.convert_to_numpy(before[name]))
+    return other
+
+
+def _check(source: AlbertConfig, config: AlbertConfig) -> None:
+    if source.num_steps != config.num_steps:
+        raise UserError(
+            f"share_blocks: the model runs {source.num_steps} blocks, its new configuration {config.num_steps}; the two"
+            " must agree"
+        )
+    own, other = dataclasses.asdict(source), dataclasses.asdict(config)
+    different = [
+        f"{name} {other[name]!r} (model: {own[name]!r})" for name in own.keys() - _FREE if own[name] != other[name]
+    ]
+    if different:
+        raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")
+
+
+def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
+    """What a step runs with, its own low rank included."""
+    half = f"{half}_{getattr(encoder.steps[step], half)}"
+    value = ops.convert_to_numpy(named[f"{half}/{rest}"])
+    adapter = encoder.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
+    if adapter is None:
+        return value
+    visit = adapter.visit(step)
+    return value + ops.convert_to_numpy(adapter.a)[visit] @ ops.convert_to_numpy(adapter.b)[visit]
+
+
+def _decompose(differences: np.ndarray, adapter: DepthLora) -> None:
+    """Sets an adapter to what is nearest to `differences` [visits, inputs, units].
+
+    All size is in b: a step that differs by nothing begins as low rank from nothing does, b = 0, a alive.
+    """
+    left, values, right = np.linalg.svd(differences, full_matrices=False)
+    a, b = np.array(ops.convert_to_numpy(adapter.a)), np.zeros(adapter.b.shape, "float32")
+    rank = min(a.shape[2], values.shape[1])
+    a[:, :, :rank] = left[:, :, :rank]
+    b[:, :rank] = (values[:, :, None] * right)[:, :rank]
+    adapter.a.assign(a)
+    adapter.b.assign(b)

@@ -1,0 +1,108 @@
+"""Shared blocks with low rank by depth out of unshared ones: nothing is lost at full rank, the least at any other."""
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertEncoder
+from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.checkpoints.variables import named_variables
+from tests.albert_tf.test_encoder import FEATURES, alike, small
+from tfrecords.base.errors import UserError
+
+PLANS = {
+    "one block": {"num_hidden_layers": 3},
+    "begin, middle, end": {"num_hidden_layers": 6, "depth_plan": "1+1x4+1"},
+    "two in turn": {"num_hidden_layers": 6, "depth_plan": "2x3"},
+    "two in turn, reversed": {"num_hidden_layers": 6, "depth_plan": "2x3r"},
+    "groups": {"num_hidden_layers": 4, "num_hidden_groups": 2},
+    "attention": {"num_hidden_layers": 3, "sharing": "attention"},
+    "feed-forward": {"num_hidden_layers": 6, "sharing": "ffn", "depth_plan": "1+1x4+1"},
+}
+FULL = 24
+each_plan = pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
+
+
+def unshared(layers, equal=True, **changes):
+    """BERT's sharing; `equal`: each block has the biases and norms of the first, which means cannot tell apart."""
+    encoder = alike(small(sharing="none", num_hidden_layers=layers, **changes))
+    named = named_variables(encoder)
+    for name, variable in named.items():
+        half, _, rest = name.partition("/")
+        if equal and half.rstrip("0123456789") in ("attention_", "feed_forward_") and not rest.endswith("kernel"):
+            variable.assign(named[f"{half.rpartition('_')[0]}_0/{rest}"])
+    return encoder
+
+
+@each_plan
+def test_at_full_rank_it_is_the_same_model(changes):
+    source = unshared(changes["num_hidden_layers"])
+    other = share_blocks(source, small(depth_lora_rank=FULL, **changes))
+    assert len(other.attentions) + len(other.feed_forwards) < 2 * len(source.steps)
+    found, expected = other(FEATURES), source(FEATURES)
+    for name in ("sequence_output", "pooled_output"):
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-4, err_msg=name)
+
+
+@each_plan
+def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
+    source = unshared(changes["num_hidden_layers"], equal=False)
+    other = share_blocks(source, small(depth_lora_rank=3, **changes))
+    named, adapted = named_variables(source), 0
+    for half, group in (("attention", other.attentions), ("feed_forward", other.feed_forwards)):
+        for number, part in enumerate(group):
+            for name, adapter in part.adapters.items():
+                kernels = np.stack([np.array(named[f"{half}_{step}/{name}/kernel"]) for step in adapter.steps])
+                values = np.linalg.svd(kernels - kernels.mean(axis=0), compute_uv=False)
+                shared = np.array(named_variables(other)[f"{half}_{number}/{name}/kernel"])
+                lost = kernels - shared - np.array(adapter.a) @ np.array(adapter.b)
+                expected = np.sqrt((values[:, 3:] ** 2).sum(axis=1))
+                np.testing.assert_allclose(np.linalg.norm(lost, axis=(1, 2)), expected, rtol=1e-4)
+                adapted += 1
+    assert adapted
+
+
+def test_biases_and_norms_are_means():
+    source = unshared(3, equal=False)
+    other = share_blocks(source, small(num_hidden_layers=3, depth_lora_rank=1))
+    for name in ("query/bias", "layer_norm/gamma"):
+        expected = np.mean([named_variables(source)[f"attention_{step}/{name}"] for step in range(3)], axis=0)
+        np.testing.assert_allclose(named_variables(other)[f"attention_0/{name}"], expected, atol=1e-6)
+
+
+def test_of_equal_blocks_nothing_differs_and_everything_can_learn():
+    albert = alike(small(num_hidden_layers=3))
+    other = share_blocks(albert, albert.config.replace(depth_lora_rank=2))
+    np.testing.assert_allclose(other(FEATURES)["sequence_output"], albert(FEATURES)["sequence_output"], atol=1e-5)
+    assert (np.abs(np.array(other.attentions[0].adapters["query"].a)).max(axis=1) > 0.1).all()
+
+
+def test_one_with_low_rank_can_be_given_another():
+    source = unshared(3)
+    config = small(num_hidden_layers=3, depth_lora_rank=FULL)
+    once, twice = (
+        share_blocks(source, config),
+        share_blocks(share_blocks(source, config), config.replace(depth_lora_rank=16)),
+    )
+    np.testing.assert_allclose(once(FEATURES)["sequence_output"], twice(FEATURES)["sequence_output"], atol=1e-4)
+
+
+def test_heads_and_what_else_the_modern_block_has_come_along():
+    modern = {"feed_forward": "glu", "norm": "rms_norm", "norm_position": "pre", "use_bias": False}
+    model = AlbertClassifier(unshared(3, **modern), 2)
+    config = small(num_hidden_layers=3, depth_lora_rank=FULL, step_signal="learned", hyper_connections=2, **modern)
+    other = share_blocks(model, config)
+    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
+    np.testing.assert_allclose(other(features), model(features), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"num_hidden_layers": 4}, "the model runs 3 blocks, its new configuration 4"),
+        ({"num_hidden_layers": 3, "hidden_size": 32}, r"hidden_size 32 \(model: 16\)"),
+        ({"num_hidden_layers": 3, "norm_position": "pre"}, r"norm_position 'pre' \(model: 'post'\)"),
+    ],
+)
+def test_another_model_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        share_blocks(AlbertEncoder(small(sharing="none", num_hidden_layers=3)), small(**changes))
