@@ -122,6 +122,9 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     if encoder.equilibrium is not None:
         raise UserError("a walk to an equilibrium is not written for LiteRT; export it with serving.export")
+    for field in ("hyper_connections", "halting"):
+        if getattr(encoder.config, field) not in (0, "none"):
+            raise UserError(f"{field} is not written for LiteRT; export it with serving.export")
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 
     def answer(input_ids, lengths, segment_ids=None):

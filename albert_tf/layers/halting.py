@@ -10,6 +10,7 @@ result runs along: new = state * weight + result * (1 - weight), from 0.
 In both a halted token goes on being attended to. With the gate at 0 all weight is the last state's: plain ALBERT.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -88,21 +89,7 @@ class Halting(keras.layers.Layer):
             after: what it gave.
             sums: those before it.
         """
-        is_graves, after = self.config.halting == "act", ops.cast(after, "float32")
-        probability = self._probability(after if is_graves else ops.cast(before, "float32"))
-        ends = sums.total + probability >= 1 - self.config.halting_threshold
-        is_last = ops.equal(step, self.config.num_steps - 1)
-        ends = sums.running * ops.cast(ops.logical_or(ends, is_last), "float32")
-        goes_on, remainder = sums.running - ends, 1 - sums.total
-        weight = (ends * remainder + goes_on * probability)[:, None]
-        kept = sums.result if is_graves else sums.result * (1 - weight)
-        return HaltingState(
-            result=kept + weight * after,
-            total=sums.total + goes_on * probability,
-            running=goes_on,
-            steps=sums.steps + sums.running,
-            remainder=sums.remainder + ends * remainder,
-        )
+        return updated(self.config, self._probability, step, before, after, sums)
 
     def conclude(self, sums: HaltingState, mask: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
         """Gives the loss of pondering, and the steps of each token.
@@ -131,3 +118,33 @@ class Halting(keras.layers.Layer):
 
     def _probability(self, state: Tensor) -> Tensor:
         return self.gate * ops.sigmoid(ops.matmul(state, self.kernel) + self.bias)
+
+
+def updated(
+    config: AlbertConfig, probability: Callable, step: Tensor, before: Tensor, after: Tensor, sums: HaltingState
+) -> HaltingState:
+    """Gives the sums after a step.
+
+    Args:
+        config: of the encoder.
+        probability: gives p [tokens] of float32 [tokens, hidden_size].
+        step: see `Halting.update`, as for the others.
+        before: [tokens, hidden_size].
+        after: the same.
+        sums: those before the step.
+    """
+    is_graves, after = config.halting == "act", ops.cast(after, "float32")
+    halts = probability(after if is_graves else ops.cast(before, "float32"))
+    ends = sums.total + halts >= 1 - config.halting_threshold
+    is_last = ops.equal(step, config.num_steps - 1)
+    ends = sums.running * ops.cast(ops.logical_or(ends, is_last), "float32")
+    goes_on, remainder = sums.running - ends, 1 - sums.total
+    weight = (ends * remainder + goes_on * halts)[:, None]
+    kept = sums.result if is_graves else sums.result * (1 - weight)
+    return HaltingState(
+        result=kept + weight * after,
+        total=sums.total + goes_on * halts,
+        running=goes_on,
+        steps=sums.steps + sums.running,
+        remainder=sums.remainder + ends * remainder,
+    )

@@ -153,7 +153,7 @@ class Exportable(tf.Module, abc.ABC):
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
         """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
-        if self.encoder.equilibrium is not None:
+        if self.encoder.tells_steps:
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
@@ -221,7 +221,7 @@ class Exportable(tf.Module, abc.ABC):
         return table
 
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds residual and steps of a walk to an equilibrium to what a signature for Predict gives of each row."""
+        """Adds residual and steps, where the walk tells them, to what a signature for Predict gives of each row."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers.halting import HaltingState, updated
 from albert_tf.layers.hyper_connections import EPSILON
 from serving.inference.layers import array, variable
 
@@ -60,3 +61,25 @@ class HyperConnections(tf.Module):
     def mean(self, streams: tf.Tensor) -> tf.Tensor:
         """Gives what the streams come to: [tokens, hidden_size]."""
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
+
+
+class Halting:
+    """The sums of adaptive computation time, float32, by which every token takes as many steps as it needs."""
+
+    def __init__(self, layer):
+        self.config = layer.config
+        self.kernel, self.bias, self.gate = array(layer.kernel), array(layer.bias), array(layer.gate)
+
+    def start(self, hidden: tf.Tensor) -> HaltingState:
+        """Gives the sums before the first step, for [tokens, hidden_size]."""
+        result = tf.zeros_like(hidden, tf.float32)
+        zeros = tf.zeros_like(result[:, 0])
+        return HaltingState(result, zeros, tf.ones_like(zeros), zeros, zeros)
+
+    def update(self, step: tf.Tensor | int, before: tf.Tensor, after: tf.Tensor, sums: HaltingState) -> HaltingState:
+        """Gives the sums after a step that made `after` of `before`, both [tokens, hidden_size]."""
+        return updated(self.config, self._probability, step, before, after, sums)
+
+    def _probability(self, state: tf.Tensor) -> tf.Tensor:
+        # No product of matrices: a token's bits must not depend on how many tokens there are.
+        return self.gate * tf.sigmoid(tf.reduce_sum(state * self.kernel, axis=1) + self.bias)

@@ -13,7 +13,7 @@ from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
-from serving.inference.depth import HyperConnections, StepSignal
+from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
@@ -110,8 +110,6 @@ class InferenceEncoder(tf.Module):
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
         self.config, self.options = encoder.config, options
-        if self.config.halting != "none":
-            raise UserError(f"halting '{self.config.halting}' has no export yet; such a model answers in Keras alone")
         if options.compute == "bfloat16":
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():
@@ -128,6 +126,7 @@ class InferenceEncoder(tf.Module):
         # The same for every batch: no variable of the module.
         self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
         self.step_signal = self.connections = None
+        self.halting = None if encoder.halting is None else Halting(encoder.halting)
         if encoder.step_signal is not None:
             self.step_signal = StepSignal(encoder.step_signal, self.dtype)
         if encoder.connections is not None:
@@ -152,7 +151,8 @@ class InferenceEncoder(tf.Module):
 
         Returns:
             sequence_output float32 [batch, length, hidden_size], where there is a pooler, pooled_output float32 [batch,
-            hidden_size], and of a walk to an equilibrium residual float32 [batch] and steps int32 [batch].
+            hidden_size], of a walk to an equilibrium residual float32 [batch] and steps int32 [batch], and of tokens
+            that halt steps int32 [batch, length], 0 where nothing was computed.
         """
         batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
         solved = {}
@@ -160,6 +160,8 @@ class InferenceEncoder(tf.Module):
             state = self._walk(segments(self.config), state, batch.rows)
         else:
             state, solved = self._solve(state, batch)
+        if self.halting is not None:
+            solved["steps"] = tf.cast(batch.rectangle(state[1].steps[:, tf.newaxis])[:, :, 0], tf.int32)
         hidden = self.finish(state)
         outputs = {"sequence_output": batch.rectangle(hidden)} | solved
         if self.pooler is not None:
@@ -168,7 +170,7 @@ class InferenceEncoder(tf.Module):
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
         """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
-        if self.equilibrium is not None:
+        if self.tells_steps:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
         last = plan(self.config)[-1]
@@ -201,6 +203,8 @@ class InferenceEncoder(tf.Module):
             raise UserError(
                 "early exit leaves between steps, and a walk to an equilibrium stops by itself; leave it out"
             )
+        if self.halting is not None:
+            raise UserError(f"early exit and halting '{self.config.halting}' exclude each other; leave it out")
         count = len(plan(self.config))
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
@@ -228,32 +232,53 @@ class InferenceEncoder(tf.Module):
 
     def start(self, hidden: tf.Tensor) -> Any:
         """The state before the first step: a tensor, or tensors in tuples, the first axis of each being the tokens."""
-        return hidden if self.connections is None else self.connections.start(hidden)
+        state = hidden if self.connections is None else self.connections.start(hidden)
+        return state if self.halting is None else (state, self.halting.start(hidden))
 
     def apply(self, which, step, state: Any, rows: TokenRows, only_first: bool = False) -> Any:
         """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
 
         only_first: the new state is of each row's first token alone.
         """
-        hidden, gates = (state, None) if self.connections is None else self.connections.read(step, state)
-        if self.step_signal is not None:
-            hidden = self.step_signal(hidden, step)
-        hidden = self.attentions[which.attention](hidden, rows, step, only_first)
-        hidden = self.feed_forwards[which.feed_forward](hidden, step)
-        if self.connections is None:
-            return hidden
-        if only_first:
-            state, gates = rows.first_tokens(state), rows.first_tokens(gates)
-        return self.connections.write(step, state, hidden, gates)
+        if self.halting is not None:
+            return self._halt(which, step, state, rows)
+        return self._run(which, step, state, rows, only_first)[1]
 
     def hidden(self, state: Any) -> tf.Tensor:
         """What travels, whatever of it a step reads: [tokens, hidden_size]."""
-        return state if self.connections is None else self.connections.mean(state)
+        return self._carried(state if self.halting is None else state[0])
 
     def finish(self, state: Any) -> tf.Tensor:
         """What a state comes to if it is the last, which heads of an early exit read."""
-        hidden = self.hidden(state)
+        hidden = self.hidden(state) if self.halting is None else state[1].result
         return hidden if self.final_norm is None else self.final_norm(hidden)
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether answers tell how many steps they took, which only the whole batch knows."""
+        return self.equilibrium is not None or self.halting is not None
+
+    def _halt(self, which, step, state: tuple, rows: TokenRows) -> tuple:
+        """As `apply`; what has halted is computed on, since it is attended to."""
+        state, sums = state
+        before, state = self._run(which, step, state, rows)
+        return state, self.halting.update(step, before, self._carried(state), sums)
+
+    def _carried(self, state: tf.Tensor) -> tf.Tensor:
+        return state if self.connections is None else self.connections.mean(state)
+
+    def _run(self, which, step, state: tf.Tensor, rows: TokenRows, only_first=False) -> tuple[tf.Tensor, tf.Tensor]:
+        """What the step's block reads, [tokens, hidden_size], and the state after it."""
+        before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
+        if self.step_signal is not None:
+            before = self.step_signal(before, step)
+        hidden = self.attentions[which.attention](before, rows, step, only_first)
+        hidden = self.feed_forwards[which.feed_forward](hidden, step)
+        if self.connections is None:
+            return before, hidden
+        if only_first:
+            state, gates = rows.first_tokens(state), rows.first_tokens(gates)
+        return before, self.connections.write(step, state, hidden, gates)
 
     def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(first_tokens)))
@@ -290,7 +315,11 @@ class InferenceEncoder(tf.Module):
             return cycle(done, state)[1]
         end = done + segment.repeats * len(segment.steps)
         shapes = (tf.TensorShape([]), tf.nest.map_structure(any_size, state))
-        return tf.while_loop(lambda step, state: step < end, cycle, (tf.constant(done), state), shapes)[1]
+
+        def goes_on(step, state):
+            return step < end if self.halting is None else (step < end) & tf.reduce_any(state[1].running > 0)
+
+        return tf.while_loop(goes_on, cycle, (tf.constant(done), state), shapes)[1]
 
 
 def _without_last_step(runs: list[Segment]) -> list[Segment]:

@@ -251,10 +251,8 @@ class FlatBatch:
         """Puts [batch, hidden_size] from the order of `rows` into the batch's, as float32."""
         return tf.cast(tf.gather(of_rows, tf.math.invert_permutation(self.order)), tf.float32)
 
-    def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Puts [computed tokens, hidden_size] into the batch's places, float32, zeros where nothing was computed."""
-        hidden = hidden[: tf.size(self.cells)]
-        flat = tf.scatter_nd(
-            self.cells[:, tf.newaxis], tf.cast(hidden, tf.float32), [self.size * self.length, self.config.hidden_size]
-        )
-        return tf.reshape(flat, [self.size, self.length, self.config.hidden_size])
+    def rectangle(self, values: tf.Tensor) -> tf.Tensor:
+        """Puts [computed tokens, units] into the batch's places, float32, zeros where nothing was computed."""
+        units, values = values.shape[1], tf.cast(values[: tf.size(self.cells)], tf.float32)
+        flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, units])
+        return tf.reshape(flat, [self.size, self.length, units])

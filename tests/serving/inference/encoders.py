@@ -36,6 +36,9 @@ EXTENSIONS = {
     "hyper-connections": {"hyper_connections": 3},
     "low rank": {"depth_lora_rank": 2},
     "low rank, gated": {"depth_lora_rank": 2, "depth_plan": "1+1x3", "feed_forward": "glu", "position_type": "rotary"},
+    "halting": {"halting": "act"},
+    "halting as in tensor2tensor": {"halting": "act_t2t", "norm_position": "pre"},
+    "halting streams": {"halting": "act", "hyper_connections": 2, "depth_plan": "1+1x2+1"},
     "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
 }
 

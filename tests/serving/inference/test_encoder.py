@@ -6,7 +6,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.inference import InferenceOptions, make_encoder
+from albert_tf import AlbertEncoder
+from serving.check import TOLERANCES, measure
+from serving.inference import ExitRule, InferenceOptions, make_encoder
+from serving.inference.int8 import exact_products
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
@@ -19,6 +22,7 @@ from tests.serving.inference.encoders import (
     make_keras,
     needs_avx512,
 )
+from tfrecords.base.errors import UserError
 
 PLANS = {
     "all shared": {},
@@ -53,12 +57,80 @@ def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
 
 
 @needs_avx512
-@pytest.mark.parametrize("compute, tolerance", [("bfloat16", 0.02), ("int8", 0.06)])
-def test_extensions_over_depth_in_lower_precision(compute, tolerance):
-    for changes in EXTENSIONS.values():
-        encoder, batch = make_extended(**changes), make_batch()
-        calibration = batch[0], batch[1]
-        assert max(difference(encoder, InferenceOptions(compute), batch, calibration, np.mean)) < tolerance, changes
+@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+def test_extensions_over_depth_in_bfloat16(changes):
+    assert max(difference(make_extended(**changes), InferenceOptions("bfloat16"), make_batch(), reduce=np.mean)) < 0.02
+
+
+@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(changes):
+    """By the limits of `serving.check`: such small encoders differ by their weights. Means over seeds 0 to 2 are
+    0.034 of ALBERT, 0.024 with a learned signal, 0.035 with hyper-connections and 0.020 with low rank; 0.161 of a glu
+    on the plan 1+1x3, 0.150 with low rank as well."""
+    encoder, (ids, lengths, segments, mask) = make_extended(**changes), make_batch()
+    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
+    found = compiled(twin)(ids, lengths, segments)
+    with exact_products(twin):
+        exact = compiled(twin)(ids, lengths, segments)
+    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+    found, exact, expected = (np.asarray(one["sequence_output"])[mask] for one in (found, exact, expected))
+    rounding, distance = measure(expected, exact), measure(exact, found)
+    assert rounding.angle < TOLERANCES["int8"].angle
+    assert distance.angle <= rounding.angle + 1e-4 and distance.difference <= 2 * rounding.difference + 0.02
+
+
+@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
+    # 28 tokens are one of SIZES: no others are computed beside them, and none of those is in a range.
+    encoder, (ids, lengths, _, mask) = make_extended(**changes), make_batch((9, 3, 4, 12))
+    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
+    block, largest = AlbertEncoder.block, []
+
+    def recording(self, which):
+        def run(hidden, **others):
+            part = block(self, which).attention
+            inputs = part.layer_norm(hidden) if self.config.norm_position == "pre" else hidden
+            largest.append(np.abs(np.asarray(inputs)[mask.reshape(-1)]).max())
+            return block(self, which)(hidden, **others)
+
+        return run
+
+    monkeypatch.setattr(AlbertEncoder, "block", recording)
+    encoder({"input_ids": ids, "input_mask": mask.astype("int32")})
+    np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
+
+
+@pytest.mark.parametrize("padding", ["skipped", "computed"])
+@pytest.mark.parametrize("halting", ["act", "act_t2t"])
+def test_tokens_halt_where_they_do_in_keras(halting, padding):
+    for gate in (0.0, 0.6, 1.0):
+        encoder, (ids, lengths, segments, mask) = make_keras(halting=halting, num_hidden_layers=6), make_batch()
+        encoder.halting.gate.assign(gate)
+        encoder.halting.kernel.assign(4 * encoder.halting.kernel)
+        expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+        found = compiled(make_encoder(encoder, InferenceOptions(padding=padding)))(ids, lengths, segments)
+        steps = np.asarray(expected["steps"])[mask]
+        assert (found["steps"].numpy()[mask] == steps).all() and found["steps"].dtype == tf.int32
+        assert padding == "computed" or (found["steps"].numpy()[~mask] == 0).all()
+        assert (gate == 0) == (len(set(steps)) == 1), steps
+        np.testing.assert_allclose(found["sequence_output"].numpy()[mask], expected["sequence_output"][mask], atol=1e-5)
+        np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5)
+
+
+def test_steps_end_once_all_tokens_have_halted():
+    encoder = make_keras(halting="act", gate_init=1.0, num_hidden_layers=8)
+    encoder.halting.bias.assign(30.0)
+    twin, runs = make_encoder(encoder), []
+    update = twin.halting.update
+    twin.halting.update = lambda *arguments: (runs.append(1), update(*arguments))[1]
+    assert twin(*make_batch()[:2])["steps"].numpy().max() == 1 and len(runs) == 1
+
+
+def test_halting_has_no_early_exit():
+    ids, lengths, _, _ = make_batch()
+    rule = ExitRule("states", "movement")
+    with pytest.raises(UserError, match="early exit and halting 'act' exclude each other"):
+        make_encoder(make_keras(halting="act")).early_exit(ids, lengths, None, [], np.zeros(4, "float32"), rule)
 
 
 def test_one_row_of_full_length_and_equal_rows():
