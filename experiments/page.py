@@ -123,8 +123,8 @@ def _judgement(table: Table, found: Sequence[Verdict]) -> str:
     titles = {row.name: row.title for row in table.rows}
     sentences = [f"- {sentence(verdict, titles)}" for verdict in found]
     rule = (
-        f"The rule: a difference of mean losses counts where it is outside the t interval of {CONFIDENCE:.0%} for "
-        f"these {len(found)} comparisons together, by the spread over seeds pooled over all rows."
+        "The rule: a difference of mean losses counts where it is outside Student's t interval of the two rows, of "
+        f"{CONFIDENCE:.0%} for these {len(found)} comparisons together."
     )
     return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
 

@@ -117,7 +117,7 @@ class Verdict:
     Attributes:
         comparison: of which two rows.
         difference: of the mean losses; below zero the row is better.
-        needed: what the difference must exceed to count; NaN where no row has two seeds.
+        needed: what the difference must exceed to count; NaN where neither row has two seeds.
     """
 
     comparison: Comparison
@@ -144,22 +144,23 @@ class Verdict:
 def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> list[Verdict]:
     """Judges the comparisons whose rows both have results.
 
-    The spread over seeds is taken to be the same in all rows and pooled over them, as in an analysis of variance. A
-    difference of two means counts where it is outside the t interval of `CONFIDENCE` for all comparisons together
-    (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni).
+    A difference of two means counts where it is outside Student's t interval of the two rows, of `CONFIDENCE` for all
+    comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni). The spread is that of the two rows
+    alone: a row whose runs now and then fail must not hide what the others say.
     """
     losses: dict[str, list[float]] = {}
     for result in results:
         losses.setdefault(result.row, []).append(result.masked_lm_loss)
     judged = [one for one in comparisons if one.row in losses and one.against in losses]
-    freedom = sum(len(values) - 1 for values in losses.values())
-    squares = sum((len(values) - 1) * statistics.variance(values) for values in losses.values() if len(values) > 1)
-    found = []
-    for one in judged:
-        ours, theirs = losses[one.row], losses[one.against]
-        needed = math.nan
-        if freedom:
-            quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / len(judged), freedom)
-            needed = quantile * math.sqrt(squares / freedom * (1 / len(ours) + 1 / len(theirs)))
-        found.append(Verdict(one, statistics.fmean(ours) - statistics.fmean(theirs), float(needed)))
-    return found
+    confidence = 1 - (1 - CONFIDENCE) / max(len(judged), 1)
+    return [_judged(one, losses[one.row], losses[one.against], confidence) for one in judged]
+
+
+def _judged(comparison: Comparison, ours: Sequence[float], theirs: Sequence[float], confidence: float) -> Verdict:
+    freedom = len(ours) + len(theirs) - 2
+    needed = math.nan
+    if freedom:
+        squares = sum((len(values) - 1) * statistics.variance(values) for values in (ours, theirs) if len(values) > 1)
+        error = math.sqrt(squares / freedom * (1 / len(ours) + 1 / len(theirs)))
+        needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed)

@@ -41,8 +41,8 @@ def test_a_file_of_results_reads_back(tmp_path):
         read_results(tmp_path / "c.csv")
 
 
-def test_a_difference_needs_more_than_the_pooled_spread():
-    """For two rows it is Student's t test, which SciPy has."""
+def test_a_difference_needs_more_than_the_spread():
+    """The test of two rows is Student's, which SciPy has."""
     plain, wide = [5.0, 5.1, 5.2], [4.6, 4.8, 4.9]
     (verdict,) = verdicts(results(plain=plain, wide=wide), PAIR)
     interval = stats.ttest_ind(wide, plain).confidence_interval(0.95)
