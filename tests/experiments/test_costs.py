@@ -19,7 +19,8 @@ def test_what_walks_its_plan_costs_its_plan(config):
 def test_an_equilibrium_costs_the_steps_that_it_makes(plan, others):
     """Steps of the solver have no gradient, and the five of the phantom gradient come besides."""
     config = PLAIN.replace(depth_plan=plan, equilibrium_solver="fixed_point", equilibrium_max_steps=30)
-    whole, beside = flops(config, 64), flops(config, 64).projection + flops(config, 64).pooler
+    whole = flops(PLAIN.replace(depth_plan=plan), 64)
+    beside = whole.projection + whole.pooler
     step = (whole.total - beside) / 12
     result = {"equilibrium_steps": 7.5}
     assert inference_flops(config, 64, result) == pytest.approx(beside + step * (others + 7.5))
