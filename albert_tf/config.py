@@ -226,8 +226,8 @@ class AlbertConfig:
             )
         if self.equilibrium_tolerance >= 1:
             raise UserError(f"equilibrium_tolerance must be below 1, not {self.equilibrium_tolerance}")
-        for name in self.extensions if self.equilibrium_solver != "none" else ():
-            if name in _NOT_WITH_EQUILIBRIUM:
+        for name in _NOT_WITH_EQUILIBRIUM if self.equilibrium_solver != "none" else ():
+            if getattr(self, name) not in ("none", 0):
                 raise UserError(
                     f"{name} {getattr(self, name)!r} and equilibrium_solver '{self.equilibrium_solver}' exclude each"
                     " other: a fixed point is of one function, the same at every step; leave one out"
