@@ -83,16 +83,12 @@ class EarlyExitModel(DenseHeadModel):
         exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
         learned: Any = exits if isinstance(exits, LearnedExit) else None
         if early_exit and getattr(config, "equilibrium_solver", "none") != "none":
-            raise UserError("a walk to an equilibrium goes on until it is there; leave out early_exit")
+            raise UserError("exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit")
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         if early_exit and getattr(config, "halting", "none") != "none":
             raise UserError(f"early_exit and halting '{config.halting}' exclude each other; leave one out")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
-        if early_exit and self.encoder.equilibrium is not None:
-            raise UserError(
-                "exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit"
-            )
         self.early_exit, self.learned_exit = bool(early_exit), learned
 
     @property
