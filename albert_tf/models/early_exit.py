@@ -83,7 +83,9 @@ class EarlyExitModel(DenseHeadModel):
         exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
         learned: Any = exits if isinstance(exits, LearnedExit) else None
         if early_exit and getattr(config, "equilibrium_solver", "none") != "none":
-            raise UserError("exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit")
+            raise UserError(
+                "exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit"
+            )
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         if early_exit and getattr(config, "halting", "none") != "none":
