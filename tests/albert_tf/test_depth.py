@@ -74,7 +74,7 @@ def test_gradients_reach_what_is_closed(changes):
     model.train_on_batch(FEATURES)
     for name, variable in model.encoder.depth_variables.items():
         moved = np.abs(np.array(variable) - before[name]).reshape(len(before[name]) if before[name].ndim else 1, -1)
-        if name.split("/")[-1] not in ASLEEP and name not in HALTED:
+        if name.split("/")[-1] not in ASLEEP and name not in HALTED and name != "depth_halting/gate":
             # At every step of which there is a row; a sinusoid is closed by one gate for all.
             assert (moved.max(axis=1) > 1e-8).all(), name
 

@@ -224,7 +224,7 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
     ("change", "message"),
     [
         ({"inputs": "audio"}, "--inputs=audio"),
-        ({"max_seq_length": 49}, r"--max_seq_length=49.*max_position_embeddings=48"),
+        ({"max_seq_length": 49}, r"--max_seq_length=49.*from 8 to the 48 tokens"),
         ({"max_seq_length": 2}, "--max_seq_length=2"),
         ({"version": -1}, "--version=-1"),
         ({"warm_up_lengths": "16,x"}, "--warm_up_lengths=16,x"),
