@@ -3,21 +3,16 @@
 import dataclasses
 import difflib
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from albert_tf.depth_plan import read_depth_plan
+from albert_tf.config_rules import check
 from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, NEARLY, OTHER_NAMES, ROBERTA_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
-ACTIVATIONS = ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid")
-SHARING = ("all", "attention", "ffn", "none")
-HALTING = ("none", "act", "act_t2t")
-STEP_SIGNALS = ("none", "learned", "sinusoid")
 # Fields of what begins as the model without it: weights of the one start the other.
 BEGIN_AS_ALBERT = (
     *("depth_plan", "step_signal", "hyper_connections", "depth_lora_rank", "depth_lora_target", "gate_init"),
@@ -25,16 +20,6 @@ BEGIN_AS_ALBERT = (
     *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
     *("equilibrium_phantom_steps", "equilibrium_damping"),
 )
-LORA_TARGETS = ("attention", "ffn", "both")
-FACTORIZATION = ("all", "word")
-EQUILIBRIUM_SOLVERS = ("none", "fixed_point", "anderson")
-EQUILIBRIUM_GRADIENTS = ("phantom", "implicit")
-# What gives each step something of its own, or asks for states on the way: a fixed point has neither.
-_NOT_WITH_EQUILIBRIUM = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min")
-NORM_POSITIONS = ("post", "pre")
-NORMS = ("layer_norm", "rms_norm")
-FEED_FORWARDS = ("mlp", "glu")
-POSITION_TYPES = ("absolute", "rotary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,96 +127,7 @@ class AlbertConfig:
     use_bias: bool = True
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            _check_type(field, getattr(self, field.name))
-        _check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
-        _check_choice("sharing", self.sharing, SHARING)
-        _check_choice("factorization", self.factorization, FACTORIZATION)
-        _check_choice("norm_position", self.norm_position, NORM_POSITIONS)
-        _check_choice("norm", self.norm, NORMS)
-        _check_choice("feed_forward", self.feed_forward, FEED_FORWARDS)
-        _check_choice("position_type", self.position_type, POSITION_TYPES)
-        if self.hidden_size % self.num_attention_heads:
-            raise UserError(
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
-            )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            raise UserError(
-                f"num_hidden_groups {self.num_hidden_groups} is over num_hidden_layers {self.num_hidden_layers};"
-                " some groups would never run"
-            )
-        if self.max_seq_length < 1:
-            raise UserError(
-                f"position_offset {self.position_offset} leaves no row of max_position_embeddings"
-                f" {self.max_position_embeddings} for a token"
-            )
-        _check_choice("step_signal", self.step_signal, STEP_SIGNALS)
-        _check_choice("depth_lora_target", self.depth_lora_target, LORA_TARGETS)
-        if self.gate_init > 1:
-            raise UserError(f"gate_init must be from 0 to 1, not {self.gate_init}")
-        _check_choice("halting", self.halting, HALTING)
-        if self.halting_threshold >= 1:
-            raise UserError(f"halting_threshold must be below 1, not {self.halting_threshold}")
-        if self.hyper_connections == 1:
-            raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
-        if self.position_type == "rotary" and self.head_size % 2:
-            raise UserError(f"position_type 'rotary' turns pairs of numbers; a head of {self.head_size} is odd")
-        if self.position_type == "rotary" and self.position_offset:
-            raise UserError("position_offset counts rows of a table of positions, and position_type 'rotary' has none")
-        if self.rotary_theta <= 0:
-            raise UserError(f"rotary_theta must be above 0, not {self.rotary_theta}")
-        if self.depth_plan:
-            self._check_depth_plan()
-        if self.random_depth_min > self.num_hidden_layers:
-            raise UserError(
-                f"random_depth_min {self.random_depth_min} is over num_hidden_layers {self.num_hidden_layers}"
-            )
-        if self.random_depth_min and self.halting != "none":
-            raise UserError("random_depth_min and halting exclude each other; leave one out")
-        self._check_depth_lora()
-        self._check_equilibrium()
-
-    def _check_depth_plan(self) -> None:
-        runs = sum(part.blocks * part.repeats for part in read_depth_plan(self.depth_plan))
-        if runs != self.num_hidden_layers:
-            raise UserError(
-                f"depth_plan '{self.depth_plan}' runs {runs} blocks, num_hidden_layers is {self.num_hidden_layers};"
-                " the two must agree"
-            )
-        if self.num_hidden_groups > 1 or self.inner_group_num > 1:
-            raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
-        if self.sharing == "none":
-            raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")
-
-    def _check_depth_lora(self) -> None:
-        halves = {"all": ("attention", "ffn", "both"), "attention": ("attention", "both"), "ffn": ("ffn", "both")}
-        repeats = self.num_hidden_groups < self.num_hidden_layers
-        if self.depth_plan:
-            repeats = any(part.repeats > 1 for part in read_depth_plan(self.depth_plan))
-        if self.depth_lora_rank and not (repeats and self.depth_lora_target in halves.get(self.sharing, ())):
-            raise UserError(
-                f"depth_lora_rank {self.depth_lora_rank} with depth_lora_target '{self.depth_lora_target}' needs blocks"
-                " that several steps share there, and this configuration has none; leave it at 0"
-            )
-
-    def _check_equilibrium(self) -> None:
-        _check_choice("equilibrium_solver", self.equilibrium_solver, EQUILIBRIUM_SOLVERS)
-        _check_choice("equilibrium_gradient", self.equilibrium_gradient, EQUILIBRIUM_GRADIENTS)
-        if not 0 < self.equilibrium_damping <= 1:
-            raise UserError(f"equilibrium_damping must be above 0 and at most 1, not {self.equilibrium_damping}")
-        fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
-        if fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
-            raise UserError(
-                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
-            )
-        if self.equilibrium_tolerance >= 1:
-            raise UserError(f"equilibrium_tolerance must be below 1, not {self.equilibrium_tolerance}")
-        for name in _NOT_WITH_EQUILIBRIUM if self.equilibrium_solver != "none" else ():
-            if getattr(self, name) not in ("none", 0):
-                raise UserError(
-                    f"{name} {getattr(self, name)!r} and equilibrium_solver '{self.equilibrium_solver}' exclude each"
-                    " other: a fixed point is of one function, the same at every step; leave one out"
-                )
+        check(self)
 
     @property
     def head_size(self) -> int:
@@ -385,28 +281,6 @@ _HUGGINGFACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
     "swish": "silu",
 }
-
-
-def _check_type(field: dataclasses.Field, value: Any) -> None:
-    if field.type in (str, bool):
-        if not isinstance(value, field.type):
-            raise UserError(f"{field.name} must be a {field.type.__name__}, not {value!r}")
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError(f"{field.name} must be a number, not {value!r}")
-    # Counts of what there may be none of are 0 by default.
-    least = min(cast(float, field.default), 1)
-    if field.type is int and (not isinstance(value, int) or value < least):
-        raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
-    if field.name.endswith("_prob") and not 0 <= value < 1:
-        raise UserError(f"{field.name} must be a probability below 1, not {value}")
-    if field.type is float and not (value >= 0 and math.isfinite(value)):
-        raise UserError(f"{field.name} must be finite and not negative, not {value}")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation, dense, norm, residual_scale
-from albert_tf.layers.depth_lora import make_adapters
+from albert_tf.layers.depth_lora import adapted, make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
 from albert_tf.layers.rotary import Rotation
 
@@ -120,8 +120,7 @@ class SelfAttention(keras.layers.Layer):
         return self.layer_norm(hidden, context), probabilities
 
     def _project(self, name: str, inputs: Tensor, step: Tensor) -> Tensor:
-        product = self.projections[name](inputs)
-        return product + self.adapters[name](inputs, step=step) if name in self.adapters else product
+        return adapted(self.projections[name], self.adapters.get(name), inputs, step)
 
     def _heads(self, flat: Tensor, length: Tensor, rotation: Rotation | None = None) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
@@ -170,18 +169,15 @@ class FeedForward(keras.layers.Layer):
         """Transforms each token by itself: [tokens, hidden_size] to the same shape."""
         is_pre = self.config.norm_position == "pre"
         inputs = self.layer_norm(hidden) if is_pre else hidden
-        inside = self._product("intermediate", self.intermediate, inputs, step)
-        if self.adapters:
+        adapters = self.adapters
+        inside = adapted(self.intermediate, adapters.get("intermediate"), inputs, step)
+        if adapters:
             inside = self.activation(inside)
         if self.gate is not None:
-            inside = inside * self._product("gate", self.gate, inputs, step)
-        transformed = self._product("output", self.output_dense, inside, step)
+            inside = inside * adapted(self.gate, adapters.get("gate"), inputs, step)
+        transformed = adapted(self.output_dense, adapters.get("output"), inside, step)
         transformed = dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2))
         return hidden + transformed if is_pre else self.layer_norm(hidden, transformed)
-
-    def _product(self, name: str, layer: keras.layers.Dense, inputs: Tensor, step: Tensor) -> Tensor:
-        product = layer(inputs)
-        return product + self.adapters[name](inputs, step=step) if name in self.adapters else product
 
 
 class TransformerBlock(keras.layers.Layer):

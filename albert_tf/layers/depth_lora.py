@@ -65,3 +65,9 @@ def make_adapters(
     return {
         name: DepthLora(config, *shape, steps, dtype=dtype, name=f"depth_lora_{name}") for name, shape in shapes.items()
     }
+
+
+def adapted(layer: keras.layers.Dense, adapter: DepthLora | None, inputs: Tensor, step: Tensor) -> Tensor:
+    """Gives the layer's product of inputs, and what its adapter, if there is one, adds at a step."""
+    product = layer(inputs)
+    return product if adapter is None else product + adapter(inputs, step=step)

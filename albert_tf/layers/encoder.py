@@ -9,15 +9,16 @@ from keras import ops
 
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
+from albert_tf.layers import Tensor, walks
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import PROJECTIONS, FeedForward, SelfAttention, TransformerBlock, attention_bias
 from albert_tf.layers.dense import dense, norm
-from albert_tf.layers.depth import Segment, Step, depth_draw, plan, repeat, run_if, segments
+from albert_tf.layers.depth import Step, depth_draw, plan
 from albert_tf.layers.dropout import site_seed
-from albert_tf.layers.embeddings import Embeddings, by_name
+from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
+from albert_tf.layers.features import by_name, first_tokens, rows_of, token_positions
 from albert_tf.layers.halting import Halting
 from albert_tf.layers.hyper_connections import HyperConnections
 from albert_tf.layers.pullback import Function
@@ -67,7 +68,6 @@ class AlbertEncoder(BaseModel):
         self.seed, config = seed, self.config
         self.steps = tuple(plan(config))
         self.depth_draw: Any = depth_draw(config)
-        self._turns = tuple(self.depth_draw.turns(config)) if self.depth_draw else (-1,) * len(self.steps)
         self._distinct = tuple(dict.fromkeys(self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
@@ -162,18 +162,19 @@ class AlbertEncoder(BaseModel):
         if self.walk == EQUILIBRIUM:
             if output_hidden_states or output_attentions:
                 raise UserError("a walk to an equilibrium keeps no hidden states and no attentions on its way")
-            state, solved = self._solve(state, apply, _rows_of(features))
+            state, solved = walks.solve(self.config, apply, state, self.equilibrium, rows_of(features))
         elif self.walk == "loop" and not (output_hidden_states or output_attentions):
-            state = self._loop(state, apply, drawn)
+            state = walks.loop(self.config, apply, state, self.depth_draw, drawn)
         else:
-            state, hidden_states, attentions = self._list(state, apply, drawn)
+            run = functools.partial(walks.list_steps, show=self._shown, recompute=self.walk == "recompute")
+            state, hidden_states, attentions = run(self.config, apply, state, draw=self.depth_draw, drawn=drawn)
         if self.halting is not None:
             loss, solved["steps"] = self.halting.conclude(state[1], features.get("input_mask"), length)
             self.add_loss(loss)
         sequence_output = self._rows(self.finish(state), length)
         outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output} | solved
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(_first_tokens(sequence_output, features.get("sequence_starts")))
+            outputs["pooled_output"] = self.pooler(first_tokens(sequence_output, features.get("sequence_starts")))
         listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
         if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
@@ -183,14 +184,11 @@ class AlbertEncoder(BaseModel):
 
     def _begin(self, features: dict[str, Any], seed: Tensor) -> tuple[Tensor, Any, Callable, Tensor]:
         """The embeddings' output, the state before the first step, what runs a step, and the sequence's length."""
-        input_ids = features["input_ids"]
-        sequence_ids = features.get("sequence_ids")
-        positions = _positions(features.get("position_ids"), sequence_ids)
-        if positions is None and self.config.position_offset and "input_mask" in features:
-            positions = _token_positions(features["input_mask"])
+        input_ids, positions = features["input_ids"], token_positions(features, self.config)
         embedding_output, hidden = self.embeddings(input_ids, features.get("segment_ids"), positions, seed=seed)
         length = ops.shape(input_ids)[1]
-        shared = {"bias": attention_bias(features.get("input_mask"), sequence_ids, hidden.dtype), "length": length}
+        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), hidden.dtype)
+        shared = {"bias": bias, "length": length}
         if self.config.position_type == "rotary":
             shared["rotation"] = Rotation(self.config, length, positions)
         apply = functools.partial(self.apply, shared=shared, seed=seed)
@@ -212,13 +210,13 @@ class AlbertEncoder(BaseModel):
         """
         place, features = repeated_segment(self.config), by_name(features)
         _, state, apply, _ = self._begin(features, seed=None)
-        *before, blocks = self._cycles(apply)[: place + 1]
+        *before, blocks = walks.cycles(self.config, apply)[: place + 1]
         for cycle in before:
             state = cycle(0, state)
         function: Function = functools.partial(blocks, 0)
         if self.equilibrium is not None:
             function = self.equilibrium.recurrence(function, state)
-        return function, state, _rows_of(features)
+        return function, state, rows_of(features)
 
     @property
     def means(self) -> list[keras.metrics.Metric]:
@@ -340,78 +338,25 @@ class AlbertEncoder(BaseModel):
             after = self.connections.write(step, state, after, gates)
         if self.halting is None:
             return after, probabilities
-        return (after, self.halting.update(step, before, self._carried(after), sums)), probabilities
+        return (after, self.halting.update(step, before, self.hidden((after, sums)), sums)), probabilities
 
     def hidden(self, state: Any) -> Tensor:
-        """Gives what a state comes to, and what `hidden_states` lists: [tokens, hidden_size]."""
-        if self.halting is None:
-            return self._carried(state)
-        return self._carried(state[0])
-
-    def _carried(self, state: Any) -> Tensor:
-        return state if self.connections is None else self.connections.mean(state)
+        """Gives what a state carries on, without the sums of halting: [tokens, hidden_size]."""
+        carried = state if self.halting is None else state[0]
+        return carried if self.connections is None else self.connections.mean(carried)
 
     def finish(self, state: Any) -> Tensor:
         """Gives what the last state comes to: the sequence output, [tokens, hidden_size]."""
         if self.halting is None:
             return self._shown(state)
-        result = ops.cast(state[1].result, self.compute_dtype)
-        return result if self.final_norm is None else self.final_norm(result)
+        return self._normalized(ops.cast(state[1].result, self.compute_dtype))
 
     def _shown(self, state: Any) -> Tensor:
         """What `hidden_states` lists of a state: what it would come to were it the last, and no token halted."""
-        hidden = self.hidden(state)
+        return self._normalized(self.hidden(state))
+
+    def _normalized(self, hidden: Tensor) -> Tensor:
         return hidden if self.final_norm is None else self.final_norm(hidden)
-
-    def _list(self, state: Any, apply: Callable, drawn: Tensor | None) -> tuple[Any, list[Tensor], list[Tensor]]:
-        """The last state, what every state would come to, and the attention probabilities of every step.
-
-        drawn: how often the repeated segment is run; only the last state is told then.
-        """
-        hidden_states, attentions = [self._shown(state)], []
-        wrap = keras.remat if self.walk == "recompute" else lambda run: run
-        for step, (which, turn) in enumerate(zip(self.steps, self._turns)):
-            run = functools.partial(apply, which, step)
-            if drawn is not None and turn >= self.depth_draw.least:
-                # TensorFlow finds no gradient of a recomputed step within a condition.
-                state = wrap(functools.partial(_run_drawn, run, turn))(state, drawn)
-                continue
-            state, probabilities = wrap(run)(state)
-            hidden_states.append(self._shown(state))
-            attentions.append(probabilities)
-        return state, hidden_states, attentions
-
-    def _loop(self, state: Any, apply: Callable, drawn: Tensor | None) -> Any:
-        for place, (cycle, segment) in enumerate(zip(self._cycles(apply), segments(self.config))):
-            is_drawn = drawn is not None and place == self.depth_draw.place
-            state = repeat(cycle, segment.repeats, state, drawn if is_drawn else None)
-        return state
-
-    def _solve(self, state: Any, apply: Callable, rows: RectangleRows) -> tuple[Any, dict[str, Tensor]]:
-        """As `_loop`, but the cycle that repeats is run to its fixed point; also gives residual and steps by row."""
-        solved, place = dict[str, Tensor](), repeated_segment(self.config)
-        for number, cycle in enumerate(self._cycles(apply)):
-            if number != place:
-                state = cycle(0, state)
-                continue
-            solution = self.equilibrium.solve(functools.partial(cycle, 0), state, rows)
-            state = ops.cast(solution.state, state.dtype)
-            solved = {"residual": solution.residual, "steps": solution.steps}
-        return state, solved
-
-    def _cycles(self, apply: Callable) -> list[Callable]:
-        """Functions (i, state) of the plan's segments, which run the steps of one for the i-th time."""
-        functions, done = list[Callable](), 0
-        for segment in segments(self.config):
-
-            def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
-                for offset, which in enumerate(segment.steps):
-                    state, _ = apply(which, done + i * len(segment.steps) + offset, state)
-                return state
-
-            functions.append(cycle)
-            done += segment.repeats * len(segment.steps)
-        return functions
 
     def _rows(self, flat: Tensor, length: Tensor) -> Tensor:
         return ops.reshape(flat, (-1, length, self.config.hidden_size))
@@ -434,35 +379,3 @@ class AlbertEncoder(BaseModel):
 def _by_half(halves: Sequence[int]) -> dict[int, list[int]]:
     """The numbers of the steps that run each half."""
     return {half: [step for step, other in enumerate(halves) if other == half] for half in dict.fromkeys(halves)}
-
-
-def _run_drawn(run: Callable, turn: int, state: Any, drawn: Tensor) -> Any:
-    return run_if(turn < drawn, lambda state: run(state)[0], state)
-
-
-def _positions(position_ids: Tensor, sequence_ids: Tensor) -> Tensor:
-    """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
-    if position_ids is not None or sequence_ids is None:
-        return position_ids
-    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
-    return ops.sum(ops.tril(same, k=-1), axis=-1)
-
-
-def _token_positions(input_mask: Tensor) -> Tensor:
-    """Counts a row's tokens from 0; padding has -1, the row before the offset (transformers modeling_roberta.py:142).
-
-    That is 0, 1, ... of rows padded at their end, and a place of its own for padding anywhere.
-    """
-    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
-    return ops.cumsum(mask, axis=1) * mask - 1
-
-
-def _rows_of(features: dict[str, Any]) -> RectangleRows:
-    mask = features.get("input_mask")
-    return RectangleRows(ops.ones_like(features["input_ids"]) if mask is None else mask)
-
-
-def _first_tokens(sequence_output: Tensor, sequence_starts: Tensor) -> Tensor:
-    if sequence_starts is None:
-        return sequence_output[:, 0]
-    return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)

@@ -8,8 +8,8 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import by_name
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.early_exit import EarlyExitModel, LearnedExit
 from tfrecords.base.errors import UserError

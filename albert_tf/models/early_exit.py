@@ -11,8 +11,8 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import by_name
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.exit_rules import ExitRule, leave, movement

@@ -8,8 +8,8 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
-from albert_tf.layers.embeddings import by_name
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import by_name
 from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.base import EncoderModel, share_of_replica, variables_of
 from tfrecords.base.errors import UserError

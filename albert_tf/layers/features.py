@@ -1,0 +1,92 @@
+"""What a batch's features say: their names, where tokens stand, what makes a row."""
+
+import difflib
+from typing import Any
+
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from albert_tf.layers.equilibrium import RectangleRows
+from tfrecords.base.errors import UserError
+
+# As transformers calls them.
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
+# What models read beside: places, labels and their weights, which the encoder passes over.
+_OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
+_OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
+NAMES = (*_OF_ENCODER, *_OF_PRETRAINING, *_OF_SPANS)
+
+
+def by_name(features: Any) -> dict[str, Any]:
+    """Gives features the names used here, of which transformers has others for two.
+
+    Args:
+        features: a dict of tensors, or input_ids alone.
+
+    Returns:
+        A dict with input_ids in it, whose names are all among NAMES.
+
+    Raises:
+        UserError: a name that no model here knows, one feature under two names, or no input_ids.
+    """
+    if not isinstance(features, dict):
+        return {"input_ids": features}
+    named = {_ALIASES.get(name, name): value for name, value in features.items()}
+    for name in named:
+        if name not in NAMES:
+            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
+            raise plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+    if len(named) < len(features):
+        both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
+        raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
+    if "input_ids" not in named:
+        raise plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
+    return named
+
+
+def plain(error: UserError) -> UserError:
+    """Marks an error so that Keras passes it on as it is."""
+    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]
+    return error
+
+
+def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
+    """Gives every token's place, [batch, sequence], without position_offset; None where it is 0, 1, ... in all rows."""
+    positions = features.get("position_ids")
+    if positions is None and "sequence_ids" in features:
+        positions = _packed(features["sequence_ids"])
+    if positions is None and config.position_offset and "input_mask" in features:
+        positions = _unpadded(features["input_mask"])
+    return positions
+
+
+def _packed(sequence_ids: Tensor) -> Tensor:
+    """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
+    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
+    return ops.sum(ops.tril(same, k=-1), axis=-1)
+
+
+def _unpadded(input_mask: Tensor) -> Tensor:
+    """Counts a row's tokens from 0; padding has -1, the row before the offset (transformers modeling_roberta.py:142).
+
+    That is 0, 1, ... of rows padded at their end, and a place of its own for padding anywhere.
+    """
+    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
+    return ops.cumsum(mask, axis=1) * mask - 1
+
+
+def rows_of(features: dict[str, Any]) -> RectangleRows:
+    """Says which tokens make a row, and which of them are no padding."""
+    mask = features.get("input_mask")
+    return RectangleRows(ops.ones_like(features["input_ids"]) if mask is None else mask)
+
+
+def first_tokens(sequence_output: Tensor, sequence_starts: Tensor | None) -> Tensor:
+    """Gives [batch, hidden_size] at each row's first token, or [batch, n, hidden_size] at those of packed sequences."""
+    if sequence_starts is None:
+        return sequence_output[:, 0]
+    return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)
