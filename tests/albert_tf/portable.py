@@ -44,8 +44,8 @@ def trained(model: keras.Model, features: dict[str, np.ndarray], name: str) -> d
 
 # Every extension over depth at once, its gates open.
 DEPTH = dict(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=16, step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x3",
+    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=16, step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x2",
     gate_init=0.5, halting="act",
 )  # fmt: skip
 
@@ -83,9 +83,10 @@ def fits_show_what_walks_measure() -> None:
     rng = np.random.default_rng(3)
     features = {"input_ids": rng.integers(5, 40, (4, 9)).astype("int32")}
     solved = {name: value for name, value in DEPTH.items() if name in ("depth_plan", "gate_init") or "size" in name}
-    solved |= {"num_hidden_layers": 4, "num_attention_heads": 2, "equilibrium_solver": "anderson"}
-    for config, figure in ((DEPTH, "halting_steps"), (solved, "equilibrium_steps")):
-        model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config)), 2)
+    solved |= {"num_hidden_layers": 3, "num_attention_heads": 2, "equilibrium_solver": "anderson"}
+    halting = {name: value for name, value in DEPTH.items() if name not in ("hyper_connections", "depth_lora_rank")}
+    for config, walk, figure in ((halting, "loop", "halting_steps"), (solved, "equilibrium", "equilibrium_steps")):
+        model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config), walk=walk), 2)
         model.compile(keras.optimizers.SGD(0.01))
         labels = np.array([0, 1, 1, 0])
         history = model.fit(features, labels, 2, validation_data=(features, labels), verbose=0).history
