@@ -85,7 +85,7 @@ class Lamb(AdamWeightDecay):
         return ops.maximum(weight_size, self.least_deviation) / ops.where(update_size > 0, update_size, 1.0)
 
     def figures(self) -> dict[str, float]:
-        """Gives AdamWeightDecay's figures, and the smallest, median and largest trust ratio, of matrices by step their mean."""
+        """Gives AdamWeightDecay's figures and the smallest, median and largest ratio, of steps' matrices their mean."""
         ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
         values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
         return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))
