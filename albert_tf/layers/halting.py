@@ -42,7 +42,7 @@ class HaltingState(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class _FromZeroToOne(keras.constraints.Constraint):
-    """Clips after an update: a clip of the gate itself would have no gradient where it begins."""
+    """Clips after an update: a smooth function from 0 to 1, or a clip of the gate itself, has no gradient at 0."""
 
     def __call__(self, weight: Tensor) -> Tensor:
         return ops.clip(weight, 0.0, 1.0)

@@ -12,6 +12,9 @@ from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
 
+# Norms and biases; and, of what extensions over depth learn, what is no factor of a product.
+NOT_DECAYED = ("LayerNorm", "layer_norm", "final_norm", "bias", r"depth_\w+/(gate|signal|table)")
+
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
     """Tells whether any of the regular expressions matches somewhere in a variable's path."""
@@ -72,8 +75,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
-        exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed. "depth_"
-            begins the names of extensions over depth: most start at 0, where Lamb's ratio would hold them.
+        exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
         gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
             google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
             several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
@@ -99,7 +101,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
-        exclude_from_weight_decay: Sequence[str] = ("LayerNorm", "layer_norm", "bias", "depth_"),
+        exclude_from_weight_decay: Sequence[str] = NOT_DECAYED,
         gradient_norm: str = "summed",
         name: str = "adam_weight_decay",
         **kwargs: Any,

@@ -20,10 +20,17 @@ class Lamb(AdamWeightDecay):
     Source: google-research/albert:lamb_optimizer.py:30-143. `keras.optimizers.Lamb` corrects the bias of the moments,
     decays outside the ratio and adapts every variable.
 
+    What extensions over depth learn may begin at 0, where this ratio would hold it. There |w| is taken to be at least
+    that of weights of a standard deviation `least_deviation`: gamma_l of phi in the paper's Algorithm 2 (You et al.
+    2020, arXiv:1904.00962). And each step's matrix has a ratio of its own.
+
     Args:
         learning_rate: a number, or a schedule of the updates made so far.
         exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
             as `exclude_from_weight_decay`.
+        may_begin_at_zero: regular expressions of variable paths to which `least_deviation` applies; of three axes the
+            first is the steps of depth.
+        least_deviation: see above; 0.02 is what ALBERT's matrices begin with.
         name: name of the optimizer.
         **kwargs: arguments of `AdamWeightDecay`.
 
@@ -38,23 +45,31 @@ class Lamb(AdamWeightDecay):
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1.76e-3,
         exclude_from_layer_adaptation: Sequence[str] | None = None,
+        may_begin_at_zero: Sequence[str] = ("depth_",),
+        least_deviation: float = 0.02,
         name: str = "lamb",
         **kwargs: Any,
     ):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         excluded = exclude_from_layer_adaptation
         self.exclude_from_layer_adaptation = list(self.exclude_from_weight_decay if excluded is None else excluded)
+        self.may_begin_at_zero, self.least_deviation = list(may_begin_at_zero), least_deviation
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
             return
         super().build(variables)
         self._adapted = [not matches_any(variable.path, self.exclude_from_layer_adaptation) for variable in variables]
+        self._may_begin_at_zero = [matches_any(variable.path, self.may_begin_at_zero) for variable in variables]
         self._ratios = [self.add_shown_variable("trust_ratio") if adapted else None for adapted in self._adapted]
 
     def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
         if not self._adapted[index]:
             return update
+        if self._may_begin_at_zero[index]:
+            ratio = self._ratio_by_step(update, variable)
+            self.assign(self._ratios[index], ops.mean(ratio))
+            return update * ratio
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)
         defined = ops.logical_and(weight_norm > 0, update_norm > 0)
         # The inner `where` keeps 0/0 out of the graph.
@@ -62,11 +77,22 @@ class Lamb(AdamWeightDecay):
         self.assign(self._ratios[index], ratio)
         return update * ratio
 
+    def _ratio_by_step(self, update: Tensor, variable: Tensor) -> Tensor:
+        axes = (1, 2) if len(variable.shape) == 3 else None
+        weight_size, update_size = (
+            ops.sqrt(ops.mean(ops.square(values), axis=axes, keepdims=True)) for values in (variable, update)
+        )
+        return ops.maximum(weight_size, self.least_deviation) / ops.where(update_size > 0, update_size, 1.0)
+
     def figures(self) -> dict[str, float]:
-        """Gives AdamWeightDecay's figures, and the smallest, median and largest trust ratio."""
+        """Gives AdamWeightDecay's figures and the smallest, median and largest ratio, of steps' matrices their mean."""
         ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
         values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
         return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))
 
     def get_config(self) -> dict:
-        return super().get_config() | {"exclude_from_layer_adaptation": self.exclude_from_layer_adaptation}
+        return super().get_config() | {
+            "exclude_from_layer_adaptation": self.exclude_from_layer_adaptation,
+            "may_begin_at_zero": self.may_begin_at_zero,
+            "least_deviation": self.least_deviation,
+        }

@@ -34,6 +34,12 @@ def fixed(repeats: int) -> list[np.ndarray]:
     return model.get_weights()
 
 
+def draws() -> list[int]:
+    """What twenty batches draw."""
+    encoder = AlbertEncoder(CONFIG, seed=3)
+    return [int(encoder.depth_draw(encoder.seed_generator.next())) for _ in range(20)]
+
+
 def compute(walk: str) -> dict[str, np.ndarray]:
     """By depth, every weight after the first of a model's steps that draws it."""
     model = make(walk)
@@ -51,5 +57,6 @@ def compute(walk: str) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **{f"{walk} {name}": value for walk in WALKS for name, value in compute(walk).items()})
+    found = {f"{walk} {name}": value for walk in WALKS for name, value in compute(walk).items()}
+    np.savez(sys.argv[1], draws=draws(), **found)
     print("backend:", keras.backend.backend())

@@ -7,6 +7,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import (
@@ -37,9 +38,9 @@ EXTENSIONS = {
     "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
 }
 each = pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
-# What no gradient reaches while something beside it is 0.
+# What no gradient reaches while something beside it is 0, or what the loss may not move below 0, see below.
 ASLEEP = {"a", "scale"}
-HALTED = {"depth_halting/kernel", "depth_halting/bias"}
+HALTED = {"depth_halting/kernel", "depth_halting/bias", "depth_halting/gate"}
 
 
 def from_albert(config, **kwargs):
@@ -74,7 +75,7 @@ def test_gradients_reach_what_is_closed(changes):
     model.train_on_batch(FEATURES)
     for name, variable in model.encoder.depth_variables.items():
         moved = np.abs(np.array(variable) - before[name]).reshape(len(before[name]) if before[name].ndim else 1, -1)
-        if name.split("/")[-1] not in ASLEEP and name not in HALTED and name != "depth_halting/gate":
+        if name.split("/")[-1] not in ASLEEP and name not in HALTED:
             # At every step of which there is a row; a sinusoid is closed by one gate for all.
             assert (moved.max(axis=1) > 1e-8).all(), name
 
@@ -326,6 +327,27 @@ def test_a_gate_stays_from_0_to_1():
     model.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
     model.train_on_batch(FEATURES)
     assert float(model.encoder.halting.gate) == 1
+
+
+@pytest.mark.parametrize("kind", ["act", "act_t2t"])
+def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind):
+    """Where the loss would have it below 0 it stays: no smooth function that ends at 0 has a slope there."""
+    encoder = from_albert(small(halting=kind, ponder_cost=0.3))
+    gate, direction = encoder.halting.gate, np.random.default_rng(0).normal(size=(3, LENGTH, 16))
+
+    def loss():
+        return keras.ops.sum(encoder(FEATURES)["sequence_output"] * direction) + encoder.losses[0]
+
+    with tf.GradientTape() as tape:
+        closed = loss()
+    slope = tape.gradient(closed, gate.value)
+    gate.assign(1e-3)
+    np.testing.assert_allclose((loss() - closed) / 1e-3, slope, rtol=0.02)
+    gate.assign(0.0)
+    optimizer = keras.optimizers.SGD(0.01)
+    for towards, is_open in ((-1, False), (-1, False), (1, True)):
+        optimizer.apply([-towards * abs(slope)], [gate])
+        assert (float(gate) > 0) is is_open
 
 
 def test_halting_excludes_early_exits():

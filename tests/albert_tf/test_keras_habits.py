@@ -220,10 +220,11 @@ import keras, numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from albert_tf import AlbertClassifier, AlbertConfig
-config = AlbertConfig(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-    intermediate_size=24, max_position_embeddings=32, hidden_dropout_prob=0.1)
+config = AlbertConfig(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=32, hidden_dropout_prob=0.1, random_depth_min=1)
 ids, labels = np.random.default_rng(0).integers(1, 40, (8, 6)).astype("int32"), np.arange(8) % 2
-with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
     model = AlbertClassifier(config, 2)
     model.compile()
 first = model.get_weights()
@@ -231,6 +232,13 @@ history = model.fit({"input_ids": ids}, labels, batch_size=4, epochs=2, verbose=
 assert np.isfinite(history["loss"]).all() and 0 <= history["accuracy"][-1] <= 1, history
 assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 4
 assert any((before != after).any() for before, after in zip(first, model.get_weights()))
+encoder, draws = model.encoder, []
+draw = tf.function(lambda: strategy.run(lambda: encoder.depth_draw(encoder.seed_generator.next())))
+for _ in range(20):
+    one, other = map(int, strategy.experimental_local_results(draw()))
+    assert one == other, "the replicas draw different depths"
+    draws.append(one)
+assert set(draws) == {1, 2}, draws
 print("evaluated", model.evaluate({"input_ids": ids}, labels, verbose=0))
 assert model.predict({"input_ids": ids}, verbose=0).shape == (8, 2)
 """

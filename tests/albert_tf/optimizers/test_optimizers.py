@@ -18,6 +18,12 @@ def numpy_steps(weights, gradients, rate, decay, adapt):
     return weights
 
 
+def variable_at(path, start):
+    layer, name = path.split("/")
+    with keras.name_scope(layer):
+        return keras.Variable(start, name=name)
+
+
 @pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
 @pytest.mark.parametrize(("name", "excluded"), [("kernel", False), ("bias", True), ("layer_norm", True)])
 def test_update_equals_the_formula(optimizer_class, name, excluded):
@@ -51,6 +57,38 @@ def test_lamb_adapts_excluded_variables_when_told_to():
     # Unit trust ratio would move each weight by about rate * 0.1 / sqrt(0.001); adapted, the step has norm rate * |w|.
     moved = np.linalg.norm(keras.ops.convert_to_numpy(variable) - start)
     np.testing.assert_allclose(moved, 0.01 * np.linalg.norm(start), rtol=1e-4)
+
+
+def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step():
+    start = np.stack([np.zeros((8, 4)), np.full((8, 4), 3.0)]).astype("float32")
+    stack = variable_at("depth_lora_query/b", start)
+    optimizer = Lamb(learning_rate=0.01, weight_decay_rate=0.0)
+    optimizer.apply([np.random.default_rng(0).normal(size=(2, 8, 4)).astype("float32")], [stack])
+    moved = np.sqrt(np.mean(np.square(keras.ops.convert_to_numpy(stack) - start), axis=(1, 2)))
+    np.testing.assert_allclose(moved, [0.01 * 0.02, 0.01 * 3.0], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_adapted"),
+    [
+        ("depth_lora_query/a", True),
+        ("depth_connections/kernel", True),
+        ("depth_connections/scale", True),
+        ("depth_connections/bias", False),
+        ("depth_connections/gate", False),
+        ("depth_connections/signal", False),
+        ("depth_signal/table", False),
+        ("depth_halting/kernel", True),
+        ("depth_injection/gate", False),
+        ("final_norm/beta", False),
+    ],
+)
+def test_what_multiplies_is_adapted_over_depth_and_what_is_added_or_a_gate_is_not(path, is_adapted):
+    variable = variable_at(path, np.zeros(4, "float32"))
+    Lamb(learning_rate=0.01, weight_decay_rate=0.0).apply([keras.ops.ones(4)], [variable])
+    # As any bias, by Adam's first step, 0.1 / sqrt(0.001); or by that of a matrix of standard deviation 0.02.
+    step = 0.02 if is_adapted else 0.1 / np.sqrt(0.001)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(variable), -0.01 * step, rtol=1e-3)
 
 
 @pytest.mark.parametrize("rate", [0.1, WarmupPolynomialDecay(0.1, num_train_steps=3, num_warmup_steps=2)])
