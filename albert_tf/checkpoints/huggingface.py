@@ -101,7 +101,7 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
             position offset where blocks are shared, a RoBERTa with a pair head).
     """
     config = encoder_of(model).config
-    check_published(config, "transformers")
+    check_published(config, "transformers", has_roberta=True)
     family = _family_for(config)
     prefix = "" if isinstance(model, AlbertEncoder) else f"{family}."
     exits = 0 if family == "roberta" else len(getattr(model, "exit_heads", []))

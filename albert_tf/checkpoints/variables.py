@@ -100,9 +100,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT, BERT or RoBERTa has."""
-    names = [name for name in config.extensions if name != "position_offset"]
+def check_published(config: AlbertConfig, where: str, has_roberta: bool = False) -> None:
+    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or RoBERTa if so told."""
+    names = list(config.extensions)
+    if config.position_offset and not has_roberta:
+        names.insert(0, "position_offset")
     if names:
         values = ", ".join(f"{name} {getattr(config, name)!r}" for name in names)
         raise UserError(f"{where} cannot hold a model with {values}; keep it as a .keras file")

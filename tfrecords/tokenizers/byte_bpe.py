@@ -4,7 +4,6 @@ Pieces are written in GPT-2's characters, in which a blank is "Ġ". Half of a pa
 carry, is read as U+FFFD; so are bytes that are no UTF-8 by whoever made a text of them.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -18,8 +17,9 @@ import numpy as np
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
-from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN, ByteSegmenter
+from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
@@ -72,9 +72,19 @@ class ByteBPETokenizer(Tokenizer):
         names = {number: piece for piece, number in ids.items()}
         # A number that no piece has must not move those behind it.
         self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
+        if values["model"].get("ignore_merges"):
+            self._check_merges_make_all(str(path))
 
     def __reduce__(self):
         return _made_again, (type(self), self.vocabulary, self.rules.roles, self.special_in_text)
+
+    def _check_merges_make_all(self, where: str) -> None:
+        """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
+        added = {token.id for token in self.rules.added}
+        possible = [(piece, number) for piece, number in self.rules.ids.items() if number not in added]
+        lost = [piece for piece, number in possible if self._mergeable(piece) and self.merge_ranks[number] == -2]
+        if lost:
+            raise UserError(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
         """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""
@@ -83,7 +93,7 @@ class ByteBPETokenizer(Tokenizer):
     @cached_property
     def sha256(self) -> str:
         """Of all that decides ids and offsets, however it is written: equal if and only if they are."""
-        values = json.dumps([dataclasses.asdict(self.rules), self.special_in_text], sort_keys=True)
+        values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
 
     @cached_property
@@ -135,7 +145,7 @@ class ByteBPETokenizer(Tokenizer):
             for left, right in self.rules.merges
             if left + right not in self._reserved
         ]
-        return ByteSegmenter(byte_ids, np.array(merges, np.int32).reshape(-1, 3))
+        return ByteSegmenter(byte_ids, np.array(merges, np.int32).reshape(-1, 3), words_by(self.rules.patterns))
 
     @cached_property
     def _reader(self) -> TextReader:

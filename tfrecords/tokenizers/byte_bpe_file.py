@@ -6,6 +6,7 @@ What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin 
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,6 +60,8 @@ class ByteBPERules:
         compose: whether text is composed (NFC) first.
         separators_between: see `Tokenizer`.
         second_segment_id: see `Tokenizer`.
+        patterns: regular expressions of the `tokenizers` library, by each of which what the one before has left whole
+            is parted into its matches and what stands between them; none: a text is one word.
     """
 
     ids: dict[str, int]
@@ -71,6 +74,15 @@ class ByteBPERules:
     compose: bool = False
     separators_between: int = 2
     second_segment_id: int = 0
+    patterns: tuple[str, ...] = (GPT2_PATTERN,)
+
+    def as_values(self) -> dict[str, Any]:
+        """Gives them as what JSON holds."""
+        values = dataclasses.asdict(self)
+        if self.patterns == (GPT2_PATTERN,):
+            # As before others were known.
+            del values["patterns"]
+        return values
 
 
 @functools.cache
@@ -118,7 +130,7 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
 
 
 def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    model, add_prefix_space, compose = values["model"], _prefix_space(values, where), _composes(values, where)
+    model, (patterns, add_prefix_space), compose = values["model"], _parting(values, where), _composes(values, where)
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
             raise UserError(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
@@ -141,7 +153,7 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
     if not any(step["type"] != "ByteLevel" for step in steps) and roles["cls"] != ROLES["cls"][0]:
         pair = _pair(1, 1)
     trimming = [step for step in steps if "trim_offsets" in step]
-    rules = ByteBPERules(
+    return ByteBPERules(
         ids,
         merges,
         tuple(tokens),
@@ -150,11 +162,9 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
         compose,
+        patterns=patterns,
         **pair,
     )
-    if model.get("ignore_merges"):
-        _check_merges_make_all(rules, where)
-    return rules
 
 
 def _pair(separators: int, segment: int) -> dict[str, int]:
@@ -197,6 +207,9 @@ def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[st
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
     names = [name for name in (found.get(role), *ROLES[role]) if name in ids]
+    if not names and role == "unk":
+        # No text is unknown.
+        return _name("pad", found, ids, where)
     if not names:
         raise UserError(
             f"'{where}' has no {role} token such as {' or '.join(ROLES[role])}; name it in a special_tokens_map.json "
@@ -212,32 +225,31 @@ def _composes(values: dict[str, Any], where: str) -> bool:
     return bool(steps)
 
 
-def _prefix_space(values: dict[str, Any], where: str) -> bool:
-    """Checks that text is parted as GPT-2 does; returns whether a blank is put before it."""
+def _parting(values: dict[str, Any], where: str) -> tuple[tuple[str, ...], bool]:
+    """The patterns that part a text into words, and whether a blank is put before it."""
     steps = list(_steps(values.get("pre_tokenizer"), "pretokenizers"))
     last = steps[-1] if steps else {"type": None}
     if last["type"] != "ByteLevel":
         raise UserError(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
-    for step in steps[:-1]:
-        pattern = (step.get("pattern") or {}).get("Regex", step["type"])
-        is_split = step["type"] == "Split" and step.get("behavior") == "Isolated" and not step.get("invert")
-        if not is_split or pattern != GPT2_PATTERN:
-            raise UserError(f"'{where}' parts text into words by {pattern!r}; known is GPT-2's pattern")
-    if not last.get("use_regex", True) and len(steps) == 1:
-        raise UserError(f"'{where}' parts text into no words (use_regex false); known is GPT-2's pattern")
-    if last.get("add_prefix_space", True) and len(steps) > 1:
+    add_prefix_space = last.get("add_prefix_space", True)
+    if add_prefix_space and len(steps) > 1:
+        raise UserError(f"'{where}' puts a blank before every word (add_prefix_space behind a {steps[0]['type']})")
+    patterns = [_pattern(step, where) for step in steps[:-1]]
+    if last.get("use_regex", True) and patterns != [GPT2_PATTERN]:
+        patterns.append(GPT2_PATTERN)
+    return tuple(patterns), add_prefix_space
+
+
+def _pattern(step: dict[str, Any], where: str) -> str:
+    if step["type"] == "Digits":
+        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
+    if step["type"] != "Split" or step["behavior"] != "Isolated" or step.get("invert"):
+        how = {key: value for key, value in step.items() if key != "type"}
         raise UserError(
-            f"'{where}' puts a blank before every word (add_prefix_space behind a Split), which is not known"
+            f"'{where}' parts text into words by {step['type']} {how}; known are Split (Isolated), Digits and ByteLevel"
         )
-    return last.get("add_prefix_space", True)
-
-
-def _check_merges_make_all(rules: ByteBPERules, where: str) -> None:
-    """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
-    made = {left + right for left, right in rules.merges} | {token.content for token in rules.added}
-    lost = [piece for piece in rules.ids if len(piece) > 1 and piece not in made]
-    if lost:
-        raise UserError(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
+    pattern = step["pattern"]
+    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
@@ -296,7 +308,15 @@ def rules_of_files(
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
     """Writes the rules as a tokenizer.json, which the `tokenizers` library reads too."""
-    level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
+    is_gpt2 = rules.patterns == (GPT2_PATTERN,)
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": rules.add_prefix_space,
+        "trim_offsets": True,
+        "use_regex": is_gpt2,
+    }
+    splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"} for pattern in rules.patterns]
+    parting = [split | {"invert": False} for split in splits] * (not is_gpt2)
     cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
     trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}
     if (rules.separators_between, rules.second_segment_id) == (2, 0):
@@ -315,7 +335,7 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
             for token in sorted(rules.added, key=lambda token: token.id)
         ],
         "normalizer": {"type": "NFC"} if rules.compose else None,
-        "pre_tokenizer": level,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*parting, level]} if parting else level,
         "post_processor": post,
         "decoder": level,
         "model": {

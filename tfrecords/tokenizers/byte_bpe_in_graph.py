@@ -1,9 +1,7 @@
-"""Byte-level BPE as a TensorFlow graph: two regular expressions, one change of encoding, and SentencePiece's merges.
+"""Byte-level BPE as a TensorFlow graph: marks between words, one change of encoding, and SentencePiece's merges.
 
-GPT-2's pattern looks ahead in one place: of several spaces the last stays for the word behind them. RE2 cannot look
-ahead, so a first expression puts a mark before that space. The second puts one behind every word. The mark is the byte
-0xFF, which no UTF-8 has and so no text. Read as ISO-8859-1, each byte is a character; and the merges of all words of a
-text are those of a SentencePiece model of the kind BPE whose pieces are written so: into none of them a mark enters.
+Marks are bytes that no UTF-8 has. Read as ISO-8859-1, each byte is a character; and the merges of all words of a text
+are those of a SentencePiece model of the kind BPE whose pieces are written so: into none of them a mark enters.
 
 SentencePiece merges any two parts that make a piece, not just those of its merge. That is the same as long as every
 piece, tokenized alone, is itself: whenever two parts make it, its bytes have been merged just as they would be alone,
@@ -19,17 +17,15 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_text import cut_pattern
+from tfrecords.tokenizers.byte_words_in_graph import MARK, MarkWords, replace
 from tfrecords.tokenizers.in_graph import Characters, valid
-from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, re2_class
+from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
 
 if TYPE_CHECKING:
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 
-_MARK, _OPEN, _CLOSE = b"\xff", b"\xfe", b"\xfd"
+_OPEN, _CLOSE = b"\xfe", b"\xfd"
 _PIECE = model_pb2.ModelProto.SentencePiece
-_SPACES, _LETTERS, _NUMBERS = (re2_class(kind) for kind in (SPACE, LETTER, NUMBER))
-_LOOK_AHEAD = f"([{_SPACES}]+)([{_SPACES}][^{_SPACES}])"
-_WORD = f"'s|'t|'re|'ve|'m|'ll|'d| ?[{_LETTERS}]+| ?[{_NUMBERS}]+| ?[^{_SPACES}{_LETTERS}{_NUMBERS}]+|[{_SPACES}]+"
 
 
 class ByteBPEInGraph(tf.Module):
@@ -42,8 +38,7 @@ class ByteBPEInGraph(tf.Module):
     def __init__(self, tokenizer: "ByteBPETokenizer"):
         super().__init__()
         self._rules, self._cut_tokens = tokenizer.rules, tokenizer.cut_tokens
-        if self._cut_tokens and self._rules.add_prefix_space:
-            raise UserError("add_prefix_space with tokens that are cut out of texts is not known in a graph")
+        self._mark_words = MarkWords(self._rules.patterns)
         model, self._mark = self._model(tokenizer)
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._sizes = np.array([len(data) for data in tokenizer.piece_bytes], np.int64)
@@ -59,6 +54,8 @@ class ByteBPEInGraph(tf.Module):
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
+        if self._cut_tokens and self._rules.add_prefix_space:
+            raise UserError("offsets are not known in a graph where a blank is put behind tokens that are cut out")
         texts = valid(texts)
         composed = text.normalize_utf8(texts, "NFC") if self._rules.compose else texts
         ids = self._tokenize(composed)
@@ -83,12 +80,16 @@ class ByteBPEInGraph(tf.Module):
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         if self._cut_tokens:
-            opened, closed = _MARK + _OPEN, _CLOSE + _MARK
+            opened, closed = MARK + _OPEN, _CLOSE + MARK
             groups = b"".join(b"\\%d" % (number + 1) for number in range(_groups(self._cut_tokens)))
-            texts = _replace(texts, cut_pattern(self._cut_tokens, _SPACES), opened + groups + closed)
-        if self._rules.add_prefix_space:
-            texts = tf.where(_lacks_blank(texts), tf.strings.join([" ", texts]), texts)
-        tokens = self._tokenizer.tokenize(tf.strings.unicode_transcode(_mark_words(texts), "ISO-8859-1", "UTF-8"))
+            texts = replace(texts, cut_pattern(self._cut_tokens, re2_class(SPACE)), opened + groups + closed)
+            if self._rules.add_prefix_space:
+                parts = tf.strings.split(texts, MARK)
+                values = _with_blanks(parts.values)
+                texts = tf.strings.unsorted_segment_join(values, parts.value_rowids(), parts.nrows(), MARK)
+        elif self._rules.add_prefix_space:
+            texts = _with_blanks(texts)
+        tokens = self._tokenizer.tokenize(tf.strings.unicode_transcode(self._mark_words(texts), "ISO-8859-1", "UTF-8"))
         is_token = tokens.values != self._mark
         before = tf.math.cumsum(tf.cast(tf.concat([is_token, [False]], axis=0), tf.int64), exclusive=True)
         values = tf.boolean_mask(tokens.values, is_token)
@@ -107,13 +108,13 @@ class ByteBPEInGraph(tf.Module):
                 kind = _PIECE.UNKNOWN
             elif number in cut:
                 name, kind = self._image(cut[number]), _PIECE.USER_DEFINED
-            elif data == _MARK:
+            elif data == MARK:
                 mark, name, kind = number, data.decode("latin-1"), _PIECE.NORMAL
-            elif normal[number] and not set(data) & set(_MARK + _OPEN + _CLOSE):
+            elif normal[number] and not set(data) & set(MARK + _OPEN + _CLOSE):
                 name, kind, score = data.decode("latin-1"), _PIECE.NORMAL, -1.0 - rank
             proto.pieces.add(piece=name, score=score, type=kind)
         if mark == len(tokenizer.pieces):
-            proto.pieces.add(piece=_MARK.decode("latin-1"), score=0.0, type=_PIECE.NORMAL)
+            proto.pieces.add(piece=MARK.decode("latin-1"), score=0.0, type=_PIECE.NORMAL)
         proto.trainer_spec.model_type = model_pb2.TrainerSpec.BPE
         proto.trainer_spec.unk_id = tokenizer.unk_id
         proto.trainer_spec.unk_piece = proto.pieces[tokenizer.unk_id].piece
@@ -123,20 +124,10 @@ class ByteBPEInGraph(tf.Module):
         spec.add_dummy_prefix = spec.remove_extra_whitespaces = spec.escape_whitespaces = False
         return proto.SerializeToString(deterministic=True), mark
 
-    @staticmethod
-    def _image(content: str) -> str:
+    def _image(self, content: str) -> str:
         """What becomes of a token that is cut out of a text until SentencePiece sees it."""
         with tf.init_scope():
-            return _mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
-
-
-def _mark_words(texts: tf.Tensor) -> tf.Tensor:
-    return _replace(_replace(texts, _LOOK_AHEAD, b"\\1" + _MARK + b"\\2"), _WORD, b"\\0" + _MARK)
-
-
-def _replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
-    # tf.strings.regex_replace takes rewrites that are UTF-8 alone.
-    return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)
+            return self._mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
 
 def _groups(tokens: list) -> int:
@@ -151,5 +142,10 @@ def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
     return text.find_source_offsets(back, tf.concat([places, one], axis=1))[:, :-1].values
 
 
+def _with_blanks(texts: tf.Tensor) -> tf.Tensor:
+    return tf.where(_lacks_blank(texts), tf.strings.join([" ", texts]), texts)
+
+
 def _lacks_blank(texts: tf.Tensor) -> tf.Tensor:
-    return (tf.strings.length(texts) > 0) & (tf.strings.substr(texts, 0, 1) != " ")
+    first = tf.strings.substr(texts, 0, 1)
+    return (first != "") & (first != " ") & (first != _OPEN)

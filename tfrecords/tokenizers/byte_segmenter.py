@@ -1,8 +1,7 @@
 """Byte-level BPE over whole batches, compiled, each word segmented once.
 
-Text is parted into words as GPT-2 does (openai/gpt-2:encoder.py, the pattern of `Encoder`), and a word's bytes are
-merged, of all pairs the earliest merge first and of equal ones the leftmost, as the `tokenizers` library does. A word's
-ids do not depend on the words around it: those of the words seen lately are kept.
+A word's bytes are merged, of all pairs the earliest merge first and of equal ones the leftmost, as the `tokenizers`
+library does. Its ids do not depend on the words around it: those of the words seen lately are kept.
 """
 
 import threading
@@ -12,22 +11,16 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tfrecords.base.compiled import compiled
-from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN, Words
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
+    append,
     digest_with,
     empty_cache,
     find_word,
+    ids_of,
     keep_word,
-    larger,
-    record_at,
 )
-
-# Codes from here on are no characters but tokens: this number and the token's id.
-FIRST_TOKEN = 0x110000
-_TOKEN = SPACE + 1
-_BLANK, _APOSTROPHE = ord(" "), ord("'")
-_S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")
 
 
 class ByteSegmenter:
@@ -36,9 +29,11 @@ class ByteSegmenter:
     Args:
         byte_ids: the id of each byte, int32 [256]; -1 where no text has the byte.
         merges: int32 [merges, 3], by rank: the ids of a left and a right part, and of the two as one.
+        words: what finds the words.
     """
 
-    def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
+    def __init__(self, byte_ids: np.ndarray, merges: np.ndarray, words: Words):
+        self._words = words
         self._model = (byte_ids, *_pair_table(merges), np.ascontiguousarray(merges[:, 2]))
         self._lock = threading.Lock()
         self._cache = empty_cache()
@@ -53,8 +48,9 @@ class ByteSegmenter:
         Returns:
             Ids int32 [tokens], and row_splits int64 [texts + 1].
         """
+        ends = self._words(codes, text_splits)
         with self._lock:
-            return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
+            return _encode(codes, text_splits, ends, *self._model, *self._cache)
 
     def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
         """Gives for each piece the rank of the merge by which its bytes become one token: int64 [pieces].
@@ -63,19 +59,6 @@ class ByteSegmenter:
         """
         splits = np.cumsum([0, *map(len, pieces)])
         return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
-
-
-def word_ends(text: str) -> list[int]:
-    """Tells where the words of a text end.
-
-    >>> word_ends("It's   1999.")
-    [2, 4, 6, 11, 12]
-    """
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    ends = [0]
-    while ends[-1] < len(codes):
-        ends.append(int(_word_end(codes, ends[-1], len(codes), class_table())))
-    return ends[1:]
 
 
 def _pair_table(merges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,78 +89,30 @@ def _slot(left, right, keys):
 
 
 @compiled
-def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
+def _encode(codes, text_splits, ends, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
     out = np.empty(len(codes) + 64, np.int32)
     row_splits = np.zeros(len(text_splits), np.int64)
-    size = 0
+    size = word = 0
     for row in range(len(text_splits) - 1):
-        at, end = text_splits[row], text_splits[row + 1]
-        while at < end:
-            begin, digest = at, FIRST_DIGEST
-            at = _word_end(codes, begin, end, classes)
+        at = text_splits[row]
+        while at < text_splits[row + 1]:
+            begin, at, digest = at, ends[word], FIRST_DIGEST
+            word += 1
             for place in range(begin, at):
                 digest = digest_with(digest, codes[place])
             slot = find_word(codes, begin, at - begin, digest, slots, records)
             if slots[slot]:
-                first, count = record_at(slots[slot], records)
-                if size + count > len(out):
-                    out = larger(out, size + count)
-                for offset in range(count):
-                    out[size + offset] = records[first + offset]
-                size += count
-                continue
-            if codes[begin] >= FIRST_TOKEN:
-                ids = np.array([codes[begin] - FIRST_TOKEN], np.int32)
+                ids = ids_of(slots[slot], records)
             else:
-                ids, _ = _merge(_bytes_of(codes[begin:at], byte_ids), pair_keys, pair_ranks, new_ids)
-            if size + len(ids) > len(out):
-                out = larger(out, size + len(ids))
-            out[size : size + len(ids)] = ids
+                if codes[begin] >= FIRST_TOKEN:
+                    ids = np.array([codes[begin] - FIRST_TOKEN], np.int32)
+                else:
+                    ids, _ = _merge(_bytes_of(codes[begin:at], byte_ids), pair_keys, pair_ranks, new_ids)
+                keep_word(codes, begin, at - begin, digest, ids, slot, slots, records)
+            out = append(out, size, ids)
             size += len(ids)
-            keep_word(codes, begin, at - begin, digest, ids, slot, slots, records)
         row_splits[row + 1] = size
     return out[:size].copy(), row_splits
-
-
-@compiled
-def _kind(code, classes):
-    return classes[code] if code < FIRST_TOKEN else _TOKEN
-
-
-@compiled
-def _word_end(codes, begin, end, classes):
-    """Where the word ends that begins at `begin`; `end` is that of its text."""
-    if codes[begin] == _APOSTROPHE:
-        after = _contraction_end(codes, begin, end)
-        if after > begin:
-            return after
-    first, kind = begin, _kind(codes[begin], classes)
-    if kind == _TOKEN:
-        return begin + 1
-    if codes[begin] == _BLANK and begin + 1 < end:
-        following = _kind(codes[begin + 1], classes)
-        if following in (LETTER, NUMBER, OTHER):
-            first, kind = begin + 1, following
-    stop = first + 1
-    while stop < end and _kind(codes[stop], classes) == kind:
-        stop += 1
-    # The last of several spaces stays for the word behind them.
-    if kind == SPACE and stop - begin > 1 and stop < end and codes[stop] < FIRST_TOKEN:
-        stop -= 1
-    return stop
-
-
-@compiled
-def _contraction_end(codes, begin, end):
-    if begin + 1 < end:
-        first = codes[begin + 1]
-        if first in (_S, _T, _M, _D):
-            return begin + 2
-        if begin + 2 < end:
-            second = codes[begin + 2]
-            if (first in (_R, _V) and second == _E) or (first == _L and second == _L):
-                return begin + 3
-    return begin
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Texts as the codes that `byte_segmenter` reads: composed, begun with a blank, tokens cut out, as a tokenizer asks."""
+"""Texts as the codes that `byte_words` reads: composed, begun with a blank, tokens cut out, as a tokenizer asks."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfrecords.tokenizers.byte_bpe_file import AddedToken
-from tfrecords.tokenizers.byte_segmenter import FIRST_TOKEN
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
 _SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))

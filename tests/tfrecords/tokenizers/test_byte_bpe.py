@@ -271,6 +271,30 @@ class TestAddedTokens:
         # The library has of characters that are composed the first alone.
         assert rows_of(tokenizer, ["cafe\u0301"])[0][1][-1] == (3, 5)
 
+    def test_a_blank_is_put_behind_tokens_too(self, vocabulary):
+        values = json.loads(vocabulary)
+        file = changed(vocabulary, pre_tokenizer=values["pre_tokenizer"] | {"add_prefix_space": True})
+        reading, theirs = ByteBPETokenizer(file).reading_special_strings(), theirs_of(file, without_added=False)
+        batch = [
+            "<s>a<mask>b</s></s>c",
+            "a <pad> b<pad>",
+            "<s>",
+            "<s> ",
+            "",
+            " ",
+            "a<s>\u3000b",
+            "\n<s>\n",
+            *HARD_TEXTS,
+        ]
+        ids = [found.ids for found in theirs.encode_batch(batch, add_special_tokens=False)]
+        assert [reading.encode(text) for text in batch] == ids
+        assert_twins(reading, batch, offsets=False)
+        bare = ByteBPETokenizer(
+            changed(file, added_tokens=[{**token, "lstrip": False} for token in values["added_tokens"]])
+        )
+        with pytest.raises(UserError, match="blank is put behind tokens"):
+            bare.reading_special_strings().in_graph().with_offsets(tf.constant(["a"]))
+
     def test_a_word_of_its_own_is_refused(self, vocabulary):
         flags = {"single_word": True, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
         token = {"id": 5000, "content": "whole"} | flags
@@ -320,7 +344,6 @@ class TestRulesOfTheFile:
         [
             ({"normalizer": {"type": "Lowercase"}}, "normalizes text by Lowercase"),
             ({"pre_tokenizer": {"type": "Metaspace"}}, "known is the BPE of bytes"),
-            ({"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}}, "into no words"),
             ({"model": {"dropout": 0.1}}, "dropout=0.1"),
             ({"model": {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix"),
             ({"model": {"ignore_merges": True, "vocab": {"lost": 999}}}, "pieces that no merge makes, such as 'lost'"),
