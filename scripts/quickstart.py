@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scripts.choose_corpus import corpus_pattern, fingerprint
 from scripts.cut_corpus import has_few_documents
-from scripts.server import check_port, free_port, running_server, server_command
+from scripts.server import check_port, free_port, running_gateway, running_server, server_command
 from scripts.stages import Road, shell_line
 from scripts.summary import print_summary
 from tfrecords.base.errors import UserError
@@ -31,6 +31,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3000, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
+    parser.add_argument(
+        "--keep_serving", action="store_true", help="go on serving at the end, with a page to try the model on"
+    )
     arguments = parser.parse_args()
     if arguments.steps < 10:
         parser.error(f"--steps={arguments.steps} teaches nothing; give 10 or more")
@@ -144,7 +147,7 @@ def _what_is_sent(model: str, corpus: str, work: Path) -> list[str]:
 
 def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) -> None:
     work = arguments.output_dir
-    models = {name: (work / "models" / name).resolve() for name in MODELS}
+    models = _bases(work)
     benchmarks = {
         name: [f"--model={name}", f"--lengths={LENGTHS}", f"--seconds={arguments.seconds}"]
         + [f"--output_dir={work}/benchmark/{name}", *_what_is_sent(name, corpus, work)]
@@ -168,6 +171,30 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) ->
     )
 
 
+def _bases(work: Path) -> dict[str, Path]:
+    return {name: (work / "models" / name).resolve() for name in MODELS}
+
+
+def keep_serving(arguments: argparse.Namespace) -> None:
+    """Serves until Ctrl-C, with the gateway in front of the model that takes text."""
+    work = arguments.output_dir
+    with (
+        running_server(_bases(work), work, arguments.port or free_port()) as target,
+        running_gateway(target, "text", work, _gateway_port()) as url,
+    ):
+        print(f"\nTry the model at {url}/ (Ctrl-C stops)", flush=True)
+        signal.pause()
+
+
+def _gateway_port() -> int:
+    """The gateway's own, unless something listens there."""
+    try:
+        check_port(8080)
+        return 8080
+    except UserError:
+        return free_port()
+
+
 def main() -> None:
     arguments = parse_arguments()
     # A plain `kill` unwinds as Ctrl-C does, so that the server is stopped.
@@ -180,6 +207,8 @@ def main() -> None:
     corpus = run_stages(arguments, road)
     serve_and_measure(arguments, road, corpus)
     print_summary(arguments.output_dir, road)
+    if arguments.keep_serving:
+        keep_serving(arguments)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 # From raw text to answers over gRPC, on a small ALBERT trained here: about five minutes on two cores.
 #   bash scripts/quickstart.sh                        the help texts of Python as corpus
 #   bash scripts/quickstart.sh --corpus=PATH          your text: .txt or .jsonl, each also .gz; a file, folder or glob
+#   bash scripts/quickstart.sh --keep_serving         goes on serving at the end, with a page to try the model on
 #   bash scripts/quickstart.sh --help                 the other arguments
 set -euo pipefail
 export QUICKSTART_CALLER=$PWD
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
-ensure_environment requirements.txt
+requirements=(requirements.txt)
+case " $* " in *" --keep_serving "*) requirements+=(requirements-gateway.txt) ;; esac
+ensure_environment "${requirements[@]}"
 exec "$PYTHON" -m scripts.quickstart "$@"

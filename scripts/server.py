@@ -1,4 +1,4 @@
-"""A model server for the time of a `with` block: the real one if it is on the PATH, else the embedded one."""
+"""Servers for a `with` block: of models the real one if it is on the PATH, else the embedded one; and the gateway."""
 
 import contextlib
 import shutil
@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from serving.client import Client, ServingError
@@ -55,16 +56,30 @@ def running_server(models: dict[str, Path], folder: Path, port: int, rest_api_po
     Ctrl-C does not reach the server, which would otherwise be gone before its clients know why.
     """
     check_port(port)
-    log = folder / "server.log"
-    with contextlib.ExitStack() as stack:
-        with interrupts_deferred(), interrupts_held_back(), open(log, "w") as output:
-            command = server_command(models, folder, port, rest_api_port)
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            stack.callback(_end, process)
-        target = f"127.0.0.1:{port}"
-        _wait(process, target, models, log)
+    log, target = folder / "server.log", f"127.0.0.1:{port}"
+    with _running(server_command(models, folder, port, rest_api_port), log) as process:
+        _wait(process, log, {name: lambda name=name: _answers(target, name) for name in models})
         print(f"serving {', '.join(models)} on {target} (process {process.pid}, log {log})", flush=True)
         yield target
+
+
+@contextlib.contextmanager
+def running_gateway(target: str, model: str, folder: Path, port: int) -> Iterator[str]:
+    """The gateway in front of a model of the server at `target`; yields its address once it answers."""
+    log, url = folder / "gateway.log", f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}"]
+    with _running(command, log) as process:
+        _wait(process, log, {"gateway": lambda: _is_healthy(url)})
+        yield url
+
+
+@contextlib.contextmanager
+def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen]:
+    with contextlib.ExitStack() as stack:
+        with interrupts_deferred(), interrupts_held_back(), open(log, "w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(_end, process)
+        yield process
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -76,16 +91,16 @@ def _end(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def _wait(process: subprocess.Popen, target: str, models: dict[str, Path], log: Path) -> None:
+def _wait(process: subprocess.Popen, log: Path, answers: dict[str, Callable[[], bool]]) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    waiting = set(models)
+    waiting = dict(answers)
     while waiting:
         if process.poll() is not None or time.monotonic() > deadline:
             last = (log.read_text().strip().splitlines() or ["it printed nothing"])[-1]
             state = f"ended with status {process.returncode}" if process.returncode is not None else "does not answer"
-            raise UserError(f"the model server {state}; its last words in {log}: {last}")
+            raise UserError(f"the server of {', '.join(waiting)} {state}; its last words in {log}: {last}")
         time.sleep(0.2)
-        waiting = {name for name in waiting if not _answers(target, name)}
+        waiting = {name: answered for name, answered in waiting.items() if not answered()}
 
 
 def _answers(target: str, name: str) -> bool:
@@ -94,3 +109,11 @@ def _answers(target: str, name: str) -> bool:
             return any(version.state == "AVAILABLE" for version in client.status())
         except ServingError:
             return False
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False

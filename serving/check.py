@@ -15,6 +15,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from serving.exportable import Exportable
+from serving.exportable.embedders import EmbedderExportable
 from serving.inference import ExitRule
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
@@ -85,7 +86,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    expected = expected_answers(model, calls[by_ids])
+    expected = _shortened(expected_answers(model, calls[by_ids]), exportable)
     differences = compare(expected, answers[by_ids], tolerance)
     if exportable.encoder.options.is_quantized:
         _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
@@ -93,7 +94,8 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
         framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
         _require_ids(texts, framed, answers["tokenize"])
         if _texts_are_rows(exportable):
-            of_texts = _of_words(exportable, texts, expected_answers(model, framed), answers["serving_default"])
+            expected = _shortened(expected_answers(model, framed), exportable)
+            of_texts = _of_words(exportable, texts, expected, answers["serving_default"])
             differences |= compare(*of_texts, tolerance, "text ")
     if "fill_mask" in calls:
         words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
@@ -179,6 +181,16 @@ def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
     if isinstance(model, AlbertRegressor):
         return {"value": _array(outputs)[:, 0]}
     return {"embedding" if isinstance(model, AlbertSentenceEmbedder) else "logits": _array(outputs)}
+
+
+def _shortened(expected: Arrays, exportable: Exportable) -> Arrays:
+    """With embeddings of as many numbers as the export gives."""
+    if not exportable.options.dimensions:
+        return expected
+    vectors = expected["embedding"][:, : exportable.options.dimensions]
+    if isinstance(exportable, EmbedderExportable) and exportable.normalize:
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return expected | {"embedding": vectors}
 
 
 def _array(tensor) -> np.ndarray:

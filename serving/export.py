@@ -71,6 +71,7 @@ class ExportSettings(CheckedSettings):
     doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
     max_query_length: int = setting(64, help="tokens of a question that are read", at_least=1)
     num_choices: int = setting(4, help="candidates of one multiple-choice question", at_least=1)
+    dimensions: int = setting(0, help="numbers of an embedding that are given, from the first on; 0: all", at_least=0)
     warm_up_lengths: str = setting(
         "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
     )
@@ -156,7 +157,7 @@ def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
             "published vocabulary beside it; give --tokenizer=FILE"
         )
-    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices")
+    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions")
     return ExportOptions(
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,

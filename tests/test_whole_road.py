@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -86,9 +87,18 @@ def test_the_whole_road(tmp_path):
     figures = json.loads((folder / "evaluation.json").read_text())
     assert 0 < figures["baseline"]["masked_lm_accuracy"] < 1 and figures["model"]["loss"] > 0
 
-    third = quickstart(folder)
-    output, _ = third.communicate(timeout=60)
-    assert third.returncode == 0 and output.count("kept from before") == 7
+    third = quickstart(folder, f"--corpus={CORPUS}", "--keep_serving", start_new_session=True)
+    lines = []
+    for line in third.stdout:
+        lines.append(line)
+        if found := re.match(r"Try the model at (\S+)", line):
+            break
+    assert "".join(lines).count("kept from before") == 7
+    page = urllib.request.urlopen(found[1]).read().decode()
+    assert "<h1>Playground</h1>" in page
+    os.killpg(third.pid, signal.SIGINT)
+    third.communicate(timeout=60)
+    assert third.returncode == 130
 
 
 @pytest.mark.parametrize(

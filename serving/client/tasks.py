@@ -1,6 +1,6 @@
 """What a model does with texts, read from its signatures: vectors, scores of pairs, classes, tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,18 +25,20 @@ class Task:
         signature: The name of the signature to call.
         inputs: The names of its string inputs, in the order of a row's texts.
         outputs: The names of the outputs that are wanted.
+        numbers: Names and values of float inputs that are the same for all rows.
     """
 
     signature: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    numbers: tuple[tuple[str, float], ...] = ()
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the inputs of the signature, each [rows]."""
         columns = {name: np.empty(len(rows), object) for name in self.inputs}
         for number, name in enumerate(self.inputs):
             columns[name][:] = [row[number] for row in rows]
-        return columns
+        return columns | {name: np.full(len(rows), value, np.float32) for name, value in self.numbers}
 
 
 def embedding_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -73,18 +75,79 @@ def tokens_task(signatures: Mapping[str, Signature]) -> Task | None:
     return Task("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
 
 
-def _read(signatures: Mapping[str, Signature], name: str) -> tuple[tuple[str, ...], dict]:
-    """The names of a signature's inputs, none where one is no [batch] of strings, and its outputs."""
+def masks_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`."""
+    return _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
+
+
+def order_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds whether a pair stands in its order: `probabilities` of yes and no."""
+    return _named(signatures, "sentence_order", 2, ("probabilities",))
+
+
+def terms_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds the weights of terms for a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
+    return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
+
+
+def spans_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds answers in a context; rows are (context, question)."""
+    several = ("answers", "ends", "probabilities", "scores", "starts")
+    return _named(signatures, DEFAULT, 2, ("answer", "end", "no_answer_score", "score", "start", *several))
+
+
+def words_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds a class for each word of a text: `labels`, `probabilities`, `words` and their places."""
+    return _named(signatures, DEFAULT, 1, ("ends", "labels", "probabilities", "starts", "words"))
+
+
+def exits_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds the `steps` that rows take, with their classes where there are some; the threshold is to be replaced."""
+    inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
+    wanted = ("steps", *_head(outputs))
+    return Task("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
+
+
+def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: tuple[str, ...]) -> Task | None:
+    inputs, outputs = _read(signatures, name)
+    return Task(name, inputs, wanted) if len(inputs) == width and set(wanted) <= outputs.keys() else None
+
+
+def _read(
+    signatures: Mapping[str, Signature], name: str, numbers: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], dict]:
+    """The names of a signature's inputs, none where one is no [batch] of strings, and its outputs.
+
+    `numbers`: inputs that must be there too, and need not be strings.
+    """
     signature = signatures.get(name)
-    if signature is None or any(s.dtype != DT_STRING or len(s.shape or ()) > 1 for s in signature.inputs.values()):
+    if signature is None or not set(numbers) <= signature.inputs.keys():
         return (), {}
-    return tuple(sorted(signature.inputs)), signature.outputs
+    texts = {key: spec for key, spec in signature.inputs.items() if key not in numbers}
+    if any(spec.dtype != DT_STRING or len(spec.shape or ()) > 1 for spec in texts.values()):
+        return (), {}
+    return tuple(sorted(texts)), signature.outputs
 
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
         return ("label", "logits", "probabilities")
     return ("value",) if "value" in outputs else ()
+
+
+# Every thing that a model may do, and how it is found.
+FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
+    "embed": embedding_task,
+    "embed_sparse": terms_task,
+    "classify": classes_task,
+    "rerank": scores_task,
+    "answer": spans_task,
+    "tag": words_task,
+    "fill_mask": masks_task,
+    "sentence_order": order_task,
+    "early_exit": exits_task,
+    "tokenize": tokens_task,
+}
 
 
 def vectors_of(task: Task, answer: Arrays) -> np.ndarray:

@@ -44,7 +44,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
         The twin, which shares no weights with the model.
 
     Raises:
-        UserError: for a model that cannot be exported, or one that Keras has quantized.
+        UserError: for a model that cannot be exported, one that Keras has quantized, or dimensions that it has not.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -57,4 +57,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
     if type(model) not in EXPORTABLES:
         known = ", ".join(kind.__name__ for kind in EXPORTABLES)
         raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")
-    return EXPORTABLES[type(model)](model, options, encoder)
+    kind = EXPORTABLES[type(model)]
+    if options.dimensions and not issubclass(kind, EmbedderExportable):
+        raise UserError(f"--dimensions is of embeddings, and a {type(model).__name__} gives none; leave it out")
+    return kind(model, options, encoder)

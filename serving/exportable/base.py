@@ -45,6 +45,7 @@ class ExportOptions:
         doc_stride: The distance of the windows that a long context is read in, in tokens.
         max_query_length: How many tokens of a question are read.
         num_choices: How many candidates a question has.
+        dimensions: How many numbers of an embedding are given; 0: all.
     """
 
     max_seq_length: int
@@ -57,6 +58,7 @@ class ExportOptions:
     doc_stride: int = 128
     max_query_length: int = 64
     num_choices: int = 4
+    dimensions: int = 0
 
 
 class Ways(NamedTuple):

@@ -11,13 +11,15 @@ from serving.exportable.base import Exportable, ExportOptions, Ways
 from serving.exportable.ways import Way, specs
 from serving.inference import InferenceEncoder
 from serving.inference.layers import LayerNorm, dense
+from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
 
 class EmbedderExportable(Exportable):
     """An AlbertSentenceEmbedder, or an AlbertEncoder without a head, whose tokens are averaged.
 
-    `embedding` float32 [batch, hidden_size], and `pooled_output` (tanh layer over [CLS]) where a bare encoder has it.
+    `embedding` float32 [batch, dimensions], hidden_size unless fewer are asked, and `pooled_output` (tanh layer over
+    [CLS]) where a bare encoder has it.
     """
 
     exit_kind = "states"
@@ -28,6 +30,13 @@ class EmbedderExportable(Exportable):
         self.pooling = model.pooling if is_embedder else "mean"
         self.normalize = is_embedder and model.normalize
         self.gives_pooled_output = not is_embedder and self.encoder.pooler is not None
+        self.dimensions = self._dimensions_of(options.dimensions)
+
+    def _dimensions_of(self, asked: int) -> int:
+        size = self.encoder.config.hidden_size
+        if asked > size:
+            raise UserError(f"--dimensions={asked} must be from 1 to the {size} numbers of the model's vectors")
+        return asked or size
 
     def answer(self, batch: TokenBatch):
         return self._of(self.encode(batch), batch)
@@ -44,6 +53,7 @@ class EmbedderExportable(Exportable):
     def _of(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
         sequence = encoded["sequence_output"]
         vectors = sequence[:, 0] if self.pooling == "cls" else mean_pool(sequence, batch.mask)
+        vectors = vectors[:, : self.dimensions]
         answers = {"embedding": unit_length(vectors) if self.normalize else vectors}
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
 
@@ -62,7 +72,10 @@ class EmbedderExportable(Exportable):
 
 
 class PretrainerExportable(EmbedderExportable):
-    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size]."""
+    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size].
+
+    Beside them words for masks, weights of terms, and the order of two texts.
+    """
 
     def __init__(self, model: AlbertPretrainer, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
@@ -80,6 +93,7 @@ class PretrainerExportable(EmbedderExportable):
             table["fill_mask"] = ways.single.to(self.fill_positions, positions)
         else:
             table["fill_mask"] = Way(specs("text"), self.masked_text).to(self.fill_text)
+        table["sparse"] = ways.single.to(self.sparse)
         if self.pair_head is not None:
             table["sentence_order"] = ways.pair.to(self.sentence_order)
         return table
@@ -111,6 +125,26 @@ class PretrainerExportable(EmbedderExportable):
             "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
             "probabilities": tf.where(present, best["probabilities"], 0.0),
         }
+
+    def sparse(self, batch: TokenBatch):
+        """Gives each piece of the vocabulary its weight for a row: over the tokens the largest log(1 + relu(logit)).
+
+        So SPLADE's second version has it (arXiv:2109.10086, equation 2). `ids` int32 and `weights` float32
+        [batch, terms], heaviest first; a row with fewer terms than the fullest is filled up with weights of 0. Of texts
+        also `terms`, the pieces, string [batch, terms].
+        """
+        sequence = self.encode(batch)["sequence_output"]
+        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
+        largest = tf.map_fn(
+            lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
+            (sequence, batch.lengths),
+            fn_output_signature=tf.TensorSpec([self.encoder.config.vocab_size], tf.float32),
+        )
+        weights = tf.math.log1p(tf.nn.relu(largest))
+        count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
+        weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
+        terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
+        return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
         """Reads strings [batch] with the mask's id where they say [MASK], or whatever the vocabulary calls it."""

@@ -78,6 +78,38 @@ class PredictBody(Cut, kw_only=True):
     raw_scores: bool = False
 
 
+class TextsBody(Cut, kw_only=True):
+    """A text or several."""
+
+    inputs: str | list[str]
+
+
+class PairsBody(Cut, kw_only=True):
+    """A pair of texts, or a list of pairs."""
+
+    inputs: list[str | list[str]]
+
+
+class ExitBody(Cut, kw_only=True):
+    """Rows as of /predict, and when they may leave."""
+
+    inputs: str | list[str | list[str]]
+    threshold: float
+
+
+class Question(msgspec.Struct):
+    """A question, and the text that may hold its answer."""
+
+    question: str
+    context: str
+
+
+class AnswerBody(Body, kw_only=True):
+    """A question with its context, or several."""
+
+    inputs: Question | list[Question]
+
+
 class TokenizeBody(Body, kw_only=True):
     """Texts to cut into pieces."""
 
@@ -96,6 +128,11 @@ def texts_of(value: Text, name: str) -> list[str]:
         if not isinstance(text, str):
             raise bad_request(f"{name}: {_IDS}")
     return texts
+
+
+def listed(value: Any) -> tuple[list, bool]:
+    """Returns one input or several as a list, and whether it was only one."""
+    return (value, False) if isinstance(value, list) else ([value], True)
 
 
 def documents_of(body: CohereRerankBody) -> list[str]:

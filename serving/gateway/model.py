@@ -1,6 +1,7 @@
 """One model behind the gateway: what it can do, whether it is there, and how batches reach it."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +10,7 @@ import grpc
 import numpy as np
 
 from serving.client import AsyncClient, Connection, ServingError, Signature
-from serving.client.tasks import (
-    BYTES_A_TOKEN,
-    SPECIAL_TOKENS,
-    Task,
-    classes_task,
-    embedding_task,
-    estimated_tokens,
-    scores_task,
-    tokens_task,
-)
+from serving.client.tasks import BYTES_A_TOKEN, FINDERS, SPECIAL_TOKENS, Task, estimated_tokens
 from serving.gateway import tracing
 from serving.gateway.scheduler import Batch, BatchAnswer
 from serving.wire import protos
@@ -31,6 +23,10 @@ _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
 # Every so many batches tokens are counted although nobody asks, so that guesses stay good.
 _COUNT_EVERY = 32
+# What vocabularies call a masked word.
+_MASKS = (b"[MASK]", b"<mask>")
+# A threshold beyond those of any rule of early exit, at one end or the other.
+_BEYOND = 1e9
 
 
 class TokenEstimate:
@@ -91,6 +87,8 @@ class Model:
         self.error = ""
         self.tasks: dict[str, Task] = {}
         self.labels: list[str] = []
+        self.mask = ""
+        self.steps: dict[str, int] = {}
         self.estimate = TokenEstimate()
 
     async def watch(self) -> None:
@@ -126,28 +124,45 @@ class Model:
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
-        found = {
-            "embed": embedding_task(signatures),
-            "classify": classes_task(signatures),
-            "rerank": scores_task(signatures),
-            "tokenize": tokens_task(signatures),
-        }
+        found = {name: find(signatures) for name, find in FINDERS.items()}
         tasks = {name: task for name, task in found.items() if task is not None}
         estimate = TokenEstimate()
         if "tokenize" in tasks:
             estimate.longest = await self._longest_row(tasks["tokenize"])
         self.labels = await self._class_names(signatures)
+        self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
+        self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
         # All at once: requests go on while this is learnt.
         self.tasks, self.estimate = tasks, estimate
 
-    async def _longest_row(self, task: Task) -> int | None:
-        row = (b"a " * _MANY_WORDS,) * len(task.inputs)
+    async def _mask_of(self, task: Task) -> str:
+        """What stands for a masked word; "" where it is not known."""
+        answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
+        found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
+        return found[0].decode() if found else ""
+
+    async def _steps_of(self, task: Task) -> dict[str, int]:
+        """The steps that a row takes at thresholds beyond both ends; {} where they are not known."""
+        row, steps = (b"a",) * len(task.inputs), {}
+        for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
+            answer = await self._tried(task_at(task, threshold), [row], ("steps",))
+            if answer:
+                steps[name] = int(answer["steps"][0])
+        return steps
+
+    async def _tried(self, task: Task, rows: list, outputs: tuple[str, ...]) -> dict:
+        """What is only good to know: {} of a model that refuses to say it."""
         try:
-            length = int((await self._ask(task, [row], outputs=("lengths",)))["lengths"][0])
+            return await self._ask(task, rows, outputs)
         except ServingError as error:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            return None
+            return {}
+
+    async def _longest_row(self, task: Task) -> int | None:
+        row = (b"a " * _MANY_WORDS,) * len(task.inputs)
+        answer = await self._tried(task, [row], ("lengths",))
+        length = int(answer["lengths"][0]) if answer else _MANY_WORDS
         return length if length < _MANY_WORDS else None
 
     async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
@@ -204,3 +219,8 @@ class Model:
     async def close(self) -> None:
         """Closes the connection."""
         await self._client.close()
+
+
+def task_at(task: Task, threshold: float) -> Task:
+    """Returns an early exit at a threshold."""
+    return dataclasses.replace(task, numbers=(("threshold", threshold),))

@@ -19,6 +19,7 @@ _STATUSES = {
     504: "The time limit has passed.",
 }
 _GETS = {
+    "/": "A page to try the models on; needs no key, its questions do.",
     "/v1/models": "The models, as OpenAI's clients list them.",
     "/info": "What the gateway and its models are.",
     "/health": "200 while every model is there, else 503; needs no key.",

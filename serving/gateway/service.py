@@ -6,6 +6,9 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from serving.client import Connection
 from serving.client.tasks import Task
@@ -17,6 +20,7 @@ from serving.gateway.model import Model
 from serving.gateway.scheduler import Batch, BatchAnswer, Limits, Scheduler, Work
 
 _LOG = logging.getLogger(__name__)
+Answer = dict[str, Any] | list
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,21 @@ class Options:
     max_body_bytes: int = 8 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
+
+
+@dataclass
+class Call:
+    """One request on its way.
+
+    Attributes:
+        trace: The context of its span; None where there is none.
+        queue_ns: How long its rows waited.
+        model_ns: How long they were at the model.
+    """
+
+    trace: Any = None
+    queue_ns: int = 0
+    model_ns: int = 0
 
 
 class Service:
@@ -99,7 +118,13 @@ class Service:
         raise bad_request(f"no model here can {task}" if name is None else f"the model '{name}' cannot {task}")
 
     async def answer(
-        self, model: Model, task: Task, rows: Sequence[Sequence[str]], context, counts: bool = False, cut: bool = True
+        self,
+        model: Model,
+        task: Task,
+        rows: Sequence[Sequence[str]],
+        call: Call,
+        counts: bool = False,
+        cut: bool = True,
     ) -> Work:
         """Has rows answered, in order.
 
@@ -107,7 +132,7 @@ class Service:
             model: Who answers.
             task: How it is asked.
             rows: Texts; each row has as many as the task takes.
-            context: The trace context of the request.
+            call: The request; how long it took is noted there.
             counts: Whether their tokens are counted.
             cut: Whether texts that are too long are cut; else they are refused.
 
@@ -128,21 +153,23 @@ class Service:
         except UnicodeEncodeError:
             raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
         if not cut:
-            await self._check_lengths(model, task, encoded, context)
+            await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
-        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, context)
+        work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
+        call.queue_ns += work.started_ns - work.queued_ns
+        call.model_ns += work.ended_ns - work.started_ns
         self.metrics.queue_seconds.observe((work.started_ns - work.queued_ns) / 1e9)
-        tracing.record_waits(context, work.queued_ns, work.started_ns, work.ended_ns)
+        tracing.record_waits(call.trace, work.queued_ns, work.started_ns, work.ended_ns)
         return work
 
-    async def _check_lengths(self, model: Model, task: Task, rows: list, context) -> None:
+    async def _check_lengths(self, model: Model, task: Task, rows: list, call: Call) -> None:
         counter, longest = model.tasks.get("tokenize"), model.estimate.longest
         if counter is None or counter.inputs != task.inputs or longest is None:
             raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
         sizes = [model.estimate.of(row) for row in rows]
         key = (model.name, counter)
-        work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=context)
+        work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
         for number, count in enumerate(work.tokens):
             if count >= longest:
                 message = f"input {number} does not fit into the model's {longest} tokens; leave out truncate=false"
@@ -164,3 +191,8 @@ class Service:
             _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
         else:
             _LOG.warning("model %s is not there: %s", model.name, model.error)
+
+
+def best_first(scores: np.ndarray) -> np.ndarray:
+    """Gives the places of scores [n] from the largest on."""
+    return np.argsort(-scores, kind="stable")

@@ -1,10 +1,15 @@
 """The stages of the road as commands, none of them run."""
 
+import argparse
+import contextlib
+import re
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from scripts import quickstart
+from serving.benchmark.stand_in import TEXT, StandIn
 
 
 class Listed:
@@ -61,3 +66,21 @@ def test_arguments_that_no_road_could_have(stages, bad, capsys):
     with pytest.raises(SystemExit):
         stages(bad)
     assert bad.partition("=")[0] in capsys.readouterr().err
+
+
+def test_it_goes_on_serving_with_a_page(tmp_path, monkeypatch, capsys):
+    @contextlib.contextmanager
+    def server(*_):
+        with StandIn(signatures={"serving_default": (TEXT, {"embedding": (1, 2)})}) as stand_in:
+            yield stand_in.target
+
+    def look():
+        url = re.search(r"Try the model at (\S+)", capsys.readouterr().out)[1]
+        assert "<h1>Playground</h1>" in urllib.request.urlopen(url).read().decode()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quickstart, "running_server", server)
+    monkeypatch.setattr(quickstart.signal, "pause", look)
+    with pytest.raises(KeyboardInterrupt):
+        quickstart.keep_serving(argparse.Namespace(output_dir=tmp_path, port=0))
+    assert "model text version 1: embed" in (tmp_path / "gateway.log").read_text()

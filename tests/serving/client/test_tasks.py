@@ -19,7 +19,7 @@ TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
 
 @pytest.fixture
 def served(request):
-    model = FakeModel()
+    model = FakeModel(request.param)
     with StandIn(model, signatures=SIGNATURES[request.param]) as server, Client(server.target, "default") as client:
         yield model, client
 
@@ -83,7 +83,7 @@ def test_the_asyncio_client_gives_the_same(kind):
                 return await client.rerank("q", TEXTS, max_batch_tokens=30)
             return (await client.classify(TEXTS, max_batch_tokens=30))["label"]
 
-    with StandIn(FakeModel(), signatures=SIGNATURES[kind]) as server:
+    with StandIn(FakeModel(kind), signatures=SIGNATURES[kind]) as server:
         answer = asyncio.run(ask(server.target))
         with Client(server.target, "default") as client:
             calls = {"embedder": client.embed, "classifier": lambda texts: client.classify(texts)["label"]}

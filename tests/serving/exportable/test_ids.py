@@ -1,5 +1,6 @@
 """Token ids in: every head answers as its Keras model, through every signature, whatever a server padded with."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,6 +33,7 @@ PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "mas
     ("embedder", "tokens"),
     ("pretrainer", "fill_mask"),
     ("pretrainer", "sentence_order"),
+    ("pretrainer", "sparse"),
     ("exiting classifier", "early_exit"),
 ]
 
@@ -204,3 +206,41 @@ def test_rows_of_examples(serve):
     np.testing.assert_allclose(value, by_ids, atol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Example has no input_ids"):
         served("classify", inputs=[example(ids=[1])])
+
+
+def test_sparse_weights_are_those_of_the_masked_words_head(serve):
+    model, served = serve("pretrainer")
+    ids, lengths = np.array([[2, 9, 14, 7, 3], [2, 11, 3, 0, 0]], np.int32), np.array([5, 3], np.int32)
+    mask = (np.arange(5) < lengths[:, None]).astype(np.int32)
+    features = {
+        "input_ids": ids,
+        "input_mask": mask,
+        "masked_lm_positions": np.tile(np.arange(5, dtype=np.int32), (2, 1)),
+    }
+    logits = keras.ops.convert_to_numpy(model(features)["masked_lm_logits"])
+    expected = np.log1p(np.maximum(np.where(mask[:, :, None] > 0, logits, -np.inf).max(axis=1), 0))
+    answers = served("sparse", input_ids=ids, lengths=lengths)
+    dense = np.zeros_like(expected)
+    for row in range(2):
+        np.add.at(dense[row], answers["ids"][row], answers["weights"][row])
+        assert np.all(np.diff(answers["weights"][row]) <= 0)
+    np.testing.assert_allclose(dense, expected, atol=2e-5)
+    assert answers["ids"].shape[1] == np.count_nonzero(expected, axis=1).max() < expected.shape[1]
+
+
+@pytest.mark.parametrize("head", ["embedder", "cls embedder", "pretrainer"])
+def test_fewer_dimensions_are_the_first_ones(serve, head):
+    _, whole = serve(head)
+    _, cut = serve(head, dimensions=5)
+    inputs = different_lengths(whole.exportable)
+    vectors = whole("serving_default", **inputs)["embedding"][:, :5]
+    if head == "embedder":
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(cut("serving_default", **inputs)["embedding"], vectors, atol=1e-5)
+
+
+def test_dimensions_that_there_are_not(serve):
+    with pytest.raises(UserError, match="--dimensions=17 must be from 1 to the 16 numbers"):
+        serve("embedder", dimensions=17)
+    with pytest.raises(UserError, match="AlbertClassifier gives none"):
+        serve("classifier", dimensions=3)

@@ -197,7 +197,7 @@ def test_an_answer_of_white_space_alone_is_none():
 def test_no_rows_give_answers_of_no_rows(serve, head):
     _, served = serve(head, text=True, **OPTIONS[head])
     for name, signature in served.signatures.items():
-        if name not in ("serving_default", "fill_mask", "sentence_order"):
+        if name not in ("serving_default", "fill_mask", "sentence_order", "sparse"):
             continue
         inputs = {
             key: np.zeros([0] + [size or 0 for size in spec.shape[1:]], "U1") for key, spec in signature.inputs.items()
@@ -224,3 +224,13 @@ def test_a_question_alone_and_in_a_batch_has_one_answer(serve):
         alone = served("serving_default", question=[question], context=[context])
         assert alone["answers"][0].tolist() == together["answers"][row].tolist()
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], atol=1e-4)
+
+
+def test_terms_are_the_pieces_that_weigh_something(serve, tokenizer):
+    _, served = serve("pretrainer", text=True, **OPTIONS["pretrainer"])
+    answers = served("sparse", text=["the cat sat", ""])
+    for row in range(2):
+        count = np.count_nonzero(answers["weights"][row])
+        assert count and not any(answers["terms"][row, count:])
+        pieces = [tokenizer.pieces[one].encode() for one in answers["ids"][row, :count]]
+        assert answers["terms"][row, :count].tolist() == pieces

@@ -23,6 +23,13 @@ from serving.wire.tensors import fill_tensor, read_tensor
 STRINGS, PAIR = {"text": (7, 1)}, {"first": (7, 1), "second": (7, 1)}
 PIECES = {"input_ids": (3, 2), "lengths": (3, 1), "pieces": (7, 2), "segment_ids": (3, 2)}
 CLASSES = {"label": (7, 1), "logits": (1, 2), "probabilities": (1, 2)}
+SPANS = {
+    "answer": (7, 1), "start": (3, 1), "end": (3, 1), "score": (1, 1), "no_answer_score": (1, 1),
+    "answers": (7, 2), "starts": (3, 2), "ends": (3, 2), "scores": (1, 2), "probabilities": (1, 2),
+}  # fmt: skip
+WORDS = {"labels": (7, 2), "words": (7, 2), "starts": (3, 2), "ends": (3, 2), "probabilities": (1, 3)}
+# The steps of those that leave early.
+STEPS = 12
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
@@ -35,6 +42,20 @@ SIGNATURES = {
     },
     "cross-encoder": {"serving_default": (PAIR, CLASSES), "tokenize": (PAIR, PIECES)},
     "regressor": {"serving_default": (PAIR, {"value": (1, 1)}), "tokenize": (PAIR, PIECES)},
+    "pretrainer": {
+        "serving_default": (STRINGS, {"embedding": (1, 2)}),
+        "early_exit": (STRINGS | {"threshold": (1, 1)}, {"embedding": (1, 2), "steps": (3, 1)}),
+        "fill_mask": (STRINGS, {"pieces": (7, 3), "probabilities": (1, 3)}),
+        "sentence_order": (PAIR, {"probabilities": (1, 2)}),
+        "sparse": (STRINGS, {"ids": (3, 2), "terms": (7, 2), "weights": (1, 2)}),
+        "tokenize": (STRINGS, PIECES),
+    },
+    "exiting classifier": {
+        "serving_default": (STRINGS, CLASSES),
+        "early_exit": (STRINGS | {"threshold": (1, 1)}, CLASSES | {"steps": (3, 1)}),
+    },
+    "spans": {"serving_default": ({"context": (7, 1), "question": (7, 1)}, SPANS), "tokenize": (STRINGS, PIECES)},
+    "tagger": {"serving_default": (STRINGS, WORDS), "tokenize": (STRINGS, PIECES)},
     "bare": {"serving_default": (STRINGS, {"embedding": (1, 2)})},
 }
 
@@ -55,7 +76,8 @@ def tokens(texts) -> list[bytes]:
 class FakeModel:
     """Answers Predict, notes what it was asked, waits or fails when it is told to."""
 
-    def __init__(self):
+    def __init__(self, kind: str):
+        self.kind = kind
         self.batches, self.metadata = [], []
         self.open = threading.Event()
         self.open.set()
@@ -66,7 +88,9 @@ class FakeModel:
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
         columns = [read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)]
-        rows, name = list(zip(*columns)), asked.model_spec.signature_name
+        name = asked.model_spec.signature_name
+        threshold = columns.pop(sorted(asked.inputs).index("threshold")) if "threshold" in asked.inputs else None
+        rows = list(zip(*columns))
         self.metadata.append(dict(context.invocation_metadata()))
         if name == "serving_default":
             self.batches.append([[text.decode() for text in row] for row in rows])
@@ -77,12 +101,12 @@ class FakeModel:
         if self.refuses and any(self.refuses in text for row in rows for text in row):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no {self.refuses}\nat all")
         answer = protos.PredictResponse()
-        for output, value in self.outputs(name, rows).items():
+        for output, value in self.outputs(name, rows, threshold).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value)
         return answer.SerializeToString()
 
-    def outputs(self, signature, rows):
+    def outputs(self, signature, rows, threshold=None):
         if signature == "tokenize":
             pieces = [tokens(row) for row in rows]
             width = max(map(len, pieces))
@@ -94,15 +118,64 @@ class FakeModel:
             }
         if signature == "classify":
             return {"classes": np.array([LABELS] * len(rows), object)}
+        if signature == "fill_mask":
+            masks = [row[0].count(b"[MASK]") for row in rows]
+            present = np.arange(max(masks))[None, :, None] < np.array(masks)[:, None, None]
+            pieces = np.where(present, np.array([b"mat", b"dog"], object), b"")
+            return {"pieces": pieces, "probabilities": np.where(present, np.array([0.7, 0.2], np.float32), 0)}
+        if signature == "sparse":
+            ids = np.array([[5, 9, 0]] * len(rows), np.int32)
+            terms = np.array([[b"fine", b"film", b""]] * len(rows), object)
+            return {"ids": ids, "terms": terms, "weights": np.array([[1.5, 0.25, 0.0]] * len(rows), np.float32)}
+        if signature == "sentence_order":
+            return {"probabilities": np.array([[0.75, 0.25]] * len(rows), np.float32)}
+        if self.kind == "spans":
+            return self.spans(rows)
+        if self.kind == "tagger":
+            return self.words([text for (text,) in rows])
         scores = np.array([logits(row) for row in rows], np.float32)
         shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         return {
+            "steps": np.clip(np.array(threshold or [0.0] * len(rows)) * STEPS, 1, STEPS).astype(np.int32),
             "embedding": np.array([vector(b"|".join(row)) for row in rows], np.float32),
             "label": np.array([LABELS[int(row.argmax())] for row in scores], object),
             "logits": scores,
             "probabilities": shares,
             "value": scores[:, 0],
         }
+
+    @staticmethod
+    def spans(rows):
+        """The context's first word answers every question, its second is the next best."""
+        words = [[*context.split()[:2], b"", b""][:2] for context, _ in rows]
+        answers, ends = np.array(words, object), np.array([[len(w.decode()) for w in row] for row in words], np.int32)
+        return {
+            "answer": answers[:, 0], "answers": answers, "start": ends[:, 0] * 0, "starts": ends * 0, "end": ends[:, 0],
+            "ends": ends, "score": ends[:, 0] / 2, "no_answer_score": ends[:, 0] / -4, "scores": ends / 2,
+            "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
+        }  # fmt: skip
+
+    @staticmethod
+    def words(texts):
+        """Every second word is a thing; from the fifth on they are cut off."""
+        rows = [text.split() for text in texts]
+        width = max(1, *map(len, rows))
+        padded = [row + [b""] * (width - len(row)) for row in rows]
+        labels = [[b"" if not word or n > 4 else (b"O", b"THING")[n % 2] for n, word in enumerate(r)] for r in padded]
+        starts = [[len(b" ".join(row[:n]).decode()) + (n > 0) for n in range(width)] for row in padded]
+        sizes = [[len(word.decode()) for word in row] for row in padded]
+        return {
+            "labels": np.array(labels, object), "words": np.array(padded, object),
+            "starts": np.array(starts, np.int32), "ends": np.array(starts, np.int32) + np.array(sizes, np.int32),
+            "probabilities": np.full([len(rows), width, 2], 0.5, np.float32),
+        }  # fmt: skip
+
+
+# Of which kind a model is that can do what a route needs.
+KINDS = {
+    "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
+    "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
+}  # fmt: skip
 
 
 def free_port() -> int:
@@ -142,7 +215,7 @@ def fake_server():
     with contextlib.ExitStack() as stack:
 
         def make(kind: str, port: int = 0) -> tuple[FakeModel, StandIn]:
-            model = FakeModel()
+            model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=16, port=port))
             stack.callback(model.open.set)
             return model, stand_in
@@ -157,7 +230,7 @@ def shared_gateway():
 
         @functools.cache
         def make(kind: str) -> SimpleNamespace:
-            model = FakeModel()
+            model = FakeModel(kind)
             stand_in = stack.enter_context(StandIn(model, signatures=SIGNATURES[kind], threads=8))
             gateway = start_gateway(stack, stand_in.target)
             gateway.model = model

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import cohere
 import httpx
@@ -9,7 +10,8 @@ import numpy as np
 import openai
 import pytest
 
-from tests.serving.gateway.conftest import LONGEST, SIZE, logits, vector
+from serving.gateway.routes import ROUTES
+from tests.serving.gateway.conftest import KINDS, LONGEST, SIZE, STEPS, logits, vector
 
 
 def unit(vectors):
@@ -151,6 +153,57 @@ def test_tei_tokenize(shared_gateway):
     assert [[token["text"] for token in row] for row in plain] == [["fine", "film"], []]
 
 
+def test_masks_are_filled(shared_gateway):
+    gateway = shared_gateway("pretrainer")
+    mask = [{"text": "mat", "score": pytest.approx(0.7)}, {"text": "dog", "score": pytest.approx(0.2)}]
+    assert ask(gateway, "/fill_mask", inputs="a [MASK] and a [MASK]") == [mask, mask]
+    assert ask(gateway, "/fill_mask", inputs=["no mask", "one [MASK]"]) == [[], [mask]]
+    assert gateway.http.get("/info").json()["models"][0]["mask"] == "[MASK]"
+
+
+def test_terms_have_their_weights(shared_gateway):
+    (terms,) = ask(shared_gateway("pretrainer"), "/embed_sparse", inputs="a fine film")
+    assert terms == [{"index": 5, "value": 1.5, "text": "fine"}, {"index": 9, "value": 0.25, "text": "film"}]
+
+
+def test_order_of_pairs(shared_gateway):
+    answer = [{"label": "in order", "score": 0.75}, {"label": "not in order", "score": 0.25}]
+    assert ask(shared_gateway("pretrainer"), "/sentence_order", inputs=["a", "b"]) == answer
+    assert ask(shared_gateway("pretrainer"), "/sentence_order", inputs=[["a", "b"], ["c", "d"]]) == [answer, answer]
+
+
+def test_answers_are_spans_of_their_contexts(shared_gateway):
+    question = {"question": "who?", "context": "Zoë met Al"}
+    answer = ask(shared_gateway("spans"), "/answer", inputs=question)
+    assert {"answer": "Zoë", "start": 0, "end": 3, "score": 1.5}.items() <= answer.items()
+    assert answer["no_answer_score"] == -0.75 and [one["answer"] for one in answer["answers"]] == ["Zoë", "met"]
+    several = ask(shared_gateway("spans"), "/answer", inputs=[question, {"question": "who?", "context": ""}])
+    assert several[0] == answer and several[1]["answer"] == "" and several[1]["answers"] == []
+
+
+def test_words_have_classes_and_places(shared_gateway):
+    rows = ask(shared_gateway("tagger"), "/tag", inputs=["Zoë met Al", "", "a b c d e f"])
+    assert [(one["word"], one["label"], one["start"], one["end"]) for one in rows[0]] == [
+        ("Zoë", "O", 0, 3), ("met", "THING", 4, 7), ("Al", "O", 8, 10),
+    ]  # fmt: skip
+    assert rows[1] == [] and len(rows[2]) == 5 and rows[0] == ask(shared_gateway("tagger"), "/tag", inputs="Zoë met Al")
+
+
+def test_rows_tell_the_step_that_they_left_at(shared_gateway):
+    gateway = shared_gateway("pretrainer")
+    assert ask(gateway, "/early_exit", inputs=["a", "b"], threshold=0.25) == [{"steps": 3, "of": STEPS}] * 2
+    assert ask(gateway, "/early_exit", inputs="a", threshold=7)["steps"] == STEPS
+    assert gateway.http.get("/info").json()["models"][0]["steps"] == {"lowest": 1, "highest": STEPS}
+    (row,) = ask(shared_gateway("exiting classifier"), "/early_exit", inputs=["a"], threshold=0.5)
+    assert row["steps"] == 6 and row["classes"] == ask(shared_gateway("exiting classifier"), "/predict", inputs="a")
+
+
+def test_answers_say_where_their_time_went(shared_gateway):
+    timing = shared_gateway("embedder").http.post("/embed", json={"inputs": "a"}).headers["server-timing"]
+    told = {name: float(value) for name, value in re.findall(r"(\w+);dur=([\d.]+)", timing)}
+    assert list(told) == ["queue", "model", "total"] and 0 < told["model"] < told["total"]
+
+
 def test_long_texts_are_cut_unless_that_is_refused(shared_gateway):
     gateway = shared_gateway("embedder")
     long = "word " * 10_000
@@ -176,7 +229,7 @@ def test_pages(shared_gateway):
     info = gateway.http.get("/info").json()
     assert info["model_id"] == "default" and info["models"][0]["labels"] == ["dull", "fine"]
     assert info["models"][0]["routes"] == ["/predict", "/tokenize"] and info["max_input_length"] == LONGEST
-    page = gateway.http.get("/", follow_redirects=True)
+    page = gateway.http.get("/docs")
     assert page.status_code == 200 and "POST /v1/embeddings" in page.text and "<b>default</b>" in page.text
     assert "http:" not in page.text.replace("http://HOST:PORT", ""), "it loads something from elsewhere"
     assert gateway.http.get("/nowhere").status_code == 404
@@ -187,13 +240,13 @@ def test_pages(shared_gateway):
 def test_the_openapi_document_has_every_route_and_its_examples_work(shared_gateway):
     document = shared_gateway("embedder").http.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
-    kinds = {"/predict": "classifier", "/embed": "embedder", "/v1/embeddings": "embedder", "/tokenize": "embedder"}
+    kinds = {route.path: KINDS.get(route.task, "embedder") for route in ROUTES}
     posts = {path: methods["post"] for path, methods in document["paths"].items() if "post" in methods}
-    assert len(posts) == 7
+    assert set(posts) == set(kinds)
     for path, operation in posts.items():
         content = operation["requestBody"]["content"]["application/json"]
         assert content["schema"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
-        ask(shared_gateway(kinds.get(path, "cross-encoder")), path, **content["example"])
+        ask(shared_gateway(kinds[path]), path, **content["example"])
     gets = {path for path, methods in document["paths"].items() if "get" in methods}
     for path in gets:
         assert shared_gateway("embedder").http.get(path).status_code == 200

@@ -1,0 +1,117 @@
+"""What GET shows: the models, how they are, the routes described, and the page to try them on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from serving.gateway import openapi
+from serving.gateway.errors import Refusal
+from serving.gateway.model import Model
+from serving.gateway.playground import PLAYGROUND, POLICY
+from serving.gateway.routes import ROUTES
+from serving.gateway.service import Service
+
+_JSON = b"application/json"
+_HTML = b"text/html; charset=utf-8"
+encode = msgspec.json.Encoder().encode
+
+
+class Reply(NamedTuple):
+    """What goes back to a client: bytes, their media type, a status, and headers beside length and type."""
+
+    body: bytes
+    kind: bytes = _JSON
+    status: int = 200
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """What GET shows at a path.
+
+    Attributes:
+        path: Of the URL; names in braces are handed to `draw`.
+        is_open: Whether it needs no key.
+        draw: Makes it.
+    """
+
+    path: str
+    is_open: bool
+    draw: Callable[..., Reply]
+
+
+def _playground(service: Service) -> Reply:
+    return Reply(PLAYGROUND, _HTML, headers=((b"content-security-policy", POLICY),))
+
+
+def _health(service: Service) -> Reply:
+    gone = [name for name, model in service.models.items() if not model.live]
+    if gone:
+        raise Refusal(503, f"not there: {', '.join(gone)}", "unavailable", 1)
+    return Reply(b'{"status":"ok"}')
+
+
+def _models(service: Service) -> Reply:
+    return Reply(encode({"object": "list", "data": [_model_card(service, name) for name in service.models]}))
+
+
+def _model(service: Service, name: str) -> Reply:
+    if name not in service.models:
+        raise Refusal(404, f"the model '{name[:100]}' does not exist", "model_not_found")
+    return Reply(encode(_model_card(service, name)))
+
+
+def _model_card(service: Service, name: str) -> dict:
+    return {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
+
+
+def _info(service: Service) -> Reply:
+    models = [_described(model) for model in service.models.values()]
+    first, options = models[0], service.options
+    return Reply(encode({
+        "model_id": first["id"],
+        "max_input_length": first["max_input_length"],
+        "max_batch_tokens": options.limits.max_batch_tokens,
+        "max_batch_requests": options.limits.max_batch_rows,
+        "max_client_batch_size": options.max_inputs,
+        "auto_truncate": True,
+        "models": models,
+    }))  # fmt: skip
+
+
+def _described(model: Model) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "version": model.version,
+        "live": model.live,
+        "can": list(model.tasks),
+        "routes": [route.path for route in ROUTES if route.task in model.tasks],
+        "inputs": {name: task.inputs for name, task in model.tasks.items()},
+        "max_input_length": model.estimate.longest,
+        "labels": model.labels,
+        "mask": model.mask,
+        "steps": model.steps,
+    }
+
+
+def _docs(service: Service) -> Reply:
+    models = {name: tuple(model.tasks) for name, model in service.models.items()}
+    return Reply(openapi.page(models).encode(), _HTML)
+
+
+def _metrics(service: Service) -> Reply:
+    return Reply(service.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+PAGES = (
+    Page("/", True, _playground),
+    Page("/health", True, _health),
+    Page("/v1/models", False, _models),
+    Page("/v1/models/{name:path}", False, _model),
+    Page("/info", False, _info),
+    Page("/metrics", False, _metrics),
+    Page("/openapi.json", True, lambda service: Reply(encode(openapi.document()))),
+    Page("/docs", True, _docs),
+)

@@ -1,0 +1,143 @@
+"""What is asked about a text itself: its class, pieces, masked words, order, answers, words, and how deep it went."""
+
+from typing import Any
+
+import numpy as np
+
+from serving.client.tasks import Task
+from serving.gateway import bodies
+from serving.gateway.model import Model, task_at
+from serving.gateway.scheduler import Work
+from serving.gateway.service import Answer, Call, Service, best_first
+
+
+async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
+    """Answers as text-embeddings-inference does: of each row all classes, likeliest first."""
+    model, task = service.model(body.model, "classify")
+    rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
+    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
+    answers = _classes(model, work, task.outputs, body.raw_scores)
+    return answers[0] if lone else answers
+
+
+def _classes(model: Model, work: Work, outputs: tuple[str, ...], raw: bool) -> list[list[dict]]:
+    if "value" in outputs:
+        return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
+    probabilities, best = work.output("probabilities"), work.rows("label")
+    scores = work.output("logits") if raw else probabilities
+    answers = []
+    for row, label in enumerate(best):
+        names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
+        # The answer's own word counts: the model may have got another version since its classes were asked.
+        likeliest = int(np.argmax(probabilities[row]))
+        names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
+        order = best_first(scores[row])
+        answers.append([{"label": names[one], "score": float(scores[row, one])} for one in order])
+    return answers
+
+
+async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
+    """Answers as text-embeddings-inference does, without places in the text."""
+    model, task = service.model(body.model, "tokenize")
+    texts, _ = bodies.listed(body.inputs)
+    # A model of pairs is shown the text as its first.
+    rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
+    work = await service.answer(model, task, rows, call)
+    answers = []
+    for ids, pieces, length in zip(work.rows("input_ids"), work.rows("pieces"), work.tokens, strict=True):
+        # [CLS] and [SEP], or what stands for them, are at the ends.
+        special = {int(ids[0]), int(ids[length - 1])}
+        tokens = [
+            {"id": int(one), "text": _text(piece), "special": int(one) in special}
+            for one, piece in zip(ids[:length], pieces[:length], strict=True)
+        ]
+        answers.append([token for token in tokens if body.add_special_tokens or not token["special"]])
+    return answers
+
+
+async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+    """Gives for each mask of each text its likeliest pieces, likeliest first."""
+    model, task = service.model(body.model, "fill_mask")
+    texts, lone = bodies.listed(body.inputs)
+    work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
+    answers = [
+        # What a batch is filled up with are masks of empty pieces.
+        [_scored(*mask, "text") for mask in zip(*row, strict=True) if mask[0][0]]
+        for row in zip(work.rows("pieces"), work.rows("probabilities"), strict=True)
+    ]
+    return answers[0] if lone else answers
+
+
+def _scored(names: Any, scores: Any, key: str) -> list[dict]:
+    return [{key: _text(name), "score": float(score)} for name, score in zip(names, scores, strict=True)]
+
+
+async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
+    """Gives for each pair how likely it stands in its order, and how likely not."""
+    model, task = service.model(body.model, "sentence_order")
+    rows, lone = bodies.rows_of(body.inputs, 2)
+    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
+    answers = [_scored((b"in order", b"not in order"), row, "label") for row in work.output("probabilities")]
+    return answers[0] if lone else answers
+
+
+async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
+    """Gives the answer to each question, with its place in the context in characters, and the best few."""
+    model, task = service.model(body.model, "answer")
+    asked, lone = bodies.listed(body.inputs)
+    work = await service.answer(model, task, [(one.context, one.question) for one in asked], call)
+    found = [_answers({name: values[place] for name, values in _places(work, task)}) for place in range(len(asked))]
+    return found[0] if lone else found
+
+
+def _places(work: Work, task: Task) -> list[tuple[str, list]]:
+    return [(name, work.rows(name)) for name in task.outputs]
+
+
+def _answers(row: dict[str, Any]) -> dict[str, Any]:
+    several = zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True)
+    return {
+        **_span(row["answer"], row["start"], row["end"], row["score"]),
+        "no_answer_score": float(row["no_answer_score"]),
+        "answers": [_span(*one) for one in several if one[0]],
+    }
+
+
+def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
+    return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
+
+
+async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+    """Gives the words of each text with their class and their place in characters."""
+    model, task = service.model(body.model, "tag")
+    texts, lone = bodies.listed(body.inputs)
+    work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
+    names = ("words", "labels", "starts", "ends", "probabilities")
+    answers = [
+        [
+            {"word": _text(word), "label": _text(label), "start": int(start), "end": int(end), "score": float(max(row))}
+            for word, label, start, end, row in zip(*one, strict=True)
+            if label
+        ]
+        for one in zip(*(work.rows(name) for name in names), strict=True)
+    ]
+    return answers[0] if lone else answers
+
+
+async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
+    """Gives the step that each row left at, of how many, and its classes where the model has some."""
+    model, task = service.model(body.model, "early_exit")
+    rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
+    at = task_at(task, body.threshold)
+    work = await service.answer(model, at, rows, call, cut=body.truncate is not False)
+    classes = _classes(model, work, task.outputs, raw=False) if len(task.outputs) > 1 else None
+    answers = [
+        {"steps": int(steps), "of": max(model.steps.values(), default=None)}
+        | ({} if classes is None else {"classes": classes[row]})
+        for row, steps in enumerate(work.rows("steps"))
+    ]
+    return answers[0] if lone else answers
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

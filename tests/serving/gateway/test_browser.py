@@ -1,0 +1,229 @@
+"""The page in a real browser: Chromium, driven by the keyboard, over exports of this library."""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from serving.model_server.flags import Options
+from serving.model_server.server import ModelServer
+from tests.serving.gateway.conftest import free_port, wait_until
+
+playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+pytestmark = pytest.mark.slow
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+MODELS = {
+    "pretrainer": ("pretrainer", None, {"exit_rule": "movement"}),
+    "sst2": ("exiting classifier", {"inputs": ["text"], "labels": ["dull", "fine", "odd"]}, {}),
+    "pairs": ("regressor", {"inputs": ["first", "second"]}, {}),
+    "squad": ("spans", None, {}),
+    "words": ("token classifier", {"labels": ["O", "PLACE", "PERSON", "DATE"]}, {}),
+    "choice": ("multiple choice", None, {}),
+}
+SECTIONS = {
+    "pretrainer": [
+        "Pieces and ids", "Masked words", "Order of the two texts", "Similar sentences", "Terms that weigh most",
+        "Early exit",
+    ],
+    "sst2": ["Pieces and ids", "Class", "Early exit"],
+    "pairs": ["Pieces and ids", "Class", "Sentences by how well they answer the text"],
+    "squad": ["Pieces and ids", "Answer in the context"],
+    "words": ["Pieces and ids", "Words and their classes"],
+    "choice": ["Pieces and ids"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def url(export_model, tmp_path_factory):
+    """The gateway of a server with every kind of model."""
+    config = tmp_path_factory.mktemp("config") / "models.config"
+    bases = {
+        name: export_model(head, task, inputs="text", warm_up_lengths="", **options).parent
+        for name, (head, task, options) in MODELS.items()
+    }
+    entries = "".join(
+        f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" }}' for name, base in bases.items()
+    )
+    config.write_text(f"model_config_list {{ {entries} }}")
+    options = Options(
+        port=free_port(), gateway_port=free_port(), model_config_file=str(config), max_num_load_retries=0
+    )  # fmt: skip
+    server = ModelServer(options)
+    url = f"http://127.0.0.1:{options.gateway_port}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.stop)
+        server.start()
+
+        def is_healthy():
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"{url}/health").status_code == 200
+
+        wait_until(is_healthy, 120)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, url):
+    """open_page(**options of a context): the page, whose errors and requests elsewhere fail the test."""
+    contexts, errors = [], []
+
+    def make(info=None, **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if "Security" in said.text else None)
+        page.on("request", lambda request: errors.append(request.url) if not _is_ours(request.url, url) else None)
+        if info is not None:
+            page.route("**/info", lambda route: route.fulfill(json=info))
+        page.goto(url)
+        playwright.expect(page.locator("#about")).to_contain_text("version", timeout=30_000)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def _is_ours(asked: str, url: str) -> bool:
+    return asked.startswith((url, "data:"))
+
+
+def answered(page):
+    playwright.expect(page.get_by_role("status")).to_contain_text("answered by", timeout=60_000)
+
+
+def keep(page, name):
+    """Writes a picture where $PLAYGROUND_PICTURES says, to be looked at."""
+    if folder := os.environ.get("PLAYGROUND_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+def test_by_keyboard_alone(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")  # The link to all routes.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "model"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "text"
+    page.keyboard.press("Control+A")
+    page.keyboard.type("the [MASK] sat on the [MASK]")
+    page.keyboard.press("Control+Enter")
+    answered(page)
+    assert page.evaluate("document.activeElement.id") == "text"
+    assert page.locator("#results h3").all_text_contents() == ["Mask 1", "Mask 2"]
+    assert page.get_by_role("status").text_content() == "6 of 6 questions answered by pretrainer, version 1."
+    # On to the button, and once more with that.
+    while page.evaluate("document.activeElement.id") != "ask":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#ask[aria-disabled]")).to_have_count(0, timeout=60_000)
+    answered(page)
+
+
+@pytest.mark.parametrize("model", SECTIONS)
+def test_every_model_is_asked_what_it_can(open_page, model):
+    page = open_page()
+    page.get_by_label("Model", exact=True).select_option(model)
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    assert page.locator("#results h2").all_text_contents() == [*SECTIONS[model], "Milliseconds by stage"]
+    assert page.locator("#results .alarm").count() == 0
+    assert page.get_by_role("region").count() >= len(SECTIONS[model])
+    for heading in page.locator("#results table tbody td:not([aria-hidden])").all_text_contents():
+        assert float(heading) >= 0
+    keep(page, model)
+
+
+def test_a_span_is_marked_in_its_context(open_page):
+    page = open_page()
+    page.get_by_label("Model", exact=True).select_option("squad")
+    context = "🎈 paris is the capital of france, é"
+    page.get_by_label("Context").fill(context)
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    marked = page.locator("#results mark").first.text_content()
+    assert marked and marked in context
+    assert (
+        marked == page.locator("#results section", has_text="Answer in").locator(".bars li span").first.text_content()
+    )
+    assert page.locator("#results .passage").text_content() == context
+
+
+def test_a_model_that_the_page_cannot_ask_says_so(open_page):
+    model = {"id": "other", "version": 3, "live": True, "can": [], "inputs": {}, "mask": "", "steps": {}}
+    page = open_page(info={"models": [model]})
+    assert "no question that this page can ask" in page.get_by_role("status").text_content()
+    assert not page.get_by_role("button", name="Ask").is_visible()
+    assert page.locator("#about").text_content() == "other, version 3"
+
+
+def test_what_is_refused_is_said_where_it_was_asked(open_page):
+    page = open_page()
+    page.route("**/fill_mask", lambda route: route.fulfill(status=429, json={"error": "too much"}))
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    assert page.locator("#results .alarm").all_text_contents() == ["too much"]
+    assert "5 of 6" in page.get_by_role("status").text_content()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("light", {"color_scheme": "light"}),
+        ("dark", {"color_scheme": "dark"}),
+        ("phone", {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "has_touch": True}),
+        ("phone-dark", {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}),
+    ],
+)
+def test_light_and_dark_and_narrow(open_page, name, options):
+    page = open_page(**options)
+    page.get_by_role("button", name="Ask").click()
+    answered(page)
+    # Nothing is wider than the page.
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    text, back = (
+        page.evaluate(f"getComputedStyle(document.body).{one}.match(/\\d+/g).map(Number)")
+        for one in ("color", "backgroundColor")
+    )
+    assert _contrast(text, back) > 7 and (sum(back) < 384) == ("dark" in name)
+    for selector in (".hint", ".bars .number", "button", "a", ".alarm, .soft"):
+        found = page.evaluate(_COLOURS, selector)
+        assert found and all(_contrast(*pair) >= 4.5 for pair in found), selector
+    keep(page, name)
+
+
+# Text and what is behind it, of all elements that a selector finds.
+_COLOURS = """selector => [...document.querySelectorAll(selector)].filter(one => one.offsetParent).map(one => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  let back = one;
+  while (back.parentElement && numbers(getComputedStyle(back).backgroundColor)[3] === 0) back = back.parentElement;
+  return [getComputedStyle(one).color, getComputedStyle(back).backgroundColor].map(one => numbers(one).slice(0, 3));
+})"""
+
+
+def _contrast(one, other) -> float:
+    """WCAG 2.2, "contrast ratio"."""
+
+    def luminance(colour):
+        parts = [value / 255 for value in colour]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
