@@ -19,6 +19,7 @@ BEGIN_AS_ALBERT = (
     *("halting", "halting_threshold", "ponder_cost"),
     *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
     *("equilibrium_phantom_steps", "equilibrium_damping"),
+    *("attention_window", "global_attention_every"),
 )
 
 
@@ -75,6 +76,9 @@ class AlbertConfig:
         rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
         use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
             heads have theirs in any case.
+        attention_window: to how many places on each side a token attends, beside the first token, which attends to all
+            (layers/local_attention.py); 0: all attend to all. Rows of up to so many tokens and one are as without.
+        global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -125,6 +129,8 @@ class AlbertConfig:
     position_type: str = "absolute"
     rotary_theta: float = 10000.0
     use_bias: bool = True
+    attention_window: int = 0
+    global_attention_every: int = 0
 
     def __post_init__(self) -> None:
         check(self)

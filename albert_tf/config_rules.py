@@ -91,6 +91,13 @@ def _check_extensions(config: Any) -> None:
         raise UserError(
             f"random_depth_min {config.random_depth_min} is over num_hidden_layers {config.num_hidden_layers}"
         )
+    if config.global_attention_every and not config.attention_window:
+        raise UserError(
+            f"global_attention_every {config.global_attention_every} says which steps have no attention_window, and"
+            " there is none; set it, or leave this at 0"
+        )
+    if config.random_depth_min and config.global_attention_every:
+        raise UserError("random_depth_min and global_attention_every exclude each other; leave one out")
     if config.random_depth_min and config.halting != "none":
         raise UserError("random_depth_min and halting exclude each other; leave one out")
 

@@ -28,9 +28,16 @@ class ConvertSettings(CheckedSettings):
     form: str | None = setting(
         None, help="Format of the input; found from the files where not given.", choices=FORMATS, flag="from"
     )
+    max_positions: int = setting(
+        0,
+        help="Tokens of the longest row: learned positions are copied beyond the last, or cut. 0: as they are.",
+        at_least=0,
+    )
 
 
-def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None) -> "keras.Model":
+def convert(
+    source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, max_positions: int = 0
+) -> "keras.Model":
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
     Args:
@@ -38,6 +45,7 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
         target: what `formats.save` takes.
         to: the format of `target`, one of FORMATS.
         form: the format of `source`, one of FORMATS; detected from the files where None.
+        max_positions: tokens of the longest row, as `positions.with_positions` takes them; 0: as many as before.
 
     Returns:
         The model.
@@ -46,9 +54,12 @@ def convert(source: str | os.PathLike, target: str | os.PathLike, to: str, form:
         UserError: what `formats.load` and `formats.save` raise.
     """
     from albert_tf.checkpoints.formats import load, save, save_tokenizer
+    from albert_tf.checkpoints.positions import with_positions
     from albert_tf.models.classifiers import ClassesModel
 
     model = load(source, form)
+    if max_positions:
+        model = with_positions(model, max_positions)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()
@@ -78,7 +89,7 @@ def main(settings: ConvertSettings) -> None:
         check_model(settings.input)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
 
-    model = convert(settings.input, settings.output, settings.to, settings.form)
+    model = convert(settings.input, settings.output, settings.to, settings.form, settings.max_positions)
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
     if settings.to == "keras":

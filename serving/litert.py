@@ -58,8 +58,8 @@ class Rectangle:
         self.batch, self.length = tf.unstack(tf.shape(mask))
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
-    def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
-        """Attends as TokenRows does."""
+    def attend(self, query_key_value: tf.Tensor, only_first: bool = False, is_local: bool = False) -> tf.Tensor:
+        """Attends as TokenRows does; `convert` refuses what would be local."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
@@ -122,7 +122,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     if encoder.equilibrium is not None:
         raise UserError("a walk to an equilibrium is not written for LiteRT; export it with serving.export")
-    for field in ("hyper_connections", "halting"):
+    for field in ("hyper_connections", "halting", "attention_window"):
         if getattr(encoder.config, field) not in (0, "none"):
             raise UserError(f"{field} is not written for LiteRT; export it with serving.export")
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import Step, plan, segments
+from albert_tf.layers.local_attention import pairs
 
 # Lan et al. 2020, Table 1: millions of parameters as printed there.
 PAPER = {
@@ -116,11 +117,16 @@ def flops(config: AlbertConfig, length: int) -> Flops:
     return Flops(
         projection=config.is_projected * 2 * length * config.embedding_size * hidden,
         attention_dense=steps * 4 * 2 * length * hidden * hidden,
-        attention_scores=steps * 2 * 2 * length * length * hidden,
+        attention_scores=2 * 2 * hidden * steps * attended_pairs(config, length) // config.num_steps,
         feed_forward=steps * products * 2 * length * hidden * config.intermediate_size,
         pooler=2 * hidden * hidden,
         depth=2 * length * _depth_products(config),
     )
+
+
+def attended_pairs(config: AlbertConfig, length: int) -> int:
+    """Counts the pairs of tokens whose scores a row's forward pass computes, in all steps of the plan together."""
+    return sum(pairs(length, config.attention_window * step.is_local) for step in plan(config))
 
 
 def _depth_products(config: AlbertConfig) -> int:

@@ -160,7 +160,8 @@ def _albert(config: AlbertConfig) -> dict[str, Source]:
     layers, inner = {"embeddings/projection": "bert/encoder/embedding_hidden_mapping_in"}, config.inner_group_num
     for step in plan(config):
         first, second = (
-            f"bert/encoder/transformer/group_{index // inner}/inner_group_{index % inner}" for index in step
+            f"bert/encoder/transformer/group_{index // inner}/inner_group_{index % inner}"
+            for index in (step.attention, step.feed_forward)
         )
         layers |= {f"attention_{step.attention}/{ours}": f"{first}/{name}" for ours, name in _ALBERT_ATTENTION.items()}
         feed_forward = f"feed_forward_{step.feed_forward}"

@@ -11,12 +11,15 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation, dense, norm, residual_scale
 from albert_tf.layers.depth_lora import adapted, make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
+from albert_tf.layers.local_attention import attend_by_parts, attend_nearby
 from albert_tf.layers.rotary import Rotation
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
 # The dense layers of self-attention.
 PROJECTIONS = ("query", "key", "value", "output")
+# Between the dropouts of the parts of a long row: beyond those of all steps, and of the depth that is drawn.
+_PART_SITE = 1 << 22
 
 
 def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
@@ -39,6 +42,10 @@ def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tens
     if allowed is None:
         return None
     return ops.cast(ops.logical_not(allowed), dtype) * ops.cast(MASKED_SCORE, dtype)
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    return ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
 
 
 class SelfAttention(keras.layers.Layer):
@@ -82,6 +89,7 @@ class SelfAttention(keras.layers.Layer):
         seed: Tensor = None,
         step: Tensor = 0,
         rotation: Rotation | None = None,
+        is_local: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Lets every token attend to its row.
 
@@ -92,32 +100,59 @@ class SelfAttention(keras.layers.Layer):
             seed: uint32 [2] that the dropout masks follow from; None outside training.
             step: which of the plan's steps this is; weights that differ from step to step are indexed by it.
             rotation: what turns queries and keys where positions are rotary.
+            is_local: whether to the tokens nearby alone, of a configuration that has an attention_window.
 
         Returns:
-            The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence].
+            The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence]; () where
+            there is an attention_window.
         """
         config = self.config
         inputs = self.layer_norm(hidden) if config.norm_position == "pre" else hidden
         query, key = (self._heads(self._project(name, inputs, step), length, rotation) for name in PROJECTIONS[:2])
         value = self._heads(self._project("value", inputs, step), length)
-        scale = self.head_size**-0.5
-        if hidden.dtype == "float16":
-            # Unscaled products of wide heads may pass a float16's 65504.
-            scores = ops.matmul(query * scale, ops.transpose(key, (0, 1, 3, 2)))
+        probabilities: Tensor = ()  # keras.remat passes on no None
+        if config.attention_window:
+            context = self._attend_far(query, key, value, bias, seed, is_local)
         else:
-            # After the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a while_loop
-            # around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
-            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale
-        if bias is not None:
-            scores = scores + bias
-        probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
-        dropped = dropout(probabilities, config.attention_probs_dropout_prob, site_seed(seed, 0))
-        context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))
-        context = self._project("output", ops.reshape(context, (-1, config.hidden_size)), step)
-        context = dropout(context, config.hidden_dropout_prob, site_seed(seed, 1))
+            context, probabilities = self._attend(query, key, value, bias, seed)
+        context = ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (-1, config.hidden_size))
+        context = dropout(self._project("output", context, step), config.hidden_dropout_prob, site_seed(seed, 1))
         if config.norm_position == "pre":
             return hidden + context, probabilities
         return self.layer_norm(hidden, context), probabilities
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+        """The contexts, [batch, heads, sequence, head_size], and the probabilities."""
+        scores = self._score(query, key)
+        if bias is not None:
+            scores = scores + bias
+        probabilities = _softmax(scores)
+        dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, site_seed(seed, 0))
+        return ops.matmul(dropped, value), probabilities
+
+    def _attend_far(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor, is_local: bool
+    ) -> Tensor:
+        """The contexts of rows that may be long."""
+
+        def weigh(scores: Tensor, part: Tensor) -> Tensor:
+            seed_of_part = site_seed(seed, _PART_SITE * (part + 1))
+            return dropout(_softmax(scores), self.config.attention_probs_dropout_prob, seed_of_part)
+
+        length, window = ops.shape(query)[2], self.config.attention_window
+        if is_local and not (isinstance(length, int) and length <= window + 1):
+            return attend_nearby(query, key, value, bias, self._score, weigh, window, MASKED_SCORE)
+        return attend_by_parts(query, key, value, bias, self._score, weigh)
+
+    def _score(self, query: Tensor, key: Tensor) -> Tensor:
+        """Scores [..., queries, keys] of [..., tokens, head_size]."""
+        scale, turned = self.head_size**-0.5, ops.swapaxes(key, -1, -2)
+        if query.dtype == "float16":
+            # Unscaled products of wide heads may pass a float16's 65504.
+            return ops.matmul(query * scale, turned)
+        # After the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a while_loop around
+        # matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
+        return ops.matmul(query, turned) * scale
 
     def _project(self, name: str, inputs: Tensor, step: Tensor) -> Tensor:
         return adapted(self.projections[name], self.adapters.get(name), inputs, step)
@@ -196,6 +231,7 @@ class TransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
+    # Keras takes no tensors through **arguments.
     def call(
         self,
         hidden: Tensor,
@@ -204,9 +240,10 @@ class TransformerBlock(keras.layers.Layer):
         seed: Tensor = None,
         step: Tensor = 0,
         rotation: Rotation | None = None,
+        is_local: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
         hidden, probabilities = self.attention(
-            hidden, bias=bias, length=length, seed=seed, step=step, rotation=rotation
+            hidden, bias=bias, length=length, seed=seed, step=step, rotation=rotation, is_local=is_local
         )
         return self.feed_forward(hidden, seed=seed, step=step), probabilities

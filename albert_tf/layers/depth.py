@@ -1,6 +1,7 @@
 """Which weights run at which depth step, and how the steps are applied."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,10 +19,17 @@ _DEPTH_SITE = 1 << 20
 
 
 class Step(NamedTuple):
-    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder."""
+    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder.
+
+    Attributes:
+        attention: the one's index.
+        feed_forward: the other's.
+        is_local: whether tokens attend to those nearby alone (layers/local_attention.py).
+    """
 
     attention: int
     feed_forward: int
+    is_local: bool = False
 
 
 class Segment(NamedTuple):
@@ -68,11 +76,31 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 def plan(config: AlbertConfig) -> list[Step]:
     """Lists the weights of every executed block, in order: `config.num_steps` of them."""
-    return [step for cycle in cycles(config) for step in cycle]
+    steps = [step for cycle in cycles(config) for step in cycle]
+    return [step._replace(is_local=_is_local(config, number)) for number, step in enumerate(steps)]
+
+
+def _is_local(config: AlbertConfig, number: int) -> bool:
+    every = config.global_attention_every
+    return config.attention_window > 0 and not (every and number % every == 0)
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
-    """Cuts the plan into runs of equal cycles, counted instead of listed: one loop each."""
+    """Cuts the plan into runs of equal steps, counted instead of listed: one loop each."""
+    steps, result, done = plan(config), list[Segment](), 0
+    for run in _runs(config):
+        # As many cycles make one as have the same pattern of local steps.
+        joined = math.lcm(len(run.steps), config.global_attention_every or 1) // len(run.steps)
+        for count, times in ((joined, run.repeats // joined), (run.repeats % joined, 1)):
+            if count and times:
+                length = count * len(run.steps)
+                result.append(Segment(tuple(steps[done : done + length]), times))
+                done += length * times
+    return result
+
+
+def _runs(config: AlbertConfig) -> list[Segment]:
+    """The plan's runs of equal cycles, whatever their steps attend to: what can be run more or less often."""
     result: list[Segment] = []
     for cycle in cycles(config):
         if result and result[-1].steps == cycle:
@@ -88,8 +116,8 @@ def of_step(table: Any, step: Any) -> Any:
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Finds the one among `segments` that can be run more or less often; None where none repeats, or more than one."""
-    runs = segments(config)
+    """Finds the one among the runs that can be run more or less often; None where none repeats, or more than one."""
+    runs = _runs(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
     repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
@@ -153,7 +181,7 @@ class Draw(NamedTuple):
         """Says of every step which time its segment is run, from 0; -1 outside the segment."""
         return [
             turn if place == self.place else -1
-            for place, run in enumerate(segments(config))
+            for place, run in enumerate(_runs(config))
             for turn in range(run.repeats)
             for _ in run.steps
         ]
@@ -192,7 +220,7 @@ class _Repeated(NamedTuple):
 
 
 def _repeated(config: AlbertConfig, problem: str = "") -> _Repeated:
-    runs, place = segments(config), repeated_segment(config)
+    runs, place = _runs(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
         groups = f" in {config.num_hidden_groups} groups" if config.num_hidden_groups > 1 else ""

@@ -18,7 +18,7 @@ from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
-from albert_tf.layers.features import by_name, first_tokens, rows_of, token_positions
+from albert_tf.layers.features import by_name, first_tokens, plain, rows_of, token_positions
 from albert_tf.layers.halting import Halting
 from albert_tf.layers.hyper_connections import HyperConnections
 from albert_tf.layers.pullback import Function
@@ -68,7 +68,7 @@ class AlbertEncoder(BaseModel):
         self.seed, config = seed, self.config
         self.steps = tuple(plan(config))
         self.depth_draw: Any = depth_draw(config)
-        self._distinct = tuple(dict.fromkeys(self.steps))
+        self._distinct = tuple(dict.fromkeys(step._replace(is_local=False) for step in self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = self._make_blocks()
         self.step_signal = self.connections = None
@@ -159,6 +159,8 @@ class AlbertEncoder(BaseModel):
         draws = self.depth_draw is not None and training and not (output_hidden_states or output_attentions)
         drawn = self.depth_draw(seed) if draws else None
         hidden_states, attentions, solved = list[Tensor](), list[Tensor](), dict[str, Tensor]()
+        if output_attentions and self.config.attention_window:
+            raise plain(UserError("with an attention_window no attentions are kept; leave out output_attentions"))
         if self.walk == EQUILIBRIUM:
             if output_hidden_states or output_attentions:
                 raise UserError("a walk to an equilibrium keeps no hidden states and no attentions on its way")
@@ -184,6 +186,8 @@ class AlbertEncoder(BaseModel):
 
     def _begin(self, features: dict[str, Any], seed: Tensor) -> tuple[Tensor, Any, Callable, Tensor]:
         """The embeddings' output, the state before the first step, what runs a step, and the sequence's length."""
+        if self.config.attention_window and "sequence_ids" in features:
+            raise plain(UserError("attention_window and packed rows exclude each other; leave out sequence_ids"))
         input_ids, positions = features["input_ids"], token_positions(features, self.config)
         embedding_output, hidden = self.embeddings(input_ids, features.get("segment_ids"), positions, seed=seed)
         length = ops.shape(input_ids)[1]
@@ -234,7 +238,7 @@ class AlbertEncoder(BaseModel):
 
     def block(self, step: Step) -> TransformerBlock:
         """Gives the block that runs at a step of the plan."""
-        return self.blocks[self._distinct.index(step)]
+        return self.blocks[self._distinct.index(step._replace(is_local=False))]
 
     @property
     def attentions(self) -> list[SelfAttention]:
@@ -293,7 +297,8 @@ class AlbertEncoder(BaseModel):
 
     def _make_blocks(self) -> list[TransformerBlock]:
         config, dtype = self.config, self.dtype_policy
-        attention_steps, feed_forward_steps = (_by_half(halves) for halves in zip(*self.steps))
+        attention_steps = _by_half([step.attention for step in self.steps])
+        feed_forward_steps = _by_half([step.feed_forward for step in self.steps])
         attentions = {
             half: SelfAttention(config, steps, dtype=dtype, name="attention") for half, steps in attention_steps.items()
         }
@@ -333,7 +338,9 @@ class AlbertEncoder(BaseModel):
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
             before = self.step_signal(before, step=step)
-        after, probabilities = self.block(which)(before, **shared, seed=site_seed(seed, 3 * step), step=step)
+        after, probabilities = self.block(which)(
+            before, **shared, seed=site_seed(seed, 3 * step), step=step, is_local=which.is_local
+        )
         if self.connections is not None:
             after = self.connections.write(step, state, after, gates)
         if self.halting is None:

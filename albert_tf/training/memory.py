@@ -10,6 +10,7 @@ import keras
 from albert_tf.analysis.cost import parameters
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
+from albert_tf.layers.local_attention import PART, pairs
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
 from albert_tf.training.pretraining_settings import PretrainingSettings
@@ -55,13 +56,20 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
         # However many it takes to converge.
         steps = config.equilibrium_phantom_steps if config.equilibrium_gradient == "phantom" else 2
     block = length * (_HIDDEN * config.hidden_size + _INTERMEDIATE * config.intermediate_size)
-    block += _ATTENTION * config.num_attention_heads * length**2
+    block += _ATTENTION * config.num_attention_heads * _kept_pairs(config, length) / config.num_steps
     # Recomputing keeps each block's input, and all of one block at a time.
     kept = block + steps * length * config.hidden_size if settings.walk == "recompute" else steps * block
     numbers = kept + _VOCABULARY * predictions * config.vocab_size
     factor = _OF_BACKEND[keras.backend.backend()] * _OF_POLICY[settings.dtype_policy]
     copies = _COPIES + (settings.gradient_accumulation_steps != 1)
     return Need(_RUNTIME + copies * 4 * parameters(config).total, 4 * numbers * factor)
+
+
+def _kept_pairs(config: AlbertConfig, length: int) -> int:
+    """The pairs of tokens whose scores the backward pass finds; those of parts of a long row are computed again."""
+    is_cut = config.attention_window > 0 and length > PART
+    local = [step.is_local for step in plan(config)]
+    return sum(pairs(length, config.attention_window * near) for near in local if near or not is_cut)
 
 
 def free_memory() -> int | None:

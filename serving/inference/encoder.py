@@ -272,7 +272,7 @@ class InferenceEncoder(tf.Module):
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
             before = self.step_signal(before, step)
-        hidden = self.attentions[which.attention](before, rows, step, only_first)
+        hidden = self.attentions[which.attention](before, rows, step, only_first, which.is_local)
         hidden = self.feed_forwards[which.feed_forward](hidden, step)
         if self.connections is None:
             return before, hidden

@@ -99,13 +99,18 @@ class QuantizedAttention(tf.Module):
         self.ranges = ranges
 
     def __call__(
-        self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
+        self,
+        hidden: tf.Tensor,
+        rows: TokenRows,
+        step: tf.Tensor | int,
+        only_first: bool = False,
+        is_local: bool = False,
     ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
         added = self.low_rank.get("query_key_value", inputs, step)
         context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
-        context = rows.attend(context, only_first)
+        context = rows.attend(context, only_first, is_local)
         residual = rows.first_tokens(hidden) if only_first else hidden
         residual = self.low_rank.get("output", context, step, residual)
         total = self.output(quantize(context, second), second, tf.float32, residual=residual)

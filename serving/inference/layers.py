@@ -157,13 +157,17 @@ class Attention(tf.Module):
         self.layer_norm = norm(layer.layer_norm, dtype)
 
     def __call__(
-        self, hidden: tf.Tensor, rows: TokenRows, step: tf.Tensor | int, only_first: bool = False
+        self,
+        hidden: tf.Tensor,
+        rows: TokenRows,
+        step: tf.Tensor | int,
+        only_first: bool = False,
+        is_local: bool = False,
     ) -> tf.Tensor:
-        """step: which of the plan's steps this is. only_first: the result is of each row's first token alone."""
+        """step: which of the plan's steps this is. only_first, is_local: see `TokenRows.attend`."""
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        context = rows.attend(
-            self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step)), only_first
-        )
+        together = self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step))
+        context = rows.attend(together, only_first, is_local)
         residual = rows.first_tokens(hidden) if only_first else hidden
         total = self.output(context, self.low_rank.get("output", context, step, residual))
         return total if self.is_pre else self.layer_norm(total)

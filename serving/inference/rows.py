@@ -4,6 +4,8 @@ Only attention needs rectangles. It takes them out of the flat product and puts 
 also does what transposes between tokens and heads would do.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
+from albert_tf.layers.local_attention import PART, attend_nearby
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
 # thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
@@ -55,21 +58,24 @@ class TokenRows:
     def __init__(self, tables: Tables, config: AlbertConfig):
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
-    def attend(self, query_key_value: tf.Tensor, only_first: bool = False) -> tf.Tensor:
+    def attend(self, query_key_value: tf.Tensor, only_first: bool = False, is_local: bool = False) -> tf.Tensor:
         """Attends from every token to those of its row.
 
         Args:
             query_key_value: [tokens, 3 * hidden_size], the query scaled; it may end with padding.
             only_first: Whether the result is of each row's first token alone.
+            is_local: Whether to those nearby alone (albert_tf.layers.local_attention).
 
         Returns:
             The contexts, [tokens, hidden_size] or [rows, hidden_size].
         """
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
-        first = self._attend_block(flat, 0, only_first)
-        contexts = tf.cond(
-            self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(flat, first, only_first)
+        # To the first token all are near.
+        attend = functools.partial(
+            self._attend_block, flat, only_first=only_first, is_local=is_local and not only_first
         )
+        first = attend(0)
+        contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
         if not only_first:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
@@ -78,18 +84,18 @@ class TokenRows:
         """Picks each row's first token out of [tokens, hidden_size]."""
         return tf.gather(hidden, self.tables.starts)
 
-    def _attend_others(self, flat: tf.Tensor, first: tf.Tensor, only_first: bool) -> tf.Tensor:
+    def _attend_others(self, attend: Callable, first: tf.Tensor) -> tf.Tensor:
         contexts = tf.TensorArray(
-            flat.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
+            first.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
         )
         contexts = tf.while_loop(
             lambda block, contexts: block < self.tables.num_blocks,
-            lambda block, contexts: (block + 1, contexts.write(block, self._attend_block(flat, block, only_first))),
+            lambda block, contexts: (block + 1, contexts.write(block, attend(block))),
             (1, contexts.write(0, first)),
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int, only_first: bool) -> tf.Tensor:
+    def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int, only_first: bool, is_local: bool) -> tf.Tensor:
         rows, length, is_masked, cell = (table[block] for table in self.tables[3:7])
         shape = [rows, self.heads, length]
         count = rows * length
@@ -105,14 +111,48 @@ class TokenRows:
             rotation = tf.slice(self.tables.rotation, [cell, 0], [count, -1])
             rotation = tf.reshape(rotation, [rows, 1, length, self.config.head_size // 2])
             query, key = _turn(query, rotation[:, :, :1] if only_first else rotation), _turn(key, rotation)
-        scores = tf.matmul(query, key, transpose_b=True)
 
-        def masked():
-            bias = tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
-            return scores + tf.cast(bias, scores.dtype)
+        def bias():
+            of_keys = tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
+            return tf.cast(of_keys, query.dtype)
 
-        probabilities = tf.nn.softmax(tf.cond(is_masked, masked, lambda: scores))
-        return tf.reshape(tf.matmul(probabilities, value), [-1, self.config.head_size])
+        def to_all(query):
+            scores = _scores(query, key)
+            scores = tf.cond(is_masked, lambda: scores + bias(), lambda: scores)
+            return tf.matmul(tf.nn.softmax(scores), value)
+
+        def nearby():
+            window = self.config.attention_window
+            return attend_nearby(query, key, value, bias(), _scores, _softmax, window, MASKED_SCORE)
+
+        if not self.config.attention_window or only_first:
+            contexts = to_all(query)
+        elif is_local:
+            contexts = tf.cond(length <= self.config.attention_window + 1, lambda: to_all(query), nearby)
+        else:
+            contexts = tf.cond(length <= PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
+        return tf.reshape(contexts, [-1, self.config.head_size])
+
+
+def _scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(query, key, transpose_b=True)
+
+
+def _softmax(scores: tf.Tensor, part: int) -> tf.Tensor:
+    return tf.nn.softmax(scores)
+
+
+def _by_parts(query: tf.Tensor, attend: Callable) -> tf.Tensor:
+    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time: no square is ever whole."""
+    count = -(-tf.shape(query)[2] // PART)
+
+    def attend_part(part, contexts):
+        context = attend(query[:, :, part * PART : (part + 1) * PART])
+        return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
+
+    contexts = tf.TensorArray(query.dtype, count, infer_shape=False, element_shape=[None, None, None, query.shape[3]])
+    contexts = tf.while_loop(lambda part, _: part < count, attend_part, (0, contexts), parallel_iterations=1)[1]
+    return tf.transpose(contexts.concat(), [1, 2, 0, 3])
 
 
 def make_tables(

@@ -184,7 +184,10 @@ def test_the_plan():
 
 
 def halves(text, layers, **changes):
-    return [tuple(step) for step in plan(small(num_hidden_layers=layers, depth_plan=text, **changes))]
+    return [
+        (step.attention, step.feed_forward)
+        for step in plan(small(num_hidden_layers=layers, depth_plan=text, **changes))
+    ]
 
 
 def test_the_plan_as_text():

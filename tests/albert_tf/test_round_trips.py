@@ -52,6 +52,22 @@ def test_names_and_tokenizer_go_to_keras_and_back(published, tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("changes", [{}, {"position_offset": 2, "max_position_embeddings": 34, "sharing": "none"}])
+def test_longer_rows_keep_what_short_ones_had_and_copy_positions(tmp_path, changes):
+    model = AlbertClassifier(CONFIG.replace(**changes), 3, labels=NAMES)
+    model.save(tmp_path / "model.keras")
+    longer = convert(tmp_path / "model.keras", tmp_path / "longer.keras", "keras", max_positions=80)
+    assert longer.labels == NAMES and longer.encoder.config.max_seq_length == 80
+    ids = np.random.default_rng(0).integers(5, 8, (2, 80)).astype("int32")
+    np.testing.assert_array_equal(longer(ids[:, :32]), model(ids[:, :32]))
+    table = np.asarray(longer.encoder.embeddings.position_embeddings)[-80:]
+    np.testing.assert_array_equal(table[:48], table[32:])
+    assert longer(ids).shape == (2, 3)
+    shorter = convert(tmp_path / "longer.keras", tmp_path / "shorter.keras", "keras", max_positions=32)
+    for ours, theirs in zip(shorter.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_a_fine_tuned_folder_brings_its_names(tmp_path):
     AlbertTokenClassifier(CONFIG, 2).save(tmp_path / "model.keras")
     (tmp_path / "task.json").write_text('{"kind": "tagging", "labels": ["O", "B-PER"]}')

@@ -32,6 +32,7 @@ def make_keras(seed=0, **changes):
 
 # Extensions over depth.
 EXTENSIONS = {
+    "windows": {"attention_window": 2, "global_attention_every": 2},
     "learned signal": {"step_signal": "learned"},
     "hyper-connections": {"hyper_connections": 3},
     "low rank": {"depth_lora_rank": 2},

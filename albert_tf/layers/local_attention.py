@@ -1,0 +1,111 @@
+"""Attention of long rows: to the tokens nearby and the first one, or to all of them by parts of the queries.
+
+Source of the pattern: Longformer (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token
+that attends to all and is attended to by all, here the first. Every few steps over depth may attend to all tokens, as
+in ModernBERT (arXiv:2412.13663).
+"""
+
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from albert_tf.layers import Tensor
+
+# Queries that attend to a whole row at once.
+PART = 512
+
+
+def pairs(length: int, window: int) -> int:
+    """Counts the pairs of a query and a key whose score is computed for a row; `window` 0: all.
+
+    >>> pairs(4096, 128) / pairs(4096, 0)
+    0.094...
+    """
+    if not window or length <= window + 1:
+        return length * length
+    return -(-length // window) * window * (3 * window + 1) + length
+
+
+def attend_nearby(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    score: Callable,
+    weigh: Callable,
+    window: int,
+    masked: float,
+) -> Tensor:
+    """Lets every token attend to those at most `window` places away and to the first, which attends to all.
+
+    Work and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
+
+    Args:
+        query: [batch, heads, length, head_size], as `key` and `value`.
+        key: see `query`.
+        value: see `query`.
+        bias: [batch, 1, 1, length], added to the scores of a key; None: nothing is.
+        score: gives scores [..., queries, keys] of queries and keys, each [..., tokens, head_size].
+        weigh: makes probabilities of scores, along their last axis; and takes a number, another at each call.
+        window: places to each side, 1 or more.
+        masked: what is added to the scores of pairs that must not attend.
+
+    Returns:
+        The contexts, [batch, heads, length, head_size].
+    """
+    batch, heads, length, size = ops.shape(query)
+    count = (length + window - 1) // window
+    missing = count * window - length
+
+    def blocks(rows: Tensor, filler: float = 0.0) -> Tensor:
+        """[batch, heads or 1, length, width] to [batch, heads or 1, count, window, width]."""
+        shape = ops.shape(rows)
+        filled = ops.concatenate([rows, ops.full((shape[0], shape[1], missing, shape[3]), filler, rows.dtype)], axis=2)
+        return ops.reshape(filled, (shape[0], shape[1], count, window, shape[3]))
+
+    def with_neighbours(rows: Tensor, filler: float = 0.0) -> Tensor:
+        """Each block between the one before and the one after: [..., count, 3 * window, width]."""
+        own = blocks(rows, filler)
+        edge = ops.full_like(own[:, :, :1], filler)
+        before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
+        after = ops.concatenate([own[:, :, 1:], edge], axis=2)
+        return ops.concatenate([before, own, after], axis=3)
+
+    if bias is None:
+        bias = ops.zeros((batch, 1, 1, length), query.dtype)
+    # The first token is seen by all, once.
+    of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias)
+    of_keys = with_neighbours(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
+    places = ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]
+    of_pairs = ops.cast(ops.where(ops.abs(places) <= window, 0.0, masked), query.dtype)
+    queries = blocks(query)
+    scores = score(queries, with_neighbours(key))
+    scores = scores + of_pairs + of_keys[:, :, :, None]
+    first = score(queries, key[:, :, None, :1]) + bias[:, :, :, None, :1]
+    probabilities = weigh(ops.concatenate([scores, first], axis=-1), 0)
+    contexts = ops.matmul(probabilities[..., : 3 * window], with_neighbours(value))
+    contexts = contexts + probabilities[..., 3 * window :] * value[:, :, None, :1]
+    contexts = ops.reshape(contexts, (batch, heads, count * window, size))
+    of_all = weigh(score(query[:, :, :1], key) + bias, 1)
+    return ops.concatenate([ops.matmul(of_all, value), contexts[:, :, 1:length]], axis=2)
+
+
+def attend_by_parts(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, score: Callable, weigh: Callable
+) -> Tensor:
+    """Lets every token attend to all, PART of them at a time: the backward pass computes each part again.
+
+    So no more than PART * length pairs are kept at once. Arguments and result are those of `attend_nearby`.
+    """
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, part: Tensor) -> Tensor:
+        scores = score(query, key)
+        return ops.matmul(weigh(scores if bias is None else scores + bias, part), value)
+
+    length = ops.shape(query)[2]
+    if not isinstance(length, int) or length <= PART:
+        return attend(query, key, value, 0)
+    attend = keras.remat(attend)
+    parts = [attend(query[:, :, first : first + PART], key, value, first // PART) for first in range(0, length, PART)]
+    return ops.concatenate(parts, axis=2)
