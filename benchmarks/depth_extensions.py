@@ -12,6 +12,7 @@ from tfrecords.base.script import run_main
 OPTIONS = {
     "ALBERT": {},
     'step_signal="learned"': {"step_signal": "learned"},
+    "hyper_connections=2": {"hyper_connections": 2, "gate_init": 0.5},
     "hyper_connections=4": {"hyper_connections": 4, "gate_init": 0.5},
     "ALBERT once more": {},
 }

@@ -1,5 +1,7 @@
 """What is done between the steps of an encoder with extensions over depth: the twins of `albert_tf.layers`' own."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -20,22 +22,66 @@ class StepSignal:
         return hidden + tf.constant(self.table, self.dtype)[step]
 
 
+class Sums:
+    """Sums of each token's vectors, of which its gates are the weights.
+
+    A product of matrices for every token takes oneDNN a microsecond, whatever their size. So a few tokens share one,
+    with zeros where vectors are another token's.
+
+    Args:
+        parts: what each gate counts for, by kind of vectors: float32 [steps, gates, sums, vectors of a token].
+        dtype: of the vectors.
+        together: how many tokens share a product; there must be a multiple of them.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):
+        self.dtype, self.together, (steps, gates, self.sums, _) = dtype, together, parts[0].shape
+        own = np.eye(together, dtype=np.float32)
+        table = np.concatenate([np.tile(part, together) for part in parts], axis=-1)
+        mask = np.concatenate([np.repeat(own, part.shape[-1], axis=1) for part in parts], axis=1)
+        self.table, self.mask = table.reshape(steps, gates, -1), np.tile(mask, self.sums)
+
+    def __call__(self, step: tf.Tensor | int, gates: tf.Tensor, *vectors: tf.Tensor) -> tf.Tensor:
+        """Sums up.
+
+        Args:
+            step: its number.
+            gates: float32 [tokens, gates].
+            *vectors: of each kind, [tokens, vectors of a token, width].
+
+        Returns:
+            [tokens, sums, width]
+        """
+        width = vectors[0].shape[-1]
+        weights = tf.reshape(tf.matmul(gates, tf.gather(self.table, step)), [-1, *self.mask.shape])
+        weights = tf.cast(weights * self.mask, self.dtype)
+        weights = tf.reshape(weights, [-1, self.together * self.sums, self.mask.shape[1] // self.sums])
+        groups = [tf.reshape(part, [-1, self.together * part.shape[1], width]) for part in vectors]
+        return tf.reshape(tf.matmul(weights, tf.concat(groups, axis=1)), [-1, self.sums, width])
+
+
 class HyperConnections(tf.Module):
     """Several residual streams, [tokens, streams, hidden_size], read and written by gates of each step.
 
-    Gates and norm are float32. What the streams' content weighs in the gates is folded into the kernel, and the factors
-    of post and res into one row for each step.
+    Gates and norm are float32. What the streams' content weighs in the gates is folded into the kernel, with the root
+    of the norm's size.
     """
 
-    def __init__(self, layer, dtype: tf.DType):
+    def __init__(self, layer, dtype: tf.DType, together: int):
         super().__init__()
         self.dtype, self.streams, self.width = dtype, layer.streams, layer.config.hidden_size
-        scale = np.repeat(array(layer.scale), self.streams, axis=1)
+        size = self.streams * self.width
+        scale = np.repeat(array(layer.scale), self.streams, axis=1) * np.sqrt(size)
         self.kernel = variable(array(layer.kernel) * scale[:, np.newaxis], dtype, "kernel")
-        self.bias, gate = array(layer.bias), array(layer.gate)[:, np.newaxis]
-        ones = np.ones((1, self.streams), np.float32)
-        self.factors = np.concatenate([ones + 0 * gate, 2 * ones + 0 * gate, gate * ones], axis=1)
-        self.signal = array(layer.signal)
+        self.bias, self.signal, self.epsilon = array(layer.bias), array(layer.signal), EPSILON * size
+        pre, post, res = np.split(np.eye(3 * self.streams, dtype=np.float32), 3, axis=1)
+        gate = array(layer.gate)[:, np.newaxis, np.newaxis, np.newaxis]
+        reads = np.tile(pre[:, np.newaxis], (len(gate), 1, 1, 1))
+        keeps = gate * (res[:, :, np.newaxis] * np.eye(self.streams, dtype=np.float32))
+        writes = np.tile(2 * post[:, :, np.newaxis], (len(gate), 1, 1, 1))
+        self.reading = Sums([reads], dtype, together)
+        self.writing = Sums([keeps, writes], dtype, together)
+        self.writing_first = Sums([keeps, writes], dtype, 1)
 
     def start(self, hidden: tf.Tensor) -> tf.Tensor:
         """Makes the first streams of [tokens, hidden_size]."""
@@ -45,18 +91,21 @@ class HyperConnections(tf.Module):
         """Gives a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
         flat = tf.reshape(streams, [-1, self.streams * self.width])
         norm = tf.cast(tf.raw_ops.EuclideanNorm(input=flat, axis=[1], keep_dims=True), tf.float32)
-        size = tf.sqrt(tf.square(norm) / flat.shape[1] + EPSILON)
-        products = tf.cast(tf.matmul(flat, self.kernel[step]), tf.float32)
-        gates = tf.sigmoid(products / size + tf.constant(self.bias)[step]) * tf.constant(self.factors)[step]
-        pre = tf.cast(gates[:, tf.newaxis, : self.streams], self.dtype)
-        return tf.matmul(pre, streams)[:, 0], gates
+        products = tf.cast(tf.matmul(flat, tf.gather(self.kernel, step)), tf.float32)
+        size = tf.sqrt(tf.square(norm) + self.epsilon)
+        gates = tf.sigmoid(products / size + tf.gather(self.bias, step))
+        return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
-    def write(self, step: tf.Tensor | int, streams: tf.Tensor, output: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
-        """Gives the streams after a step whose block gave `output`, [tokens, hidden_size]."""
-        gates = tf.cast(gates, self.dtype)[:, :, tf.newaxis]
-        post, res = gates[:, self.streams : 2 * self.streams], gates[:, 2 * self.streams :]
-        written = output + tf.constant(self.signal, self.dtype)[step]
-        return res * streams + post * written[:, tf.newaxis]
+    def write(
+        self, step: tf.Tensor | int, streams: tf.Tensor, output: tf.Tensor, gates: tf.Tensor, only_first: bool = False
+    ) -> tf.Tensor:
+        """Gives the streams after a step whose block gave `output`, [tokens, hidden_size].
+
+        only_first: the tokens are each row's first alone, of which there may be any number.
+        """
+        written = output + tf.gather(tf.constant(self.signal, self.dtype), step)
+        writing = self.writing_first if only_first else self.writing
+        return writing(step, gates, streams, written[:, tf.newaxis])
 
     def mean(self, streams: tf.Tensor) -> tf.Tensor:
         """Gives what the streams come to: [tokens, hidden_size]."""

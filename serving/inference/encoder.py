@@ -22,6 +22,8 @@ from tfrecords.base.errors import UserError
 
 COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
 PADDING = ("computed", "skipped")
+# Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
+_TOGETHER = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +132,8 @@ class InferenceEncoder(tf.Module):
         if encoder.step_signal is not None:
             self.step_signal = StepSignal(encoder.step_signal, self.dtype)
         if encoder.connections is not None:
-            self.connections = HyperConnections(encoder.connections, self.dtype)
+            together = _TOGETHER if options.padding == "skipped" else 1
+            self.connections = HyperConnections(encoder.connections, self.dtype, together)
         if options.is_quantized:
             quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
 
@@ -278,7 +281,7 @@ class InferenceEncoder(tf.Module):
             return before, hidden
         if only_first:
             state, gates = rows.first_tokens(state), rows.first_tokens(gates)
-        return before, self.connections.write(step, state, hidden, gates)
+        return before, self.connections.write(step, state, hidden, gates, only_first)
 
     def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(first_tokens)))

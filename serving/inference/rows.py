@@ -18,7 +18,7 @@ from albert_tf.layers.local_attention import PART, attend_nearby
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
 # thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
 # octave.
-_BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 14) for count in range(8, 16)]
+_BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]
 SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
 

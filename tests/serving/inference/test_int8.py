@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.int8 import QuantizedDense
-from tests.serving.inference.encoders import CONFIG, make_keras
+from tests.serving.inference.encoders import make_keras
 from tfrecords.base.errors import UserError
 
 WEIGHTS = st.floats(-10, 10, width=32) | st.sampled_from([-1.0, 1.0])
@@ -50,16 +50,6 @@ def test_products_are_exact_on_every_x86(isa):
     if isa in ("SSE41", "AVX", "AVX2"):
         # Or the test above would be of a CPU that never clips.
         assert min(float(errors[f"int8_vnni/{kind}"]) for kind in ("signed", "unsigned")) > 0.05
-
-
-@pytest.mark.parametrize("length", [5, 8])
-def test_ranges_are_of_the_rows_tokens_and_not_of_those_their_number_is_rounded_up_by(length):
-    encoder = make_keras(hidden_act="relu")
-    ids = np.random.default_rng(length).integers(5, CONFIG.vocab_size, (1, length)).astype("int32")
-    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, np.array([length], "int32")))
-    *inputs, _ = encoder({"input_ids": ids})["hidden_states"]
-    expected = [np.abs(hidden).max() for hidden in inputs]
-    np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], expected, rtol=1e-5)
 
 
 def test_a_gated_equilibrium_has_the_range_of_its_gates_inputs():

@@ -7,7 +7,15 @@ import tensorflow as tf
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.int8 import check_int8
-from tests.serving.inference.encoders import CONFIG, difference, make_batch, make_keras, needs_avx512, needs_vnni
+from tests.serving.inference.encoders import (
+    CONFIG,
+    difference,
+    make_batch,
+    make_extended,
+    make_keras,
+    needs_avx512,
+    needs_vnni,
+)
 from tfrecords.base.errors import UserError
 
 AVX512 = "avx512f, avx512bw, avx512vl, avx512dq"
@@ -45,12 +53,20 @@ def test_lower_precision_takes_every_plan(changes, compute, tolerance):
     assert max(found) < tolerance
 
 
-@pytest.mark.parametrize("compute", [pytest.param("bfloat16", marks=needs_avx512), "int8"])
-def test_an_answer_has_the_same_bits_in_every_batch(compute):
+@pytest.mark.parametrize(
+    ("compute", "changes"),
+    [
+        pytest.param("bfloat16", {}, marks=needs_avx512),
+        pytest.param("bfloat16", {"hyper_connections": 3}, marks=needs_avx512),
+        ("int8", {}),
+    ],
+)
+def test_an_answer_has_the_same_bits_in_every_batch(compute, changes):
     """Alone and among up to 40 rows of other lengths: one product, softmax or layer norm that went another way with
     the number of tokens would be a rounding somewhere, and from there on another answer."""
     rng = np.random.default_rng(0)
-    model = make_keras(hidden_size=64, num_attention_heads=2, intermediate_size=128, max_position_embeddings=130)
+    sizes = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 130}
+    model = make_extended(**sizes, **changes)
     encoder = make_encoder(model, InferenceOptions(compute, "skipped"))
     both = tf.function(
         lambda ids, lengths: encoder(ids, lengths) | {"pooled_alone": encoder.pooled(ids, lengths)},
