@@ -10,6 +10,7 @@ import tensorflow as tf
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
+from serving.choices import COMPUTE, PADDING
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
@@ -19,9 +20,6 @@ from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
-
-COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
-PADDING = ("computed", "skipped")
 
 
 @dataclasses.dataclass(frozen=True)
