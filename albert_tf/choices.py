@@ -11,3 +11,7 @@ STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 DEPTH_HELP = "layers to run its blocks through, where they are shared; 0: as many as it has"
 # Of checkpoints.
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
+# What lets a row leave early.
+EXIT_RULES = ("confidence", "patience", "learned", "movement")
+# The longest cycle that the analysis of an equilibrium looks for, in runs of the blocks.
+LONGEST_PERIOD = 12

@@ -21,6 +21,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.published import UnknownTokenizer
 
 # Written by sentence-transformers: the list of its modules, and the folder of each.
 _MODULES = "modules.json"
@@ -109,7 +110,7 @@ def load(
     model = formats.load(inside if modules and Path(path).is_dir() else path)
     model = at_depth(model, depth) if depth else model
     rules = lower_case, keep_accents
-    own = read_tokenizer(tokenizer, *rules) if tokenizer else tokenizer_in(inside, *rules)
+    own = read_tokenizer(tokenizer, *rules) if tokenizer else _tokenizer_beside(inside, *rules)
     if own is not None:
         _check_fit(model, own, folder, tokenizer or str(folder))
     if modules and type(model).__name__ == "AlbertEncoder":
@@ -118,6 +119,14 @@ def load(
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task)
+
+
+def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:
+    try:
+        return tokenizer_in(folder, *rules)
+    except UnknownTokenizer as error:
+        logging.warning("loaded without a tokenizer: %s", error)
+        return None
 
 
 def _check_fit(model: keras.Model, tokenizer: Tokenizer, folder: Path, where: str) -> None:

@@ -10,6 +10,8 @@ from tfrecords.base.errors import UserError
 MODEL_FILE = "model.keras"
 # What fine-tuning writes about the task.
 TASK_FILE = "task.json"
+# How the index of weights in several files ends.
+SHARDS = ".index.json"
 
 
 def detect(path: str | os.PathLike) -> str:
@@ -21,7 +23,7 @@ def detect(path: str | os.PathLike) -> str:
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
-    if path.suffix in (".safetensors", ".bin") or weights_file(path).is_file():
+    if path.suffix in (".safetensors", ".bin") or path.name.endswith(SHARDS) or weights_file(path).is_file():
         return "huggingface"
     if (path / "model.weights.h5").is_file():
         return "keras_hub"
@@ -35,8 +37,12 @@ def detect(path: str | os.PathLike) -> str:
 
 
 def weights_file(folder: Path) -> Path:
-    """Gives the file with the weights of a folder as HuggingFace writes it; `model.safetensors` where there is none."""
-    names = ("model.safetensors", "pytorch_model.bin")
+    """Gives the file with the weights of a folder as HuggingFace writes it; `model.safetensors` where there is none.
+
+    Of weights in several files it is the index, which says which.
+    """
+    whole = ("model.safetensors", "pytorch_model.bin")
+    names = [name for one in whole for name in (one, f"{one}{SHARDS}")]
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 

@@ -53,6 +53,16 @@ OTHER_NAMES = {
     "bert_large": "bert_large_uncased",
 }
 
+# Lan et al. 2020, Table 1: millions of parameters as printed there.
+PAPER = {
+    "bert_base_uncased": 108,
+    "bert_large_uncased": 334,
+    "albert_base_v2": 12,
+    "albert_large_v2": 18,
+    "albert_xlarge_v2": 60,
+    "albert_xxlarge_v2": 235,
+}
+
 # What transformers calls models of RoBERTa's form; they differ in their vocabularies alone.
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
 

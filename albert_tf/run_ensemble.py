@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from albert_tf.model_files import check_model
 from albert_tf.tasks.settings import EnsembleSettings
 from tfrecords.base.script import run_main
 
 
 def main(settings: EnsembleSettings) -> None:
     """Does what the flags ask for."""
+    for path in filter(None, settings.models.split(",")):
+        check_model(path)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.ensemble import ensemble

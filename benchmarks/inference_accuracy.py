@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.choices import EXIT_RULES
 from albert_tf.loading import load
-from albert_tf.models.exit_rules import RULES
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.inference.layers import dense
@@ -40,7 +40,7 @@ def measure(
     model, tokenizer = loaded.model, loaded.tokenizer
     if not getattr(model, "exit_heads", None):
         raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
-    rules = [rule for rule in RULES if rule != "learned" or model.exit_gate is not None]
+    rules = [rule for rule in EXIT_RULES if rule != "learned" or model.exit_gate is not None]
     rows, labels = sst2_dev(data, tokenizer)
     results = []
     for batch_size in batch_sizes:

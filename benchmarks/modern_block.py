@@ -16,8 +16,8 @@ import numpy as np
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import flops, parameters
 from benchmarks.inference import export, machine, time_rounds
+from serving.choices import COMPUTE
 from serving.inference import InferenceOptions
-from serving.inference.encoder import COMPUTE
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
 

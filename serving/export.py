@@ -1,31 +1,25 @@
 """Writes a trained model as a SavedModel version for TensorFlow Serving: `python -m serving.export --help`."""
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
 import dataclasses
 import os
 import shutil
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
-from albert_tf.choices import DEPTH_HELP
-from albert_tf.loading import Loaded, load
-from albert_tf.models.exit_rules import RULES
-from serving.check import check
-from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
-from serving.inference import InferenceOptions
-from serving.inference.encoder import COMPUTE, PADDING
-from serving.manifest import FILE as MANIFEST
-from serving.manifest import write_manifest
-from serving.samples import write_warm_up
+from albert_tf.choices import DEPTH_HELP, EXIT_RULES
+from albert_tf.model_files import check_model
+from serving.choices import COMPUTE, PADDING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.loading import check_tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.loading import Loaded
+    from serving.exportable import Exportable, ExportOptions
 
 _CALIBRATION_ROWS = 64
 _WRITING = ".writing-"
@@ -65,7 +59,7 @@ class ExportSettings(CheckedSettings):
     exit_rule: str = setting(
         "confidence",
         help="of models with early exits, and by movement of most others: what their threshold input means",
-        choices=RULES,
+        choices=EXIT_RULES,
     )
     top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
     doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
@@ -105,8 +99,20 @@ def export(settings: ExportSettings) -> Path:
     >>> folder.cleanup()
     """
     lengths = _read_lengths(settings.warm_up_lengths)
+    check_model(settings.model)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
+    lines = _calibration_lines(settings.calibration_text)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.loading import load
+    from serving.check import check
+    from serving.exportable import make_exportable
+    from serving.manifest import write_manifest
+    from serving.samples import write_warm_up
+
     loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
-    exportable = make_exportable(loaded.model, _options(settings, loaded))
+    exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     target = base / str(version)
@@ -131,8 +137,12 @@ def export(settings: ExportSettings) -> Path:
     return target
 
 
-def save(exportable: Exportable, path: Path) -> None:
+def save(exportable: "Exportable", path: Path) -> None:
     """Saves an exportable with its signatures as a SavedModel."""
+    import tensorflow as tf
+
+    from serving.exportable import PREDICT
+
     signatures = exportable.signatures()
     functions = {name: signature.concrete() for name, signature in signatures.items()}
     tf.saved_model.save(exportable, str(path), signatures=functions)
@@ -144,7 +154,10 @@ def save(exportable: Exportable, path: Path) -> None:
     updater.save()
 
 
-def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
+def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list[str]) -> "ExportOptions":
+    from serving.exportable import ExportOptions
+    from serving.inference import InferenceOptions
+
     config = getattr(loaded.model, "encoder", loaded.model).config
     limit = config.max_seq_length
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
@@ -163,24 +176,33 @@ def _options(settings: ExportSettings, loaded: Loaded) -> ExportOptions:
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
         inference=InferenceOptions(settings.compute, settings.padding),
-        calibration=_calibration(settings, loaded.tokenizer, length),
+        calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
 
 
-def _calibration(settings: ExportSettings, tokenizer: Tokenizer | None, length: int) -> tuple | None:
-    """Ids [rows, length] and lengths [rows] of the first lines of the file."""
-    if not settings.calibration_text:
+def _calibration_lines(path: str) -> list[str]:
+    """The first lines of the file; none where none is given."""
+    if not path:
+        return []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read --calibration_text={path}: {error}") from error
+    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
+    if not lines:
+        raise UserError(f"--calibration_text={path} holds no text")
+    return lines
+
+
+def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
+    """Ids [rows, length] and lengths [rows] of the lines."""
+    if not lines:
         return None
     if tokenizer is None:
         raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
-    try:
-        lines = Path(settings.calibration_text).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read --calibration_text={settings.calibration_text}: {error}") from error
-    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
-    if not lines:
-        raise UserError(f"--calibration_text={settings.calibration_text} holds no text")
+    from tfrecords.framing import Framer, encode
+
     batch = Framer(tokenizer, length).single(encode(tokenizer, lines)).padded()
     return batch.input_ids.numpy(), batch.lengths.numpy()
 
@@ -220,6 +242,8 @@ def _versions(base: Path) -> list[int]:
 def main(settings: ExportSettings) -> None:
     """Runs the command."""
     target = export(settings)
+    from serving.manifest import FILE as MANIFEST
+
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
     if advice := files.read_json(target / MANIFEST)["advice"]:

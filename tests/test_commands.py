@@ -1,9 +1,11 @@
 """Commands end with one clear line and a status that is not 0, and print nothing of TensorFlow's start."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -38,34 +40,57 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "message"),
+    ("command", "message"),
     [
-        ("run_pretraining", ["--train_data=no/*", "--output_dir=o", "--config=albert_tiny"], "matches no record file"),
-        ("run_finetuning", ["--task=sst2", "--data_dir=.", "--output_dir=o", "--init_from=no"], "no model at 'no'"),
-        ("run_evaluation", ["--model=no", "--train_data=no", "--eval_data=no"], "no model at 'no'"),
-        ("convert_checkpoint", ["--input=no", "--output=o", "--to=keras"], "no model at 'no'"),
+        ("albert_tf.run_pretraining --train_data=no/* --output_dir=o --config=albert_tiny", "matches no record file"),
+        ("albert_tf.run_finetuning --task=sst2 --data_dir=. --output_dir=o --init_from=no", "no model at 'no'"),
+        ("albert_tf.run_evaluation --model=no --train_data=no --eval_data=no", "no model at 'no'"),
+        ("albert_tf.run_ensemble --task=sst2 --data_dir=. --models=no --output_dir=o", "no model at 'no'"),
+        ("albert_tf.convert_checkpoint --input=no --output=o --to=keras", "no model at 'no'"),
+        ("albert_tf.analysis --configs=no.json", "no.json"),
+        (
+            "albert_tf.analysis.layer_distances --models=no --tokenizer=no --input=no --output_dir=o",
+            "no model at 'no'",
+        ),
+        ("albert_tf.analysis.equilibrium --model=. --tokenizer=no --text=a --output_dir=o", "'no' does not exist"),
+        ("albert_tf.analysis.equilibrium --model=. --input=no --output_dir=o", "corpus 'no' matches no file"),
+        ("serving.export --model=no --output_dir=o", "no model at 'no'"),
+        ("serving.export --model=. --output_dir=o --tokenizer=no", "tokenizer 'no' does not exist"),
+        ("serving.export --model=. --output_dir=o --calibration_text=no", "cannot read --calibration_text=no"),
+        ("serving.litert --model=no --output=o", "no model at 'no'"),
+        ("tfrecords.create_pretraining_data --input=no --output_dir=o --tokenizer=no", "'no' does not exist"),
+        ("tfrecords.train_tokenizer --input=no --output_prefix=o", "corpus 'no' matches no file"),
     ],
 )
-def test_nor_do_missing_files(module, arguments, message):
-    ended = without_tensorflow(f"albert_tf.{module}", *arguments)
-    assert ended.returncode == 1 and message in ended.stderr
+def test_nor_do_missing_files(command, message, tmp_path):
+    ended = without_tensorflow(*command.split(), cwd=tmp_path)
+    assert ended.returncode == 1 and message in ended.stderr and len(ended.stderr.splitlines()) <= 2
+    assert list(tmp_path.iterdir()) == []
 
 
-def without_tensorflow(module, *arguments):
+@pytest.mark.parametrize("module", ["serving.export", "serving.litert", "albert_tf.analysis.equilibrium"])
+def test_nor_do_wrong_flags(module):
+    ended = without_tensorflow(module, "--no_such=1")
+    assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr
+
+
+def without_tensorflow(module, *arguments, cwd=ROOT):
     """Runs `python -m MODULE ARGUMENTS` where neither TensorFlow nor Keras can be imported."""
     lines = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None"
     lines += "; sys.orig_argv = ['python', '-m', *sys.argv[1:]]; del sys.argv[0]"
     lines += "; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
     command = [sys.executable, "-c", lines, module, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["run_pretraining", "run_finetuning", "run_evaluation", "run_ensemble", "convert_checkpoint", "score_squad"],
-)
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in SCRIPTS]
+
+
+@pytest.mark.parametrize("module", [*COMMANDS, "albert_tf.analysis"])
 def test_help_does_not_wait_for_tensorflow(module):
-    ended = without_tensorflow(f"albert_tf.{module}", "--help")
+    ended = without_tensorflow(module, "--help")
     assert ended.returncode == 0, ended.stderr
     assert "--" in ended.stdout
 

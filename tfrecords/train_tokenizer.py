@@ -57,6 +57,7 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
 
 def main(settings: TokenizerSettings) -> None:
     """Trains a vocabulary and writes it with its listing."""
+    corpus.find_files(settings.input)
     prefix = Path(settings.output_prefix)
     files.make_output_dir(prefix.parent)
     lines = _lines(settings.input, settings.text_field, settings.max_lines)

@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from albert_tf.analysis.cost import PAPER, cost_table
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
-from albert_tf.layers.depth import at_depth
+from albert_tf.published import PAPER
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -22,6 +21,11 @@ class CostSettings(CheckedSettings):
 def main(settings: CostSettings) -> None:
     """Prints the table."""
     configs = {name: read_config(name) for name in settings.configs.split(",")}
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.analysis.cost import cost_table
+    from albert_tf.layers.depth import at_depth
+
     if settings.depth:
         configs = {name: at_depth(config, settings.depth) for name, config in configs.items()}
     # The paper counts every model with ALBERT's vocabulary.

@@ -5,16 +5,7 @@ from typing import NamedTuple
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.layers.local_attention import pairs
-
-# Lan et al. 2020, Table 1: millions of parameters as printed there.
-PAPER = {
-    "bert_base_uncased": 108,
-    "bert_large_uncased": 334,
-    "albert_base_v2": 12,
-    "albert_large_v2": 18,
-    "albert_xlarge_v2": 60,
-    "albert_xxlarge_v2": 235,
-}
+from albert_tf.published import PAPER
 
 
 class Parameters(NamedTuple):

@@ -6,32 +6,16 @@ The ALBERT paper's Figure 1 shows distances over the trained depth, which oscill
 where the trained depth ends, and looks for the fixed point itself.
 """
 
-import csv
 import dataclasses
-import os
-from typing import NamedTuple
-
-import keras
-import numpy as np
 
 from albert_tf.analysis.layer_distances import read_texts
-from albert_tf.checkpoints.variables import encoder_of
-from albert_tf.layers.depth import segments
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.equilibrium import SOLVERS, Solver, norm, solve, spectral_radius
-from albert_tf.layers.equilibrium_walk import repeated_segment
-from albert_tf.loading import load
+from albert_tf.choices import LONGEST_PERIOD
+from albert_tf.model_files import check_model
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import make_output_dir, replacing
-from tfrecords.base.plotting import fonts_for, legend_beside
+from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
-
-# The longest cycle that is looked for, in runs of the blocks.
-LONGEST_PERIOD = 12
-# A state that comes back is so much nearer than the one a step before; and a residual that still falls, falls by so
-# much in a quarter of the steps.
-_RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
+from tfrecords.tokenizers.loading import check_tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,194 +39,26 @@ class EquilibriumSettings(CheckedSettings):
     )
 
 
-class Run(NamedTuple):
-    """Says what one run of the repeated blocks did, as medians over rows.
-
-    Attributes:
-        step: which one, from 1.
-        residual: |f(z) - z| / |z|.
-        cosine: of the angle between this move f(z) - z and the one before; NaN at the first.
-        length: |f(z)| / |x|, of what the blocks began with.
-    """
-
-    step: int
-    residual: float
-    cosine: float
-    length: float
-
-
-class Recurrence(NamedTuple):
-    """Describes a model's repeated blocks on a batch.
-
-    Attributes:
-        depth: runs that the model was trained with; of an equilibrium, its limit.
-        runs: of plain iteration.
-        returns: for periods 1, 2, ...: how far, relative to its length, a state at the end is from that one period
-            before; medians.
-        evaluations: by solver, of each row that converged.
-        rows: in all.
-        radius: the spectral radius at the point with the least residual that was met; the largest of the rows.
-        radius_residual: the residual there, the largest of the rows.
-        tolerance: at which a row has converged.
-    """
-
-    depth: int
-    runs: list[Run]
-    returns: list[float]
-    evaluations: dict[str, list[int]]
-    rows: int
-    radius: float
-    radius_residual: float
-    tolerance: float
-
-    def verdict(self) -> str:
-        """Says in one sentence what the blocks come to."""
-        steps, last = len(self.runs), self.runs[-1]
-        residuals = [run.residual for run in self.runs]
-        late, later = (np.mean(residuals[-steps // 2 : -steps // 4]), np.mean(residuals[-steps // 4 :]))
-        period = int(np.argmin(self.returns)) + 1
-        if last.residual < self.tolerance:
-            first = next(run.step for run in self.runs if run.residual < self.tolerance)
-            return (
-                f"it is near a fixed point: a step moves the state by less than {self.tolerance:g} from step {first} on"
-            )
-        if not np.isfinite(last.residual) or last.length > _GROWS * self.runs[steps // 2].length:
-            return f"it diverges: after {steps} steps the state is {last.length:.3g} times as long as at the start"
-        if later < _FALLS * late:
-            return f"it approaches a fixed point slowly: step {steps} still moves the state by {last.residual:.2g}"
-        if period > 1 and self.returns[period - 1] < _RETURNS * self.returns[0]:
-            return (
-                f"it oscillates with period {period}: a step moves the state by {last.residual:.2g} of its length, and "
-                f"after {period} steps it is back within {self.returns[period - 1]:.2g}"
-            )
-        return (
-            f"it wanders: a step moves the state by {last.residual:.2g} of its length, without an end and without a "
-            f"period of up to {LONGEST_PERIOD}"
-        )
-
-
-def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs the repeated blocks of an encoder past their trained depth, and seeks their fixed point.
-
-    Args:
-        encoder: of any walk.
-        features: those of `AlbertEncoder.call`.
-        steps: runs of the blocks.
-        tolerance: at which a row has converged.
-
-    Raises:
-        UserError: the encoder's plan has no single run of blocks that repeats.
-    """
-    function, start, rows = encoder.recurrence(features)
-    state = start = keras.ops.cast(start, "float32")
-    function, first = _compiled(function), _array(norm(start, rows))
-    runs, kept, before = [], [state], None
-    for step in range(1, steps + 1):
-        after = keras.ops.cast(function(state), "float32")
-        move = after - state
-        size = _array(norm(move, rows))
-        cosine = np.nan
-        if before is not None:
-            inner = _array(rows.sum(keras.ops.sum(move * before[0], axis=-1)))
-            cosine = np.median(inner / np.maximum(size * before[1], 1e-30))
-        residual = np.median(size / np.maximum(_array(norm(state, rows)), 1e-30))
-        runs.append(Run(step, residual, cosine, np.median(_array(norm(after, rows)) / first)))
-        state, before = after, (move, size)
-        kept = [*kept[1 - 2 * LONGEST_PERIOD :], state]
-    solutions = {kind: solve(function, start, rows, Solver(kind, tolerance, steps)) for kind in SOLVERS}
-    best = min(solutions.values(), key=lambda solution: _array(solution.residual).max())
-    whole = encoder.config.equilibrium_max_steps
-    return Recurrence(
-        depth=segments(encoder.config)[repeated_segment(encoder.config)].repeats if not encoder.equilibrium else whole,
-        runs=runs,
-        returns=[_distance(kept, period, rows) for period in range(1, LONGEST_PERIOD + 1)],
-        evaluations={
-            kind: _array(solution.steps)[_array(solution.residual) < tolerance].tolist()
-            for kind, solution in solutions.items()
-        },
-        rows=len(first),
-        radius=float(_array(spectral_radius(function, best.state, rows)).max()),
-        radius_residual=float(_array(best.residual).max()),
-        tolerance=tolerance,
-    )
-
-
-def _compiled(function):
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    import tensorflow as tf
-
-    return tf.function(function, autograph=False)
-
-
-def _array(tensor) -> np.ndarray:
-    return keras.ops.convert_to_numpy(tensor)
-
-
-def _distance(states: list, period: int, rows) -> float:
-    pairs = list(zip(states, states[period:]))[-LONGEST_PERIOD:]
-    return float(np.median([_array(norm(now - then, rows) / norm(now, rows)) for then, now in pairs]))
-
-
-def report(name: str, found: Recurrence) -> str:
-    """Makes the lines that the command prints of a model."""
-    lines = [f"{name}: {found.rows} rows, trained depth {found.depth}"]
-    shown = {1, 2, 3, 4, 6, 8, found.depth, *range(12, len(found.runs), 12), len(found.runs)}
-    lines += [
-        f"  step {run.step:3}  residual {run.residual:9.2e}  cosine with the step before {run.cosine:7.4f}"
-        for run in found.runs
-        if run.step in shown
-    ]
-    for kind, counts in found.evaluations.items():
-        needs = f"{np.median(counts):.0f} evaluations (median)" if counts else f"not in {len(found.runs)} evaluations"
-        lines.append(f"  {kind} to {found.tolerance:g}: {len(counts)} of {found.rows} rows, {needs}")
-    lines.append(f"  spectral radius {found.radius:.3f} where the residual is least ({found.radius_residual:.1e})")
-    return "\n".join([*lines, f"  {found.verdict()}"])
-
-
-def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Writes one line a model and run: model, step, residual, cosine, length."""
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["model", *Run._fields])
-        for name, found in recurrences.items():
-            writer.writerows([name, run.step, *(f"{value:.6g}" for value in run[1:])] for run in found.runs)
-
-
-def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Draws residual and cosine over the runs, side by side, as a PNG; dots mark the trained depth."""
-    from matplotlib.figure import Figure
-
-    with fonts_for(recurrences):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        labels = ("residual |f(z) - z| / |z|", "cosine of a step and the one before")
-        for axes, field, label in zip(figure.subplots(1, 2), ("residual", "cosine"), labels):
-            for name, found in recurrences.items():
-                values = [getattr(run, field) for run in found.runs]
-                (line,) = axes.plot(range(1, len(values) + 1), values, label=name)
-                if found.depth <= len(values):
-                    axes.plot([found.depth], [values[found.depth - 1]], marker="o", color=line.get_color())
-            axes.set(xlabel="run of the repeated blocks", ylabel=label)
-            if field == "residual":
-                axes.set(yscale="log")
-            else:
-                axes.set(ylim=(-1.05, 1.05))
-        figure.suptitle("What the repeated blocks come to when they run on")
-        legend_beside(figure, *axes.get_legend_handles_labels())
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=120)
-
-
 def main(settings: EquilibriumSettings) -> None:
     """Runs every model's blocks on the same texts; writes and prints what they come to."""
     if bool(settings.text) == bool(settings.input):
         raise UserError('give either --text="a sentence" or --input=files')
-    output_dir = make_output_dir(settings.output_dir)
+    models = settings.model.split(",")
+    for path in models:
+        check_model(path)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     texts = [settings.text] if settings.text else read_texts(settings.input, settings.documents)
+    output_dir = make_output_dir(settings.output_dir)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
+    from albert_tf.checkpoints.variables import encoder_of
+    from albert_tf.layers.equilibrium_walk import repeated_segment
+    from albert_tf.loading import load
+
     recurrences = {}
-    for path in settings.model.split(","):
+    for path in models:
         loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents)
         encoder = encoder_of(loaded.model)
         repeated_segment(encoder.config)

@@ -8,20 +8,22 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import DEPTH_HELP
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.loading import load
+from albert_tf.model_files import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.corpus import read_documents
+from tfrecords.tokenizers.loading import check_tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.layers.encoder import AlbertEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class Distance(NamedTuple):
     degrees: float
 
 
-def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
+def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
     """Measures how far each block moves its input, at tokens that are no padding.
 
     Args:
@@ -121,10 +123,19 @@ def read_texts(patterns: str, documents: int) -> list[str]:
 
 def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts; writes and prints the distances."""
-    output_dir = make_output_dir(settings.output_dir)
+    models = settings.models.split(",")
+    for path in models:
+        check_model(path)
+    check_tokenizer(settings.tokenizer)
     texts = read_texts(settings.input, settings.documents)
+    output_dir = make_output_dir(settings.output_dir)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.checkpoints.variables import encoder_of
+    from albert_tf.loading import load
+
     curves = {}
-    for path in settings.models.split(","):
+    for path in models:
         loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)

@@ -1,6 +1,6 @@
 """Checkpoints of HuggingFace transformers: ALBERT, BERT and RoBERTa, with or without heads, as safetensors.
 
-PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed.
+PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several files with an index.
 """
 
 import os
@@ -26,7 +26,7 @@ from albert_tf.checkpoints.variables import (
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import weights_file
+from albert_tf.model_files import SHARDS, weights_file
 from albert_tf.models.classifiers import (
     AlbertClassifier,
     AlbertMultipleChoice,
@@ -53,7 +53,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     """Loads an ALBERT, BERT or RoBERTa (XLM-RoBERTa, CamemBERT) saved by transformers.
 
     Args:
-        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file.
+        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
         model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
             built: an AlbertPretrainer, a fine-tuned model with the names of its classes, or an AlbertEncoder (without
             pooler if it has none).
@@ -264,6 +264,8 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
 def _read(file: Path) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
+    if file.name.endswith(SHARDS):
+        return _read_shards(file)
     if file.suffix == ".bin":
         return _read_pytorch(file)
     try:
@@ -271,6 +273,16 @@ def _read(file: Path) -> dict[str, np.ndarray]:
             return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    try:
+        names = set(read_json(index)["weight_map"].values())
+        # In the folder of the index, whatever the index says.
+        shards = [index.parent / Path(name).name for name in sorted(names)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
+    return {name: tensor for shard in shards for name, tensor in _read(shard).items()}
 
 
 def _read_pytorch(file: Path) -> dict[str, np.ndarray]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from albert_tf.choices import EXIT_RULES
 from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
-RULES = ("confidence", "patience", "learned", "movement")
 # What a model answers by; "states" is the encoder alone, whose rows leave by how far they move.
 KINDS = ("classification", "regression", "tagging", "states")
 
@@ -42,8 +42,8 @@ class ExitRule:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UserError(f"early exit of kind '{self.kind}' is none of {', '.join(KINDS)}")
-        if self.name not in RULES:
-            raise UserError(f"early exit rule '{self.name}' is none of {', '.join(RULES)}")
+        if self.name not in EXIT_RULES:
+            raise UserError(f"early exit rule '{self.name}' is none of {', '.join(EXIT_RULES)}")
         if self.kind == "states" and self.name != "movement":
             raise UserError(f"early exit by {self.name} needs a model with exit heads; this one can leave by movement")
 

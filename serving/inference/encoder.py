@@ -10,6 +10,7 @@ import tensorflow as tf
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
+from serving.choices import COMPUTE, PADDING
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
@@ -20,8 +21,6 @@ from serving.inference.layers import Attention, Embeddings, FeedForward, dense, 
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
 
-COMPUTE = ("float32", "bfloat16", "int8", "int8_vnni")
-PADDING = ("computed", "skipped")
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
 _TOGETHER = 4
 

@@ -46,7 +46,7 @@ def trained(model: keras.Model, features: dict[str, np.ndarray], name: str) -> d
 DEPTH = dict(
     vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
     max_position_embeddings=16, step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x2",
-    gate_init=0.5, halting="act",
+    gate_init=0.5, halting="act", attention_window=3, global_attention_every=2,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.analysis.equilibrium import recur, report, write_csv, write_plot
+from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import settled
 from tfrecords.base.errors import UserError

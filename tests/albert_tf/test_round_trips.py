@@ -1,13 +1,15 @@
 """What belongs to a model beside its weights survives every conversion: names of classes, tokenizer."""
 
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
-from albert_tf.checkpoints import load_huggingface, save_huggingface
+from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.convert_checkpoint import convert
 from tfrecords.base.errors import UserError
@@ -91,12 +93,48 @@ def test_another_tokenizer_in_the_way_stays(published, tmp_path):
     assert not (tmp_path / "albert_tokenizer.json").exists()
 
 
+def test_weights_in_several_files_are_read_by_their_index(published):
+    model = load_huggingface(published)
+    tensors = sorted(load_file(published / "model.safetensors").items())
+    (published / "model.safetensors").unlink()
+    names = {}
+    for number, part in enumerate((tensors[:3], tensors[3:]), 1):
+        save_file(dict(part), published / f"model-0000{number}-of-00002.safetensors")
+        names |= {name: f"model-0000{number}-of-00002.safetensors" for name, _ in part}
+    index = published / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    assert formats.load(index).count_params() == model.count_params()
+    for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    (published / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no '.*model-00002-of-00002\.safetensors'; copy or download it again"):
+        loading.load(published)
+    index.write_text("{}")
+    with pytest.raises(UserError, match="does not say which files hold the weights"):
+        loading.load(published)
+
+
+def test_a_vocabulary_of_a_kind_that_is_not_known_leaves_the_model_by_ids(published, caplog):
+    """XLM-RoBERTa's and CamemBERT's: their models load, their texts are for transformers to tokenize."""
+    (published / "vocab.txt").unlink()
+    pieces = [["<s>", 0.0], ["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["\u2581a", -1.0], ["<mask>", 0.0]]
+    values = {"model": {"type": "Unigram", "unk_id": 3, "vocab": pieces}, "added_tokens": []}
+    (published / "tokenizer.json").write_text(json.dumps(values))
+    message = r"pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is not known .* by ids"
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(published)
+    loaded = loading.load(published)
+    assert loaded.tokenizer is None and re.search(message, caplog.text)
+    with pytest.raises(UserError, match=message):
+        loading.load(published, tokenizer=str(published))
+
+
 def test_pytorch_files_are_read_by_pytorch(published):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     model = load_huggingface(published)
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file as load_for_torch
 
-    torch.save(load_file(published / "model.safetensors"), published / "pytorch_model.bin")
+    torch.save(load_for_torch(published / "model.safetensors"), published / "pytorch_model.bin")
     (published / "model.safetensors").unlink()
     for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)

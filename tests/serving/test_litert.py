@@ -5,7 +5,8 @@ import pytest
 
 from albert_tf.checkpoints.formats import save_keras
 from serving.check import TOLERANCES, Tolerance, compare, expected_answers
-from serving.litert import LiteRtSettings, convert, run_file, write
+from serving.litert import LiteRtSettings, write
+from serving.litert_file import convert, run_file
 from serving.model_server.tflite_model import TfLiteModel
 from tfrecords.base import files
 from tfrecords.base.errors import UserError

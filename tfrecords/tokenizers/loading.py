@@ -59,9 +59,7 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
             that the vocabulary itself strips.
     """
     path = Path(path)
-    if not path.exists():
-        mend = download_hint(path) or "give a .model, a vocab .txt, a BPE's .json or a folder with one of them"
-        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
+    check_tokenizer(path)
     if path.is_dir():
         if description_in(path) is None:
             return read_tokenizer(path, keep_accents=keep_accents)
@@ -80,6 +78,13 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
     return make_tokenizer(kind, vocabulary, lower_case, keep_accents, path)
+
+
+def check_tokenizer(path: str | os.PathLike) -> None:
+    """Raises UserError where there is nothing at `path` that could be a tokenizer."""
+    if not Path(path).exists():
+        mend = download_hint(path) or "give a .model, a vocab .txt, a BPE's .json or a folder with one of them"
+        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
 
 
 def _load_folder(folder: Path) -> Tokenizer:

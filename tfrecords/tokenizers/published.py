@@ -23,6 +23,10 @@ _SPECIAL = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")
 _CASED_SHARE = 0.01
 
 
+class UnknownTokenizer(UserError):
+    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
+
+
 def said_lower_case(folder: Path) -> bool | None:
     """Whether the files beside a published vocabulary say that text is lower-cased; None where they say nothing."""
     values = _read_object(folder / "tokenizer_config.json").get("do_lower_case")
@@ -176,6 +180,11 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
 
 def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
     model, kinds = values["model"], model_pb2.ModelProto.SentencePiece
+    if {"<s>", "</s>"} <= (pieces := {piece for piece, _ in model["vocab"]}) and "[CLS]" not in pieces:
+        raise UnknownTokenizer(
+            f"'{path}' holds a unigram vocabulary with the pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is "
+            "not known here; tokenize with transformers, and ask the model by ids"
+        )
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import ExitRule, InferenceOptions, make_encoder
-from serving.litert import convert, run_file
+from serving.litert_file import convert, run_file
 from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras, needs_avx512
 
 OPTIONS = {
