@@ -3,7 +3,7 @@
     python -m benchmarks.scoring --model=models/sst2 --text_file=lines.txt --rows=10000
 
 Both answer the same texts, in turns: `serving.score` from file to file, model already loaded; and the SavedModel called
-on ideal batches, of all texts together, like lengths beside each other, made before the clock starts, answers left as tensors.
+on ideal batches: of all texts together, like lengths beside each other, made before the clock starts.
 """
 
 import contextlib
