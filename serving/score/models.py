@@ -1,7 +1,6 @@
 """The model that answers: a SavedModel in this process, or one behind a server."""
 
 import functools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +90,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 class _Loaded:
     def __init__(self, source: ModelSource):
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
 
