@@ -67,7 +67,7 @@ def overhead() -> None:
     text, body = "a fine film, all in all", json.dumps({"inputs": "a fine film, all in all"}).encode()
     with (
         _stand_in_process() as target,
-        _gateway_process(target, "default") as (port, process),
+        gateway_process(target, "default") as (port, process),
         Client(target, "default") as client,
     ):
         inputs = {"text": np.array([text.encode()], object)}
@@ -137,12 +137,12 @@ def batching(settings: Settings) -> None:
     rows = ["--enable_batching", f"--batching_parameters_file={_BATCHING}"]
     rates = {}
     for name, flags in (("no batching", []), ("by rows", rows), ("by tokens", [])):
-        with _model_server(settings.model_base_path, flags) as target:
+        with model_server(settings.model_base_path, flags) as target:
             if name == "by tokens":
                 options = [
                     f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"
                 ]  # fmt: skip
-                with _gateway_process(target, "m", *options) as (port, _):
+                with gateway_process(target, "m", *options) as (port, _):
                     rates[name] = _load(settings, texts, lambda port=port: _http_caller(port))
             else:
                 rates[name] = _load(settings, texts, lambda target=target: _grpc_caller(target))
@@ -199,7 +199,7 @@ def _process(*command: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _model_server(base: str, flags: list[str]) -> Iterator[str]:
+def model_server(base: str, flags: list[str]) -> Iterator[str]:
     port = _free_port()
     command = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
     with _process(*command, "--grpc_max_threads=64", *flags), Client(f"127.0.0.1:{port}", "m") as client:
@@ -208,7 +208,7 @@ def _model_server(base: str, flags: list[str]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _gateway_process(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
+def gateway_process(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
     """Gives its port and its process."""
     port = _free_port()
     with _process("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:

@@ -1,13 +1,52 @@
-"""What uvicorn leaves to a proxy: connections and bodies that come too slowly, or with too much in them."""
+"""HTTP as both servers speak it: a port, uvicorn, and what that leaves to a proxy.
+
+That is connections and bodies that come too slowly, or with too much in them.
+"""
 
 import asyncio
 import socket
+from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
 RECEIVE_SECONDS = 30.0
 _MAX_HEADER_BYTES = 2**16
+_LARGE_WRITE = 2**16
+_KEEP_ALIVE_SECONDS = 75
+_BACKLOG = 1024
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """Takes a port; raises OSError where it cannot be had."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=_BACKLOG)
+
+
+def make_server(application: Any, lifespan: str, drain_s: float | None = None) -> uvicorn.Server:
+    """Makes an HTTP server of an ASGI application, for `serve([socket])`.
+
+    Args:
+        application: ASGI's.
+        lifespan: "on" where it wants to know when the server begins and ends, else "off".
+        drain_s: How long requests that run are waited for at the end, in seconds; None: as long as it takes.
+    """
+    return uvicorn.Server(
+        uvicorn.Config(
+            application,
+            http=PatientProtocol,
+            interface="asgi3",
+            proxy_headers=False,
+            ws="none",
+            lifespan=lifespan,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=drain_s,
+        )
+    )
 
 
 class LongBody(Exception):
@@ -32,7 +71,8 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
     """
     chunks, size, more = [], 0, True
     while more:
-        message = await asyncio.wait_for(receive(), RECEIVE_SECONDS)
+        async with asyncio.timeout(RECEIVE_SECONDS):
+            message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionError("the client left before the end of its request")
         chunks.append(message.get("body", b""))
@@ -45,6 +85,39 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+class JoinedWrites:
+    """A transport that sends together what is written in one turn of the event loop, as head and body of an answer are.
+
+    Each write is a system call that wakes the reader; and of two, Nagle's algorithm holds the second back.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str):
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Sends it at the end of this turn; what is large, now, since joining would copy it."""
+        if not self._waiting and len(data) < _LARGE_WRITE:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        if len(data) >= _LARGE_WRITE:
+            self._flush()
+
+    def close(self) -> None:
+        """Closes the connection behind what was written."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        small = sum(map(len, waiting)) < 2 * _LARGE_WRITE
+        for data in [b"".join(waiting)] if small and waiting else waiting:
+            self._transport.write(data)
+
+
 class PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers take too long or too much room, answers one half closed."""
 
@@ -52,8 +125,8 @@ class PatientProtocol(HttpToolsProtocol):
     _header_bytes = 0
 
     def connection_made(self, transport) -> None:
-        super().connection_made(transport)
-        # The answer goes out in two writes; with Nagle's algorithm the second waits 40 ms for the first's receipt.
+        super().connection_made(JoinedWrites(transport, self.loop))
+        # A large answer goes out in several writes; with Nagle's algorithm the last waits 40 ms for a receipt.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._expect_headers()
 

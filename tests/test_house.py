@@ -11,7 +11,7 @@ from scripts.api_page import PAGE, page
 from scripts.imports import ROOMS, ROOT, Sources, distances
 
 # The serving kit is for any model: it knows nothing of ALBERT.
-KIT = ("wire", "client", "model_server", "benchmark", "gateway", "http_protocol")
+KIT = ("wire", "client", "model_server", "benchmark", "gateway", "score", "http_protocol")
 
 
 @pytest.fixture(scope="module")

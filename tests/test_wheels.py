@@ -66,7 +66,7 @@ def test_wheel_has_three_packages_with_all_their_files(wheel):
     kept = [path for package in ("albert_tf", "serving", "tfrecords") for path in (ROOT / package).rglob("*")]
     expected = {str(path.relative_to(ROOT)) for path in kept if path.is_file() and "__pycache__" not in path.parts}
     assert expected - names == set()
-    assert "serving/deploy/kubernetes/deployment.yaml" in names
+    assert {"serving/deploy/kubernetes/deployment.yaml", "serving/gateway/page/page.html"} <= names
 
 
 def test_metadata(wheel):
@@ -74,7 +74,9 @@ def test_metadata(wheel):
     assert (metadata["Name"], metadata["License-Expression"]) == ("albert-tf", "Apache-2.0")
     assert metadata.get_payload().startswith("# albert-tf")
     assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
-    assert set(metadata.get_all("Provides-Extra")) == {"test", "ray", "jax", "peers", "docs", "gateway"}
+    assert set(metadata.get_all("Provides-Extra")) == {
+        *("test", "ray", "jax", "peers", "docs", "gateway", "parquet", "browser")
+    }
     assert metadata["Version"] == VERSION
 
 

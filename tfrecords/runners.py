@@ -1,8 +1,8 @@
 """Where tasks are done: in this process, in several on this machine, or on a Ray cluster. All give the same files.
 
-A runner is a context manager that gives a function of tasks (key, method of `Worker`, arguments), which yields (key,
-result) as they are done; `small` tasks are not worth the start of a process. A worker that is killed ends the build in
-one line; the same command goes on.
+A runner is a context manager that takes a worker, any object that can be pickled, and gives a function of tasks (key,
+method of the worker, arguments), which yields (key, result) as they are done; `small` tasks are not worth the start of
+a process. A worker that is killed ends the work in one line; the same command goes on.
 """
 
 import contextlib
@@ -15,16 +15,15 @@ from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
-from tfrecords.worker import Worker
 
 Task = tuple[int, str, tuple]
 Run = Callable[..., Iterator[tuple[int, Any]]]
 
-_worker: Worker
+_worker: Any
 
 
 @contextlib.contextmanager
-def run_local(worker: Worker, workers: int) -> Iterator[Run]:
+def run_local(worker: Any, workers: int) -> Iterator[Run]:
     """Processes are started for the first tasks that several could share: for one they would cost and gain nothing."""
     with contextlib.ExitStack() as stack:
         shared: list[tuple[futures.Executor, threading.Event]] = []
@@ -72,7 +71,7 @@ def _finished(running: dict[futures.Future, int], interrupted: threading.Event) 
         yield running.pop(future), future.result()
 
 
-def _start_worker(worker: Worker) -> None:
+def _start_worker(worker: Any) -> None:
     global _worker
     _worker = worker
     end_with_parent()
@@ -83,10 +82,10 @@ def _do(method: str, arguments: tuple) -> Any:
 
 
 @contextlib.contextmanager
-def run_ray(worker: Worker, workers: int) -> Iterator[Run]:
+def run_ray(worker: Any, workers: int) -> Iterator[Run]:
     """Tasks on the Ray cluster that RAY_ADDRESS names, or on one started here.
 
-    Every node must see the output folder under the same path, and the corpus under the same path or URL. A task whose
+    Every node must see the output folder under the same path, and what is read under the same path or URL. A task whose
     node dies is run again by Ray.
     """
     try:

@@ -3,18 +3,12 @@
 import asyncio
 import logging
 import signal
-import socket
 import threading
-
-import uvicorn
 
 from serving.gateway.app import Gateway
 from serving.gateway.service import Options
-from serving.http_protocol import PatientProtocol
+from serving.http_protocol import listen, make_server
 from tfrecords.base.errors import UserError
-
-_BACKLOG = 1024
-_KEEP_ALIVE_SECONDS = 75
 
 
 class GatewayServer:
@@ -32,27 +26,13 @@ class GatewayServer:
 
     def __init__(self, options: Options, address: str, port: int, drain_s: float = 20.0):
         try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+            self._socket = listen(address, port)
         except OSError as error:
             raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
         self.port = self._socket.getsockname()[1]
         self.gateway = Gateway(options)
-        config = uvicorn.Config(
-            self.gateway.asgi,
-            http=PatientProtocol,
-            interface="asgi3",
-            proxy_headers=False,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=drain_s,
-        )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        self._server = uvicorn.Server(config)
+        self._server = make_server(self.gateway.asgi, "on", drain_s)
         self._thread = threading.Thread(target=self._serve, name="gateway")
 
     def run(self) -> None:

@@ -3,21 +3,17 @@
 import asyncio
 import contextlib
 import functools
-import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import uvicorn
 from grpc import StatusCode
 
-from serving.http_protocol import LongBody, PatientProtocol, read_body
+from serving.http_protocol import LongBody, listen, make_server, read_body
 from serving.model_server import json_response
 from serving.model_server.rest import LARGE_BODY_BYTES, BodyTooLarge, Response, RestApi
 from serving.model_server.status import StatusError
 
-_KEEP_ALIVE_SECONDS = 75
-_BACKLOG = 1024
 _CLOSE = {"Content-Type": "application/json", "Connection": "close"}
 
 
@@ -31,23 +27,10 @@ class RestServer:
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
         self._receiving: set[asyncio.Task] = set()
         try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            self._socket = socket.create_server((address, port), family=family, backlog=_BACKLOG)
+            self._socket = listen(address, port)
         except OSError as error:
             raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}:{port}: {error.strerror}") from error
-        config = uvicorn.Config(
-            self._application,
-            http=PatientProtocol,
-            interface="asgi3",
-            proxy_headers=False,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = make_server(self._application, "off")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="rest-server")
 

@@ -43,6 +43,19 @@ def test_finetune_to_its_end(execute, tmp_path):
     assert (tmp_path / "reviews" / "task.json").is_file()
 
 
+def test_semantic_search_to_its_end(execute):
+    outputs = execute("semantic_search.ipynb", replaced=[("epochs=8", "epochs=1"), ("halves[200:]", "halves[200:456]")])
+    text = printed(outputs)
+    assert "after: " in text and text.count("\n\n") >= 2
+
+
+@pytest.mark.slow
+def test_semantic_search_learns(execute):
+    text = printed(execute("semantic_search.ipynb"))
+    before, after = (float(text.split(f"{word}: ")[1].split("%")[0]) for word in ("before", "after"))
+    assert after > before + 10
+
+
 @pytest.mark.slow
 def test_finetune_learns(execute):
     outputs = execute("finetune.ipynb")

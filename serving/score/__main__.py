@@ -1,0 +1,79 @@
+"""Answers files of rows by a SavedModel, or by a model behind a server, in order.
+
+python -m serving.score --model=models/sst2 --input='rows/*.jsonl' --output_dir=scores
+python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jsonl' --output_dir=scores
+"""
+
+import os
+from dataclasses import dataclass
+
+from serving.score.job import score
+from serving.score.models import ModelSource
+from serving.score.tables import FORMATS
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.runners import RUNNERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(CheckedSettings):
+    """The command's flags."""
+
+    model: str = setting(help="folder of a SavedModel that takes text, or of its versions; with --target its name")
+    target: str = setting("", help="HOST:PORT of a model server's gRPC port; empty: the model is loaded here")
+    version: int | None = setting(None, help="version of a model behind --target; left out: the newest", at_least=1)
+    signature: str = setting("serving_default", help="signature to call")
+    input: str = setting(help="comma-separated globs: JSON lines (.jsonl), or plain text, a text a line")
+    output_dir: str = setting(help="folder for a table of each file, bad_rows.jsonl and manifest.json")
+    fields: str = setting("", help="fields of JSON rows for the model's inputs, by commas; empty: the inputs' names")
+    outputs: str = setting("", help="outputs of the model to write, by commas; empty: those of its kind")
+    keep: str = setting("", help="fields of JSON rows to write beside the answers, by commas")
+    format: str = setting("jsonl", help="of the tables; parquet needs pyarrow", choices=FORMATS)
+    max_batch_tokens: int = setting(2048, help="tokens of a batch, guessed from the texts' lengths", at_least=1)
+    workers: int = setting(1, help="processes, each with the model; a model loaded here uses all cores", at_least=1)
+    runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS", choices=RUNNERS)
+    timeout_s: float = setting(300.0, help="seconds that the server may take for a batch", above=0)
+    overwrite: bool = setting(False, help="replace answers in --output_dir that were of another job")
+
+
+def main(settings: Settings) -> None:
+    """Scores what the settings name."""
+    if settings.version and not settings.target:
+        raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
+    ray, cores = settings.runner == "ray", len(os.sched_getaffinity(0))
+    source = ModelSource(
+        settings.model,
+        settings.target,
+        settings.version,
+        settings.signature,
+        # Ray lends a task one core.
+        threads=1 if ray else 0 if settings.workers == 1 else max(1, cores // settings.workers),
+        timeout_s=settings.timeout_s,
+    )
+    score(
+        settings.input,
+        settings.output_dir,
+        source,
+        fields=_names(settings.fields),
+        outputs=_names(settings.outputs),
+        keep=_names(settings.keep),
+        format=settings.format,
+        max_batch_tokens=settings.max_batch_tokens,
+        workers=settings.workers,
+        runner=settings.runner,
+        overwrite=settings.overwrite,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def run() -> None:
+    """The entry point of the console script."""
+    run_main(main, Settings)
+
+
+if __name__ == "__main__":
+    run()

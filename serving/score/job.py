@@ -1,0 +1,202 @@
+"""The whole work: pieces that are not answered yet, wherever they are answered, and the tables that they make.
+
+Parts lie in a folder of the output folder until all are there. The same command goes on where it stopped, and writes
+the same bytes; another one is refused.
+"""
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from serving.score.models import ModelSource, fingerprint, served_version, version_folder
+from serving.score.rows import Piece, cut, find_files
+from serving.score.tables import FORMATS, check_format
+from serving.score.worker import Worker
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import progress_bar
+from tfrecords.runners import RUNNERS, Run
+
+PIECE_BYTES = 2**19
+_FORMAT_VERSION = 1
+_PARTS, _JOB, _MANIFEST, _BAD_ROWS = ".parts", "job.json", "manifest.json", "bad_rows.jsonl"
+
+
+def score(
+    patterns: str,
+    output_dir: str | os.PathLike,
+    source: ModelSource,
+    *,
+    fields: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    keep: tuple[str, ...] = (),
+    format: str = "jsonl",
+    max_batch_tokens: int = 2048,
+    workers: int = 1,
+    runner: str = "local",
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Answers the rows of files: for each file a table of the same name, for each of its lines a row.
+
+    Args:
+        patterns: Comma-separated globs of files: .jsonl of JSON objects, or plain text, a text a line.
+        output_dir: The folder for tables, manifest and the list of bad rows.
+        source: The model.
+        fields: Fields of JSON rows, in the order of the model's inputs by name; (): those of the inputs' names.
+        outputs: Which of the model's; (): those that its kind is asked for.
+        keep: Fields of JSON rows that go along.
+        format: "jsonl" or "parquet".
+        max_batch_tokens: Of a batch, guessed from the texts' lengths.
+        workers: Processes, each with the model.
+        runner: "local" or "ray".
+        overwrite: Whether answers of another job in the folder may be removed.
+
+    Returns:
+        The manifest: counts of `rows` and `bad_rows`, `tables` by input file, and what was asked of which model.
+
+    Raises:
+        UserError: for bad input, a folder that holds another job's answers, or a model that cannot be asked so.
+    """
+    paths = find_files(patterns)
+    names = _table_names(paths, FORMATS[format].suffix)
+    check_format(format)
+    folder = files.make_output_dir(output_dir)
+    with files.locked(folder):
+        files.remove_unfinished(folder)
+        source = _settled(source, folder, overwrite)
+        job = _described(paths, source, fields, outputs, keep, format, max_batch_tokens)
+        if (done := _known(folder, job, overwrite)) is not None:
+            print(f"'{folder}' is complete already: {_counts(done)}")
+            return done
+        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / _PARTS)
+        pieces = cut(paths, PIECE_BYTES)
+        with RUNNERS[runner](worker, workers) as run:
+            (_, described), *_ = run([(0, "describe", ())], small=True)
+            files.write_json(folder / _PARTS / _JOB, job)
+            begin = time.monotonic()
+            reports, new = _answer(folder / _PARTS, pieces, described, run)
+        manifest = _assemble(folder, job, names, pieces, reports, FORMATS[format](described["outputs"], keep))
+        seconds = time.monotonic() - begin
+        print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
+        return manifest
+
+
+def _settled(source: ModelSource, folder: Path, overwrite: bool) -> ModelSource:
+    """With the version of the model that all rows are answered by, also those after a pause."""
+    if not source.target:
+        return dataclasses.replace(source, model=str(version_folder(source.model)))
+    path = folder / _PARTS / _JOB
+    if path.exists() and source.version is None and not overwrite:
+        return dataclasses.replace(source, version=files.read_json(path)["model"].get("version"))
+    return dataclasses.replace(source, version=source.version or served_version(source))
+
+
+def _described(paths, source: ModelSource, fields, outputs, keep, format: str, max_batch_tokens: int) -> dict[str, Any]:
+    """What the bytes of the answers hang on."""
+    named = {"name": source.model, "version": source.version}
+    return {
+        "format_version": _FORMAT_VERSION,
+        "model": named if source.target else fingerprint(Path(source.model)),
+        "signature": source.signature,
+        "fields": list(fields),
+        "outputs": list(outputs),
+        "keep": list(keep),
+        "format": format,
+        "max_batch_tokens": max_batch_tokens,
+        "piece_bytes": PIECE_BYTES,
+        "inputs": [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths],
+    }
+
+
+def _known(folder: Path, job: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """The manifest where all is done; makes the folder ready where it is not."""
+    manifest, parts = folder / _MANIFEST, folder / _PARTS
+    for path in (manifest, parts / _JOB):
+        if not path.exists():
+            continue
+        found = files.read_json(path)
+        before = found.get("job", found)
+        if before == job:
+            if path == manifest and all((folder / name).exists() for name in found["tables"].values()):
+                shutil.rmtree(parts, ignore_errors=True)
+                return found
+            continue
+        if not overwrite:
+            other = next(name for name in job if before.get(name) != job[name])
+            raise UserError(
+                f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
+                "or --overwrite"
+            )
+        shutil.rmtree(parts, ignore_errors=True)
+        manifest.unlink(missing_ok=True)
+    parts.mkdir(exist_ok=True)
+    files.remove_unfinished(parts)
+    return None
+
+
+def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
+    """Every piece's report, in order, and how many rows are new."""
+    reports = {
+        number: files.read_json(path)
+        for number in range(len(pieces))
+        if (path := parts / f"{number:06d}.json").exists()
+    }
+    asked = tuple(described["inputs"]), described["outputs"]
+    tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
+    begin, new = time.monotonic(), 0
+    total = sum(pieces[n].end - pieces[n].start for n, *_ in tasks)
+    with progress_bar(total=total, desc="scoring", unit="B", unit_scale=True) as bar:
+        for number, report in run(tasks):
+            reports[number] = report
+            new += report["rows"]
+            bar.set_postfix_str(f"{new / (time.monotonic() - begin):,.1f} rows/s")
+            bar.update(pieces[number].end - pieces[number].start)
+    return [reports[number] for number in range(len(pieces))], new
+
+
+def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
+    """Joins parts to tables, lists bad rows, and writes the manifest last. Can be repeated after any interruption."""
+    parts = folder / _PARTS
+    for path, name in names.items():
+        numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.remove_unfinished(target.parent)
+        with files.replacing(target) as temporary:
+            table.join([parts / f"{number:06d}{table.suffix}" for number in numbers], temporary)
+    bad = list(_bad_rows(pieces, reports))
+    with files.replacing(folder / _BAD_ROWS) as temporary:
+        FORMATS["jsonl"]({}, ()).write(temporary, bad)
+    counts = {"rows": sum(report["rows"] for report in reports), "bad_rows": len(bad)}
+    manifest = {**counts, "tables": names, "job": job}
+    files.write_json(folder / _MANIFEST, manifest)
+    shutil.rmtree(parts)
+    return manifest
+
+
+def _table_names(paths: list[Path], suffix: str) -> dict[str, str]:
+    """Tables lie below the output folder as their files below the folder that all are in."""
+    root = Path(os.path.commonpath([path.parent.resolve() for path in paths]))
+    names = {str(path): str(path.resolve().relative_to(root).with_suffix(suffix)) for path in paths}
+    if len(set(names.values())) < len(names):
+        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
+        raise UserError(f"two files of --input would both become '{twice}'; score them into two folders")
+    return names
+
+
+def _bad_rows(pieces: list[Piece], reports: list[dict]) -> Iterator[dict[str, Any]]:
+    line, path = 0, None
+    for piece, report in zip(pieces, reports, strict=True):
+        line, path = (line if piece.path == path else 0), piece.path
+        for place, error, text in report["bad"]:
+            yield {"file": path, "line": line + place + 1, "error": error, "row": text}
+        line += report["rows"]
+
+
+def _counts(manifest: dict[str, Any]) -> str:
+    bad = f", {manifest['bad_rows']:,} of them bad ({_BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
+    return f"answers to {manifest['rows']:,} rows of {len(manifest['tables']):,} files{bad}"

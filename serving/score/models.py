@@ -1,0 +1,172 @@
+"""The model that answers: a SavedModel in this process, or one behind a server."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+# TensorFlow's numbers of types, as the wire has them.
+STRING = 7
+
+
+class Refused(Exception):
+    """The model takes none of the rows because of some that it does not take."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Which model is asked, and what.
+
+    Attributes:
+        model: The folder of a SavedModel, or the name of a model behind `target`.
+        target: HOST:PORT of a model server's gRPC port; "": none, the model is loaded here.
+        version: Of a model behind a server; all rows are answered by one.
+        signature: Which is called.
+        threads: That a model which is loaded here computes with; 0: as TensorFlow chooses.
+        timeout_s: The longest that a server may take for a batch, in seconds.
+    """
+
+    model: str
+    target: str = ""
+    version: int | None = None
+    signature: str = "serving_default"
+    threads: int = 0
+    timeout_s: float = 300.0
+
+
+class Model(Protocol):
+    """What both kinds have.
+
+    Attributes:
+        inputs: The names of the inputs.
+        outputs: TensorFlow's number of the type and the rank, -1 where it is not known, by the output's name.
+        wrong_inputs: Those that are not [batch] of strings.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: dict[str, tuple[int, int]]
+    wrong_inputs: tuple[str, ...]
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        """Answers rows; raises Refused when the model does not take some of them."""
+
+
+@functools.lru_cache(maxsize=1)
+def open_model(source: ModelSource) -> Model:
+    """Opens a model, once in a process.
+
+    Raises:
+        UserError: there is none, or it has no such signature.
+    """
+    return _Served(source) if source.target else _Loaded(source)
+
+
+def version_folder(model: str) -> Path:
+    """Finds the SavedModel in a folder: itself, or the highest of its numbered versions.
+
+    Raises:
+        UserError: there is none.
+    """
+    versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
+    for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
+        if (folder / "saved_model.pb").is_file():
+            return folder
+    raise UserError(f"--model={model} holds no SavedModel; export one: python -m serving.export --inputs=text")
+
+
+def fingerprint(folder: Path) -> dict[str, Any]:
+    """Describes a SavedModel, so that another one in its place is noticed."""
+    weights = folder / "variables" / "variables.data-00000-of-00001"
+    stamp = [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.exists() else []
+    return {"folder": str(folder.resolve()), "sha256": files.sha256(folder / "saved_model.pb"), "weights": stamp}
+
+
+class _Loaded:
+    def __init__(self, source: ModelSource):
+        import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
+
+        if source.threads:
+            tf.config.threading.set_intra_op_parallelism_threads(source.threads)
+        try:
+            self._model = tf.saved_model.load(source.model)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
+        if source.signature not in self._model.signatures:
+            raise _no_signature(source, self._model.signatures)
+        self._call, self._tf = self._model.signatures[source.signature], tf
+        specs = self._call.structured_input_signature[1]
+        self.inputs = tuple(sorted(specs))
+        self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
+        self.outputs = {
+            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
+            for name, spec in self._call.structured_outputs.items()
+        }
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        tf = self._tf
+        try:
+            answers = self._call(**{name: tf.constant(values) for name, values in columns.items()})
+        except tf.errors.InvalidArgumentError as error:
+            raise Refused(_first_line(error)) from error
+        return {name: answers[name].numpy() for name in outputs}
+
+
+class _Served:
+    def __init__(self, source: ModelSource):
+        from serving.client import Client
+
+        self._client = Client(
+            source.target, source.model, version=source.version, signature=source.signature, timeout_s=source.timeout_s
+        )
+        signatures = self._client.metadata()
+        if source.signature not in signatures:
+            raise _no_signature(source, signatures)
+        signature = signatures[source.signature]
+        self.inputs = tuple(sorted(signature.inputs))
+        ranks = {name: -1 if spec.shape is None else len(spec.shape) for name, spec in signature.inputs.items()}
+        self.wrong_inputs = tuple(n for n, s in signature.inputs.items() if s.dtype != STRING or ranks[n] > 1)
+        self.outputs = {
+            name: (spec.dtype, -1 if spec.shape is None else len(spec.shape))
+            for name, spec in signature.outputs.items()
+        }
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        import grpc
+
+        from serving.client import ServingError
+
+        try:
+            return self._client.predict(columns, outputs=outputs)
+        except ServingError as error:
+            if error.code is grpc.StatusCode.INVALID_ARGUMENT:
+                raise Refused(error.details.split("\n")[0][:300]) from error
+            raise
+
+
+def served_version(source: ModelSource) -> int:
+    """Asks a server which version of the model answers now."""
+    from serving.client import Client
+
+    with Client(source.target, source.model, version=source.version) as client:
+        return client.served_version()
+
+
+def _no_signature(source: ModelSource, signatures: Any) -> UserError:
+    known = ", ".join(name for name in signatures if not name.startswith("__"))
+    return UserError(f"--signature={source.signature} is not the model's; it has {known}")
+
+
+def _first_line(error: BaseException) -> str:
+    """What is wrong: of a graph's error the line before its node, of others the first."""
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
+    return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]

@@ -1,0 +1,126 @@
+"""Rows in files: cut into pieces by bytes, each row a line of JSON or of plain text."""
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tfrecords.base.errors import UserError
+
+LONGEST_LINE = 2**24
+_JSON = (".jsonl", ".json", ".ndjson")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The lines of a file that begin from byte `start` on and before byte `end`."""
+
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Row:
+    """A row, or what is wrong with it.
+
+    Attributes:
+        texts: What the model is given.
+        kept: Fields that go along to the answer.
+        error: Why the row cannot be answered, or "".
+        line: The line of the file, where the row is wrong.
+    """
+
+    texts: tuple[bytes, ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    line: bytes = b""
+
+
+def find_files(patterns: str) -> list[Path]:
+    """Finds the files of comma-separated globs, sorted.
+
+    Raises:
+        UserError: for a pattern that matches no file, and for packed files.
+    """
+    found: set[str] = set()
+    for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
+        names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        if not names:
+            raise UserError(f"--input={pattern} matches no file; give files or globs, as --input='rows/*.jsonl'")
+        found.update(names)
+    if packed := [name for name in sorted(found) if name.endswith((".gz", ".bz2", ".xz", ".zst"))]:
+        raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
+    return [Path(name) for name in sorted(found)]
+
+
+def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
+    """Cuts files into pieces, in order; a file without a byte is one."""
+    pieces = []
+    for path in paths:
+        size = path.stat().st_size
+        starts = range(0, max(size, 1), piece_bytes)
+        pieces += [Piece(str(path), start, min(start + piece_bytes, size)) for start in starts]
+    return pieces
+
+
+def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
+    """Reads the rows of a piece; all that is not JSON by its name is plain text, a line a row.
+
+    Args:
+        piece: Of which file, and where.
+        fields: The fields of a JSON row that hold the model's texts, in their order.
+        keep: Fields that go along to the answer.
+    """
+    parse = _parse_json if piece.path.endswith(_JSON) else _parse_text
+    for line in _lines(piece):
+        try:
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"the line is longer than {LONGEST_LINE} bytes")
+            yield parse(line, fields, keep)
+        except ValueError as error:
+            yield Row(error=str(error), line=line[:LONGEST_LINE])
+
+
+def _lines(piece: Piece) -> Iterator[bytes]:
+    """Lines without their ends; of a longer one than may be, a byte more than may be."""
+    with open(piece.path, "rb") as file:
+        if piece.start:
+            # The line that the byte before belongs to is the former piece's.
+            file.seek(piece.start - 1)
+            _skip_line(file)
+        while file.tell() < piece.end:
+            line = file.readline(LONGEST_LINE + 1)
+            if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                _skip_line(file)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _skip_line(file) -> None:
+    while (part := file.readline(LONGEST_LINE)) and not part.endswith(b"\n"):
+        pass
+
+
+def _parse_text(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Row:
+    if len(fields) > 1:
+        raise ValueError(f"a line of text is one text, the model takes {len(fields)}; give JSON lines")
+    line.decode()
+    return Row((line,))
+
+
+def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Row:
+    try:
+        found = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not a JSON object: {error}") from error
+    texts = []
+    for name in fields:
+        if not isinstance(found.get(name), str):
+            what = "is missing" if name not in found else "is not a string"
+            raise ValueError(f"the field '{name}' {what}")
+        texts.append(found[name].encode())
+    return Row(tuple(texts), {name: found.get(name) for name in keep})

@@ -1,0 +1,90 @@
+"""Answers in files: a part a piece, and the parts of an input file joined to its table; JSON lines or Parquet."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from serving.score.models import STRING
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+# Numbers of TensorFlow's types, and what Arrow calls them.
+_ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", STRING: "string", 9: "int64", 10: "bool_"}
+Rows = Sequence[Mapping[str, Any]]
+
+
+class JsonLines:
+    """A JSON object a row; a wrong row's is its `error`."""
+
+    suffix = ".jsonl"
+
+    def __init__(self, outputs: Mapping[str, tuple[int, int]], keep: Sequence[str]):
+        self._encode = msgspec.json.Encoder().encode_lines
+
+    def write(self, path: Path, rows: Rows) -> None:
+        """Writes a part."""
+        path.write_bytes(self._encode(rows))
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """Writes a table of its parts."""
+        with open(path, "wb") as table:
+            for part in parts:
+                with open(part, "rb") as file:
+                    shutil.copyfileobj(file, table)
+
+
+class Parquet:
+    """A column an output, of the model's types, after the kept fields as strings and before `error`."""
+
+    suffix = ".parquet"
+
+    def __init__(self, outputs: Mapping[str, tuple[int, int]], keep: Sequence[str]):
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ModuleNotFoundError as error:
+            raise UserError("--format=parquet needs pyarrow: pip install 'albert-tf[parquet]'") from error
+        self._arrow, self._parquet, self._keep = pyarrow, pyarrow.parquet, keep
+        fields = {name: pyarrow.string() for name in keep} | {name: self._type(name, outputs[name]) for name in outputs}
+        self._schema = pyarrow.schema([*fields.items(), ("error", pyarrow.string())])
+
+    def _type(self, name: str, spec: tuple[int, int]) -> Any:
+        number, rank = spec
+        if rank < 0 or number not in _ARROW:
+            raise UserError(f"the output '{name}' has no type that a Parquet column has; give --format=jsonl")
+        kind = getattr(self._arrow, _ARROW[number])()
+        for _ in range(rank - 1):
+            kind = self._arrow.list_(kind)
+        return kind
+
+    def write(self, path: Path, rows: Rows) -> None:
+        """Writes a part."""
+        rows = [{**row, **{name: _as_string(row[name]) for name in self._keep if name in row}} for row in rows]
+        self._parquet.write_table(self._arrow.Table.from_pylist(rows, self._schema), path)
+
+    def join(self, parts: Sequence[Path], path: Path) -> None:
+        """Writes a table of its parts."""
+        with self._parquet.ParquetWriter(path, self._schema) as writer:
+            for part in parts:
+                writer.write_table(self._parquet.read_table(part, schema=self._schema))
+
+
+FORMATS = {"jsonl": JsonLines, "parquet": Parquet}
+
+
+def _as_string(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def check_format(name: str) -> None:
+    """Raises UserError where what a format needs is not installed."""
+    FORMATS[name]({}, ())
+
+
+def write_whole(table: JsonLines | Parquet, path: Path, rows: Rows) -> None:
+    """Writes a part that is whole or not there."""
+    with files.replacing(path, durable=False) as temporary:
+        table.write(temporary, rows)

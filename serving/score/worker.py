@@ -1,0 +1,165 @@
+"""The work on one piece: rows of like lengths together through the model, their answers back in order."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving.client.messages import token_batches
+from serving.client.tasks import estimated_tokens
+from serving.score.models import Arrays, ModelSource, Refused, open_model
+from serving.score.rows import Piece, Row, read
+from serving.score.tables import FORMATS, write_whole
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+# Of what models give by default, what a table should hold; others give all.
+_WANTED = (
+    ("label", "probabilities"),
+    ("value",),
+    ("embedding",),
+    ("answer", "start", "end", "score", "no_answer_score"),
+    ("words", "labels", "starts", "ends"),
+)
+# While the model runs, the next batch is made ready and the last one's answer is read.
+_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What is done with every piece; a process opens the model once.
+
+    Attributes:
+        source: The model.
+        fields: Of JSON rows, in the order of the model's inputs; (): those of the inputs' names.
+        outputs: Which of the model's; (): those that its kind is asked for.
+        keep: Fields of JSON rows that go along.
+        format: Of the tables.
+        max_batch_tokens: Of a batch, guessed from the texts' lengths.
+        parts: The folder for the parts.
+    """
+
+    source: ModelSource
+    fields: tuple[str, ...]
+    outputs: tuple[str, ...]
+    keep: tuple[str, ...]
+    format: str
+    max_batch_tokens: int
+    parts: Path
+
+    def describe(self) -> dict[str, Any]:
+        """Checks that the model can be asked so; gives its inputs and the outputs that are wanted, with their types.
+
+        Raises:
+            UserError: it cannot.
+        """
+        model = open_model(self.source)
+        if model.wrong_inputs:
+            name = model.wrong_inputs[0]
+            raise UserError(f"the input '{name}' of the model is no text; export it with --inputs=text")
+        if self.fields and len(self.fields) != len(model.inputs):
+            raise UserError(f"--fields={','.join(self.fields)} must name a field for each of {', '.join(model.inputs)}")
+        if unknown := [name for name in self.outputs if name not in model.outputs]:
+            raise UserError(f"--outputs={unknown[0]} is none of the model's; it gives {', '.join(model.outputs)}")
+        wanted = self.outputs or next((w for w in _WANTED if set(w) <= model.outputs.keys()), tuple(model.outputs))
+        if taken := [name for name in (*wanted, "error") if name in self.keep]:
+            raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
+        outputs = {name: model.outputs[name] for name in wanted}
+        FORMATS[self.format](outputs, self.keep)
+        return {"inputs": model.inputs, "outputs": outputs}
+
+    def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
+        """Answers a piece and writes its part.
+
+        Args:
+            number: Of the piece.
+            piece: Where its rows are.
+            inputs: The model's, in the order of `fields`.
+            outputs: Those that are wanted, with their types.
+
+        Returns:
+            The count of `rows`, and the `bad` ones: place, error and line.
+        """
+        rows = list(read(piece, self.fields or inputs, self.keep))
+        answers: list[dict[str, Any]] = [{} for _ in rows]
+        places = [place for place, row in enumerate(rows) if not row.error]
+        sizes = [estimated_tokens(rows[place].texts) for place in places]
+        batches = (
+            [[places[i] for i in batch] for batch in token_batches(sizes, self.max_batch_tokens)] if places else []
+        )
+
+        def ask(batch: list[int]) -> None:
+            self._ask(rows, answers, batch, inputs, tuple(outputs))
+
+        pool = ThreadPoolExecutor(_IN_FLIGHT)
+        try:
+            for _ in pool.map(ask, batches):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)
+        table = FORMATS[self.format](outputs, self.keep)
+        lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
+        write_whole(table, self.parts / f"{number:06d}{table.suffix}", lines)
+        bad = [(n, row.error, row.line.decode(errors="replace")) for n, row in enumerate(rows) if row.error]
+        report = {"rows": len(rows), "bad": bad}
+        files.write_json(self.parts / f"{number:06d}.json", report, durable=False)
+        return report
+
+    def _ask(self, rows: list[Row], answers: list, batch: list[int], inputs: Sequence[str], outputs: Sequence[str]):
+        columns = {name: np.empty(len(batch), object) for name in inputs}
+        for column, name in enumerate(inputs):
+            columns[name][:] = [rows[place].texts[column] for place in batch]
+        try:
+            found = open_model(self.source)(columns, outputs)
+        except Refused as refused:
+            self._ask_less(rows, answers, batch, inputs, outputs, refused)
+            return
+        for place, answer in zip(batch, _by_row(found, len(batch)), strict=True):
+            answers[place] = answer
+
+    def _ask_less(self, rows: list[Row], answers: list, batch: list[int], inputs, outputs, refused: Refused) -> None:
+        """One row's fault is not the others'."""
+        if len(batch) == 1:
+            row = rows[batch[0]]
+            row.error, row.line = f"the model refused it: {refused}", b"\t".join(row.texts)
+            return
+        half = len(batch) // 2
+        for part in (batch[:half], batch[half:]):
+            self._ask(rows, answers, part, inputs, outputs)
+
+
+def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
+    """Arrays [rows, ...] as a dict of plain values for each row, without what a row was filled up with."""
+    for name, values in found.items():
+        if values.ndim == 0 or len(values) != count:
+            raise UserError(f"the output '{name}' has not one row for each row of the input; leave it out of --outputs")
+    columns = {name: _plain(values) for name, values in found.items()}
+    filled = {name: values.shape[1] for name, values in found.items() if values.dtype == object and values.ndim == 2}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if not filled:
+        return rows
+    # Strings are filled up with "", and all that stands beside them with as many.
+    beside = [name for name, values in found.items() if values.ndim > 1 and values.shape[1] in filled.values()]
+    for row in rows:
+        size = max(sum(1 for _ in _without_tail(row[name])) for name in filled)
+        row.update({name: row[name][:size] for name in beside})
+    return rows
+
+
+def _without_tail(values: list[str]) -> list[str]:
+    while values and not values[-1]:
+        values = values[:-1]
+    return values
+
+
+def _plain(values: np.ndarray) -> list:
+    if values.dtype != object:
+        return values.tolist()
+    return _decoded(values.tolist())
+
+
+def _decoded(value: Any) -> Any:
+    return [_decoded(one) for one in value] if isinstance(value, list) else value.decode(errors="replace")

@@ -1,0 +1,267 @@
+"""Files of rows through a small SavedModel and a model server without a model: order, bad rows, kills, other jobs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.benchmark.stand_in import StandIn
+from serving.score import job, rows
+from serving.score.models import ModelSource
+from tests.conftest import ROOT
+from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
+from tests.test_commands import without_tensorflow
+from tfrecords.base.errors import UserError
+
+TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
+
+
+class Lengths(tf.Module):
+    """Bytes and halves of them; refuses whatever says poison."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def answer(self, text):
+        good = tf.logical_not(tf.strings.regex_full_match(text, ".*poison.*"))
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(good), ["poison is not taken"])]):
+            size = tf.cast(tf.strings.length(text), tf.float32)
+        words = tf.strings.split(text, " ").to_tensor("")
+        return {
+            "label": tf.where(size > 5, "long", "short"), "probabilities": tf.stack([size, size / 2], axis=1),
+            "words": words, "places": tf.ones_like(words, tf.int32) * tf.range(tf.shape(words)[1]),
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    base = tmp_path_factory.mktemp("lengths")
+    module = Lengths()
+    tf.saved_model.save(module, str(base / "3"), signatures=module.answer)
+    return base
+
+
+@pytest.fixture(scope="module")
+def target():
+    """A server of the embedder that the gateway's tests know."""
+    with StandIn(FakeModel("embedder"), signatures=SIGNATURES["embedder"], threads=8) as server:
+        yield server.target
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """rows/a.jsonl with bad rows between, rows/deep/b.txt of the same texts."""
+    folder = tmp_path / "rows"
+    (folder / "deep").mkdir(parents=True)
+    lines = [json.dumps({"id": n, "text": text}) for n, text in enumerate(TEXTS)]
+    lines[2:2] = ["{broken", '{"id": 7}', '{"text": 5}', "", '["text"]']
+    (folder / "a.jsonl").write_text("\n".join(lines))
+    (folder / "deep" / "b.txt").write_text("\n".join(text.replace("\u2028", " ") for text in TEXTS) + "\n")
+    return f"{folder}/a.jsonl,{folder}/deep/*.txt"
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def run(saved_model, inputs, folder, **options):
+    return job.score(inputs, folder, ModelSource(str(saved_model)), **options)
+
+
+def test_every_line_has_its_answer_in_order(saved_model, inputs, tmp_path, monkeypatch):
+    whole = tmp_path / "whole"
+    manifest = run(saved_model, inputs, whole, keep=("id",))
+    assert (manifest["rows"], manifest["bad_rows"]) == (len(TEXTS) * 2 + 5, 5)
+    found = read_lines(whole / "a.jsonl")
+    errors = [row["error"] for row in found[2:7]]
+    for error, words in zip(errors, ["not a JSON object", "'text' is missing", "'text' is not a string", "not", "not"]):
+        assert words in error
+    good = found[:2] + found[7:]
+    sizes = [len(text.encode()) for text in TEXTS]
+    assert [row["id"] for row in good] == list(range(len(TEXTS)))
+    assert [row["probabilities"] for row in good] == [[size, size / 2] for size in sizes]
+    assert [row["label"] for row in good] == ["long" if size > 5 else "short" for size in sizes]
+    assert len(read_lines(whole / "deep" / "b.jsonl")) == len(TEXTS)
+    bad = read_lines(whole / "bad_rows.jsonl")
+    assert [(Path(one["file"]).name, one["line"], one["row"]) for one in bad] == [
+        ("a.jsonl", 3, "{broken"), ("a.jsonl", 4, '{"id": 7}'), ("a.jsonl", 5, '{"text": 5}'), ("a.jsonl", 6, ""),
+        ("a.jsonl", 7, '["text"]'),
+    ]  # fmt: skip
+    # In many pieces and small batches the same.
+    monkeypatch.setattr(job, "PIECE_BYTES", 40)
+    run(saved_model, inputs, tmp_path / "pieces", keep=("id",), max_batch_tokens=9)
+    for name in ("a.jsonl", "deep/b.jsonl", "bad_rows.jsonl"):
+        assert (whole / name).read_bytes() == (tmp_path / "pieces" / name).read_bytes()
+    assert not (whole / ".parts").exists()
+
+
+def test_other_outputs_without_what_rows_are_filled_up_with(saved_model, inputs, tmp_path):
+    run(saved_model, inputs, tmp_path / "out", outputs=("words", "places"))
+    for row, text in zip(read_lines(tmp_path / "out" / "deep" / "b.jsonl"), TEXTS):
+        words = text.replace("\u2028", " ").rstrip().split(" ")
+        assert row == {"words": [w for w in words if w or len(words) > 1], "places": list(range(len(row["words"])))}
+
+
+def test_a_row_that_the_model_refuses_fails_alone(saved_model, tmp_path):
+    (tmp_path / "in.txt").write_text("good\npoison\nfine\n" * 5)
+    manifest = run(saved_model, str(tmp_path / "in.txt"), tmp_path / "out")
+    found = read_lines(tmp_path / "out" / "in.jsonl")
+    assert manifest["bad_rows"] == 5 and [row.get("label") for row in found] == ["short", None, "short"] * 5
+    assert "the model refused it" in found[1]["error"] and "poison" in found[1]["error"]
+    assert [one["line"] for one in read_lines(tmp_path / "out" / "bad_rows.jsonl")] == [2, 5, 8, 11, 14]
+    assert read_lines(tmp_path / "out" / "bad_rows.jsonl")[0]["row"] == "poison"
+
+
+def test_parquet_has_the_same_answers(saved_model, inputs, tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run(saved_model, inputs, tmp_path / "json", keep=("id",))
+    monkeypatch.setattr(job, "PIECE_BYTES", 60)
+    run(saved_model, inputs, tmp_path / "table", keep=("id",), format="parquet")
+    table = parquet.read_table(tmp_path / "table" / "a.parquet")
+    assert [str(one.type) for one in table.schema] == ["string", "string", "list<element: float>", "string"]
+    expected = read_lines(tmp_path / "json" / "a.jsonl")
+    names = ("id", "label", "probabilities", "error")
+    for row, one in zip(table.to_pylist(), expected, strict=True):
+        assert row == {name: one.get(name) for name in names} | {"id": None if "error" in one else str(one["id"])}
+
+
+def test_the_same_job_is_left_and_another_refused(saved_model, inputs, tmp_path, capsys):
+    folder = tmp_path / "out"
+    run(saved_model, inputs, folder)
+    before = (folder / "a.jsonl").stat().st_mtime_ns
+    run(saved_model, inputs, folder)
+    assert "is complete already: answers to 19 rows of 2 files, 5 of them bad" in capsys.readouterr().out
+    assert (folder / "a.jsonl").stat().st_mtime_ns == before
+    with pytest.raises(UserError, match=r"answers of another job \(its max_batch_tokens was another\)"):
+        run(saved_model, inputs, folder, max_batch_tokens=7)
+    run(saved_model, inputs, folder, max_batch_tokens=7, overwrite=True)
+    # A table that was lost is made again.
+    (folder / "a.jsonl").unlink()
+    run(saved_model, inputs, folder, max_batch_tokens=7)
+    assert len(read_lines(folder / "a.jsonl")) == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"outputs": ("no",)}, "--outputs=no is none of the model's; it gives label"),
+        ({"fields": ("a", "b")}, "--fields=a,b must name a field for each of text"),
+        ({"keep": ("label",)}, "--keep=label has the name of a column"),
+    ],
+)
+def test_what_the_model_has_not_is_said_before_the_work(saved_model, inputs, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        run(saved_model, inputs, tmp_path / "out", **options)
+
+
+def test_two_files_of_one_name_are_refused(saved_model, tmp_path):
+    for name in ("a.txt", "a.jsonl"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=r"would both become 'a\.jsonl'"):
+        run(saved_model, f"{tmp_path}/a.*", tmp_path / "out")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r"), max_size=9).map(str.encode)), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
+    path = tmp_path_factory.mktemp("pieces") / "rows.txt"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    pieces = rows.cut([path], size)
+    assert [row.texts[0] for piece in pieces for row in rows.read(piece, ["text"])] == lines
+
+
+def test_lines_that_are_too_long_are_bad_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "LONGEST_LINE", 10)
+    path = tmp_path / "rows.txt"
+    path.write_bytes(b"short\n" + b"x" * 55 + b"\nexactly 10\n" + b"y" * 11)
+    for size in (7, 1000):
+        found = [row for piece in rows.cut([path], size) for row in rows.read(piece, ["text"])]
+        assert [row.texts for row in found] == [(b"short",), (), (b"exactly 10",), ()]
+        assert found[1].error == "the line is longer than 10 bytes" and found[1].line == b"x" * 10
+
+
+def test_a_server_answers_by_one_version(target, tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS[:5]))
+    manifest = job.score(str(tmp_path / "in.txt"), tmp_path / "out", ModelSource("default", target))
+    found = [row["embedding"] for row in read_lines(tmp_path / "out" / "in.jsonl")]
+    np.testing.assert_allclose(found, [vector(text.encode()) for text in TEXTS[:5]], rtol=1e-6)
+    assert manifest["job"]["model"] == {"name": "default", "version": 1}
+
+
+def test_pairs_by_the_names_of_their_fields(tmp_path):
+    pairs = [{"q": f"who {n}", "d": f"he {n}"} for n in range(9)]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    with StandIn(FakeModel("cross-encoder"), signatures=SIGNATURES["cross-encoder"]) as server:
+        source = ModelSource("default", server.target)
+        job.score(str(tmp_path / "in.jsonl"), tmp_path / "out", source, fields=("q", "d"), outputs=("label",))
+    labels = [LABELS[int(logits([one["q"].encode(), one["d"].encode()]).argmax())].decode() for one in pairs]
+    assert [row["label"] for row in read_lines(tmp_path / "out" / "in.jsonl")] == labels
+
+
+def test_killed_ten_times_it_writes_the_same_bytes(target, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{'word ' * (n % 11)}{n}\n" for n in range(6000)))
+    lines = "import sys; from serving.score import __main__ as main, job; job.PIECE_BYTES = 2000; main.run()"
+
+    def start(folder):
+        flags = [f"--target={target}", "--model=default", f"--input={path}", f"--output_dir={folder}"]
+        command = [sys.executable, "-c", lines, *flags]
+        return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    whole, often = tmp_path / "whole", tmp_path / "often"
+    said, errors = start(whole).communicate(timeout=120)
+    assert "holds answers to 6,000 rows of 1 files" in said, errors
+    killed = 0
+    for _ in range(10):
+        process, parts = start(often), often / ".parts"
+        before = len(list(parts.glob("*.json"))) if parts.exists() else 0
+        while process.poll() is None and (not parts.exists() or len(list(parts.glob("*.json"))) < before + 4):
+            time.sleep(0.01)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.communicate(timeout=60)
+    said, errors = start(often).communicate(timeout=120)
+    assert killed == 10 and "holds answers to 6,000 rows" in said, errors
+    assert (often / "in.jsonl").read_bytes() == (whole / "in.jsonl").read_bytes()
+    assert sorted(one.name for one in often.iterdir()) == ["bad_rows.jsonl", "in.jsonl", "manifest.json"]
+
+
+@pytest.mark.parametrize("runner", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+def test_several_workers_write_the_same_bytes(runner, target, tmp_path, monkeypatch):
+    if runner == "ray":
+        pytest.importorskip("ray")
+    monkeypatch.setattr(job, "PIECE_BYTES", 200)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS * 30))
+    source = ModelSource("default", target)
+    for name, options in (("one", {}), ("two", {"workers": 2, "runner": runner})):
+        job.score(str(tmp_path / "in.txt"), tmp_path / name, source, **options)
+    assert (tmp_path / "one" / "in.jsonl").read_bytes() == (tmp_path / "two" / "in.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input=no/*.jsonl", "--model=m"], "error: --input=no/*.jsonl matches no file"),
+        (["--input=README.md", "--model=no"], "error: --model=no holds no SavedModel"),
+        (["--input=README.md", "--model=no", "--version=3"], "error: --version is for a model behind --target"),
+        (["--input=README.md", "--model=m", "--target=nowhere"], "error: target 'nowhere' is not HOST:PORT"),
+        (["--input=README.md"], "error: --model=... must be given"),
+        (["--input=README.md", "--model=m", "--max_batch_tokens=0"], "error: --max_batch_tokens=0 must be 1 or more"),
+    ],
+)
+def test_wrong_input_is_one_line_without_tensorflow(tmp_path, arguments, message):
+    ended = without_tensorflow("serving.score", f"--output_dir={tmp_path}", *arguments)
+    assert ended.returncode == 1 and ended.stderr.startswith(message) and ended.stderr.count("\n") == 1
+
+
+def test_help_does_not_wait_for_tensorflow():
+    ended = without_tensorflow("serving.score", "--help")
+    assert ended.returncode == 0 and "--max_batch_tokens" in ended.stdout
