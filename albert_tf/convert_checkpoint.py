@@ -33,10 +33,16 @@ class ConvertSettings(CheckedSettings):
         help="Tokens of the longest row: learned positions are copied beyond the last, or cut. 0: as they are.",
         at_least=0,
     )
+    attention_window: int = setting(
+        0, help="Places to each side that a token attends to, for long rows (docs/long_documents.md).", at_least=0
+    )
+    global_attention_every: int = setting(
+        0, help="With it: every so many steps attend to all even so. 0: none.", at_least=0
+    )
 
 
 def convert(
-    source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, max_positions: int = 0
+    source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, **rows: int
 ) -> "keras.Model":
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
@@ -45,21 +51,20 @@ def convert(
         target: what `formats.save` takes.
         to: the format of `target`, one of FORMATS.
         form: the format of `source`, one of FORMATS; detected from the files where None.
-        max_positions: tokens of the longest row, as `positions.with_positions` takes them; 0: as many as before.
+        **rows: arguments of `long_rows.for_long_rows`, where rows are to be longer.
 
     Returns:
         The model.
 
     Raises:
-        UserError: what `formats.load` and `formats.save` raise.
+        UserError: what `formats.load`, `formats.save` and `for_long_rows` raise.
     """
     from albert_tf.checkpoints.formats import load, save, save_tokenizer
-    from albert_tf.checkpoints.positions import with_positions
+    from albert_tf.checkpoints.long_rows import for_long_rows
     from albert_tf.models.classifiers import ClassesModel
 
     model = load(source, form)
-    if max_positions:
-        model = with_positions(model, max_positions)
+    model = for_long_rows(model, **rows)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()
@@ -89,7 +94,12 @@ def main(settings: ConvertSettings) -> None:
         check_model(settings.input)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
 
-    model = convert(settings.input, settings.output, settings.to, settings.form, settings.max_positions)
+    rows = {
+        "count": settings.max_positions,
+        "attention_window": settings.attention_window,
+        "global_attention_every": settings.global_attention_every,
+    }
+    model = convert(settings.input, settings.output, settings.to, settings.form, **rows)
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
     if settings.to == "keras":

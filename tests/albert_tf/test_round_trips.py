@@ -58,14 +58,16 @@ def test_names_and_tokenizer_go_to_keras_and_back(published, tmp_path):
 def test_longer_rows_keep_what_short_ones_had_and_copy_positions(tmp_path, changes):
     model = AlbertClassifier(CONFIG.replace(**changes), 3, labels=NAMES)
     model.save(tmp_path / "model.keras")
-    longer = convert(tmp_path / "model.keras", tmp_path / "longer.keras", "keras", max_positions=80)
+    longer = convert(tmp_path / "model.keras", tmp_path / "longer.keras", "keras", count=80)
     assert longer.labels == NAMES and longer.encoder.config.max_seq_length == 80
     ids = np.random.default_rng(0).integers(5, 8, (2, 80)).astype("int32")
     np.testing.assert_array_equal(longer(ids[:, :32]), model(ids[:, :32]))
     table = np.asarray(longer.encoder.embeddings.position_embeddings)[-80:]
     np.testing.assert_array_equal(table[:48], table[32:])
-    assert longer(ids).shape == (2, 3)
-    shorter = convert(tmp_path / "longer.keras", tmp_path / "shorter.keras", "keras", max_positions=32)
+    windows = convert(tmp_path / "longer.keras", tmp_path / "windows.keras", "keras", attention_window=79)
+    np.testing.assert_allclose(windows(ids), longer(ids), atol=1e-6)
+    assert windows.encoder.config.attention_window == 79
+    shorter = convert(tmp_path / "longer.keras", tmp_path / "shorter.keras", "keras", count=32)
     for ours, theirs in zip(shorter.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
