@@ -12,8 +12,12 @@ from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
 
-# Norms and biases; and, of what extensions over depth learn, what is no factor of a product.
-NOT_DECAYED = ("LayerNorm", "layer_norm", "final_norm", "bias", r"depth_\w+/(gate|signal|table)")
+# Norms and biases; and, of what extensions over depth learn, what is no factor of a product. All weights of
+# hyper-connections are like factors: where Lamb moved their gates, biases and signals as biases, runs collapsed.
+NOT_DECAYED = (
+    *("LayerNorm", "layer_norm", "final_norm", r"(?<!depth_connections/)bias"),
+    r"depth_(signal|halting|injection)/(gate|table)",
+)
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:

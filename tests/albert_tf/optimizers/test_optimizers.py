@@ -74,16 +74,18 @@ def test_lamb_moves_what_begins_at_zero_over_depth_like_any_matrix_step_by_step(
         ("depth_lora_query/a", True),
         ("depth_connections/kernel", True),
         ("depth_connections/scale", True),
-        ("depth_connections/bias", False),
-        ("depth_connections/gate", False),
-        ("depth_connections/signal", False),
+        ("depth_connections/bias", True),
+        ("depth_connections/gate", True),
+        ("depth_connections/signal", True),
         ("depth_signal/table", False),
         ("depth_halting/kernel", True),
+        ("depth_halting/bias", False),
+        ("depth_halting/gate", False),
         ("depth_injection/gate", False),
         ("final_norm/beta", False),
     ],
 )
-def test_what_multiplies_is_adapted_over_depth_and_what_is_added_or_a_gate_is_not(path, is_adapted):
+def test_which_weights_over_depth_are_adapted(path, is_adapted):
     variable = variable_at(path, np.zeros(4, "float32"))
     Lamb(learning_rate=0.01, weight_decay_rate=0.0).apply([keras.ops.ones(4)], [variable])
     # As any bias, by Adam's first step, 0.1 / sqrt(0.001); or by that of a matrix of standard deviation 0.02.
