@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from albert_tf.model_files import check_model
-from albert_tf.tasks.settings import EnsembleSettings
+from albert_tf.tasks.settings import EnsembleSettings, check_data_dir
 from tfrecords.base.script import run_main
 
 
@@ -11,6 +11,7 @@ def main(settings: EnsembleSettings) -> None:
     """Does what the flags ask for."""
     for path in filter(None, settings.models.split(",")):
         check_model(path)
+    check_data_dir(settings.data_dir)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.ensemble import ensemble

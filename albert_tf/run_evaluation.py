@@ -28,7 +28,8 @@ class EvaluationSettings(CheckedSettings):
 def main(settings: EvaluationSettings) -> None:
     """Does what the flags ask for."""
     check_model(settings.model)
-    read_manifest(settings.eval_data)
+    for patterns in (settings.train_data, settings.eval_data):
+        read_manifest(patterns)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.loading import load

@@ -1,14 +1,21 @@
 """Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
 
+from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model, load_task
-from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.settings import FinetuningSettings, check_data_dir
 from tfrecords.base.script import run_main, say_next
+from tfrecords.tokenizers.loading import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:
     """Does what the flags ask for."""
-    if settings.init_from:
-        check_model(settings.init_from)
+    for path in filter(None, (settings.init_from, settings.teacher)):
+        check_model(path)
+    if settings.config:
+        read_config(settings.config)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
+    check_data_dir(settings.data_dir)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.devices import make_devices

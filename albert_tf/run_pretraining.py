@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.script import run_main, say_next
@@ -13,7 +14,10 @@ def main(settings: PretrainingSettings) -> None:
     """Does what the flags ask for."""
     if settings.init_from:
         check_model(settings.init_from)
-    read_manifest(settings.train_data)
+    if settings.config:
+        read_config(settings.config)
+    for patterns in filter(None, (settings.train_data, settings.second_train_data)):
+        read_manifest(patterns)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.devices import make_devices

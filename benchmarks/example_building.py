@@ -1,33 +1,42 @@
-"""How fast and in how much memory examples are built, beside SentencePiece alone and google-research/albert's script.
+"""How fast and in how much memory text is tokenized and examples are built.
 
 python -m benchmarks.example_building --input=wiki-en.jsonl.gz --tokenizer=30k-clean.model [--official_dir=albert]
+python -m benchmarks.example_building --input=wiki-en.jsonl.gz --tokenizer=bpe.json \\
+    --settings=recipes/roberta/examples_full_sentences.json
 
-official_dir is a clone of github.com/google-research/albert; without it that side is left out. Every run is a process
-of its own, on the same processors.
+Beside it stand the tokenizer's own library alone (SentencePiece, or for a byte-level BPE `tokenizers`), and
+google-research/albert's script. official_dir is a clone of github.com/google-research/albert; without it that side is
+left out. Every run is a process of its own, on the same processors.
 """
 
 import json
 import multiprocessing
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from tfrecords import corpus
 from tfrecords.base.script import run_main
 from tfrecords.sections import Chunk, plan_pieces, read_chunks
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 
 _INPUT = flags.DEFINE_string("input", None, "Corpus of at least 60 MB of text.")
 _TOKENIZER = flags.DEFINE_string("tokenizer", None, "Tokenizer that the examples are built with.")
 _OFFICIAL_DIR = flags.DEFINE_string("official_dir", None, "Clone of google-research/albert.")
+_SETTINGS = flags.DEFINE_string("settings", None, "File of settings that examples are built with.")
 _WORKERS = flags.DEFINE_integer("workers", 2, "Processes, and processors used.", 1)
 _OFFICIAL_MEGABYTES = flags.DEFINE_float("official_megabytes", 1.0, "Text given to the official script.")
+_PARAGRAPHS, _WORDS, _CALLS = 2000, 30, 300
 _READER_SECONDS = flags.DEFINE_float("reader_seconds", 10.0, "How long to read with dynamic masking.")
 
 
@@ -39,13 +48,14 @@ def main() -> None:
         folder = Path(name)
         tokenizer.save(folder / "tokenizer")
         texts = _write_corpora(folder)
-        alone = _sentencepiece_alone(folder / "tokenizer", texts["60 MB"])
-        print(f"SentencePiece alone      {alone:6.1f} MB of text a second")
+        library = "tokenizers" if tokenizer.kind == "bpe" else "SentencePiece"
+        alone = _library_alone(folder / "tokenizer", texts["60 MB"])
+        print(f"{library + ' alone':24} {alone:6.1f} MB of text a second")
         rows = {size: _build(folder, texts[size], "static") for size in texts}
         for size, (speed, peak) in rows.items():
             print(f"examples, {size:6} of text {speed:6.1f} MB of text a second, {peak:4.0f} MB in the largest process")
         speed, peak = rows["60 MB"]
-        print(f"ratio to SentencePiece   {speed / alone:6.2f}   (aim: 0.5)")
+        print(f"{'ratio to ' + library:24} {speed / alone:6.2f}   (aim: 0.5)")
         print(f"memory, 60 MB to 6 MB    {peak / rows['6 MB'][1]:6.2f}   (aim: below 1.10)")
         if _OFFICIAL_DIR.value:
             official = _official(folder, texts["6 MB"])
@@ -53,6 +63,7 @@ def main() -> None:
             print(f"ratio to official script {speed / official:6.1f}   (aim: 20)")
         _build(folder, texts["6 MB"], "dynamic")
         print(f"reader, dynamic masks    {_reader(folder / '6 MB dynamic'):6,.0f} tokens a second   (aim: 200,000)")
+        _tokenize(tokenizer, texts["6 MB"])
 
 
 def _processor() -> str:
@@ -76,8 +87,37 @@ def _write_corpora(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _sentencepiece_alone(tokenizer: Path, path: Path) -> float:
-    """MB a second of EncodeAsIds over the lines of the corpus, in as many processes."""
+def _tokenize(tokenizer: Tokenizer, path: Path) -> None:
+    """Prints what Python and the graph need for the lines of a corpus."""
+    import tensorflow as tf
+
+    lines = [line for document in corpus.read_documents(str(path)) for line in document]
+    tokenizer.encode_batch(lines[:100])
+    seconds = min(_seconds(lambda: tokenizer.encode_batch(lines)) for _ in range(3))
+    print(
+        f"Python, one processor    {sum(len(line.encode()) for line in lines) / 1e6 / seconds:6.1f} MB of text a second"
+    )
+    twin = tokenizer.in_graph()
+    function = tf.function(twin, input_signature=[tf.TensorSpec([None], tf.string)]).get_concrete_function()
+    bulk = tf.constant(lines[:_PARAGRAPHS])
+    tokens = int(tf.size(function(bulk).values))
+    seconds = statistics.median(_seconds(lambda: function(bulk)) for _ in range(5))
+    each = seconds / tokens * 1e6
+    print(f"graph, in bulk           {each:6.2f} us a token ({_PARAGRAPHS:,} paragraphs, {tokens:,} tokens)")
+    words = next(words for line in lines if len(words := line.split()) >= _WORDS)[:_WORDS]
+    short = tf.constant([" ".join(words)])
+    seconds = statistics.median(_seconds(lambda: function(short)) for _ in range(_CALLS))
+    print(f"graph, one text          {seconds * 1e3:6.2f} ms for {_WORDS} words (median of {_CALLS})")
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _library_alone(tokenizer: Path, path: Path) -> float:
+    """MB a second of the library that the tokenizer comes from over the lines of the corpus, in as many processes."""
     chunks = [chunk for (section,) in plan_pieces([path], 8_000_000) for chunk in read_chunks(section, 10_000_000)]
     with multiprocessing.get_context("spawn").Pool(_WORKERS.value, _load, (tokenizer,)) as pool:
         # The first round pays for the start of the processes.
@@ -88,19 +128,26 @@ def _sentencepiece_alone(tokenizer: Path, path: Path) -> float:
 
 
 def _load(path: Path) -> None:
-    global _processor_of_this_worker
-    _processor_of_this_worker = load_tokenizer(path)._processor
+    global _encode_in_this_worker
+    tokenizer = load_tokenizer(path)
+    if tokenizer.kind == "bpe":
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        import tokenizers
+
+        _encode_in_this_worker = tokenizers.Tokenizer.from_file(str(path / tokenizer.file_name)).encode_batch_fast
+    else:
+        _encode_in_this_worker = tokenizer._processor.encode_as_numpy
 
 
 def _encode(chunk: Chunk) -> int:
-    lines = [line for document in corpus.parse_documents(chunk) for line in document]
-    return len(_processor_of_this_worker.encode_as_numpy(lines))
+    return len(_encode_in_this_worker([line for document in corpus.parse_documents(chunk) for line in document]))
 
 
 def _build(folder: Path, text: Path, masking: str) -> tuple[float, float]:
     """(MB of text a second, peak MB of the largest process) of a whole run of the script."""
-    command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={text}", f"--masking={masking}"]
+    command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={text}"]
     command += [f"--tokenizer={folder / 'tokenizer'}", f"--output_dir={folder / text.stem} {masking}"]
+    command.append(f"--settings={_SETTINGS.value}" if _SETTINGS.value else f"--masking={masking}")
     seconds, usage = _run([*command, f"--workers={_WORKERS.value}"])
     return text.stat().st_size / 1e6 / seconds, usage / 1e3
 

@@ -278,7 +278,11 @@ def _texts(exportable: Exportable) -> list[str]:
 
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
-    tokens = encode(exportable.options.tokenizer, texts)
+    tokenizer = exportable.options.tokenizer
+    if exportable.exit_kind == "tagging":
+        # Words of their own, one blank before each.
+        texts = [text and tokenizer.word_prefix + text for text in texts]
+    tokens = encode(tokenizer, texts)
     batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
     arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
     return {name: value.numpy() for name, value in arrays.items()}

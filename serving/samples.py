@@ -50,11 +50,11 @@ def sample_inputs(exportable: Exportable, signature: Signature, length: int, bat
 
 
 def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Gives some words of the vocabulary that are one token each."""
+    """Gives some words of the vocabulary that are one token each, where a blank stands before them."""
     words = []
     for token_id in np.flatnonzero(tokenizer.word_starts):
         word = tokenizer.decode([token_id]).strip()
-        if word.isalpha() and tokenizer.encode(word) == [token_id]:
+        if word.isalpha() and tokenizer.encode(tokenizer.word_prefix + word) == [token_id]:
             words.append(word)
             if len(words) == count:
                 break

@@ -44,6 +44,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
     [
         ("albert_tf.run_pretraining --train_data=no/* --output_dir=o --config=albert_tiny", "matches no record file"),
         ("albert_tf.run_finetuning --task=sst2 --data_dir=. --output_dir=o --init_from=no", "no model at 'no'"),
+        ("albert_tf.run_finetuning --task=sst2 --data_dir=no --output_dir=o --config=albert_tiny", "no folder 'no'"),
         ("albert_tf.run_evaluation --model=no --train_data=no --eval_data=no", "no model at 'no'"),
         ("albert_tf.run_ensemble --task=sst2 --data_dir=. --models=no --output_dir=o", "no model at 'no'"),
         ("albert_tf.convert_checkpoint --input=no --output=o --to=keras", "no model at 'no'"),
@@ -88,7 +89,7 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scrip
 COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in SCRIPTS]
 
 
-@pytest.mark.parametrize("module", [*COMMANDS, "albert_tf.analysis"])
+@pytest.mark.parametrize("module", [*COMMANDS, "albert_tf.analysis", "experiments.run"])
 def test_help_does_not_wait_for_tensorflow(module):
     ended = without_tensorflow(module, "--help")
     assert ended.returncode == 0, ended.stderr

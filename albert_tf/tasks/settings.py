@@ -1,6 +1,7 @@
 """The settings of fine-tuning and of ensembles."""
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, STRATEGIES
@@ -173,3 +174,9 @@ class EnsembleSettings(CheckedSettings):
     text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
     second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
     label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
+
+
+def check_data_dir(path: str) -> None:
+    """Raises UserError where there is no folder of a task's files."""
+    if not Path(path).is_dir():
+        raise UserError(f"no folder '{path}'; --data_dir names the one with the task's files")

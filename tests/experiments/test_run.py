@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training.loop import Training
-from experiments import page, run, timings
+from experiments import page, session, timings
 from experiments.run import TableSettings, main
 from experiments.tables import Row, Table
 from tfrecords.base.errors import UserError
@@ -121,7 +121,7 @@ def test_killed_and_started_again_is_as_never_killed(done, settings_folder, tmp_
 
 
 def test_a_run_that_ends_does_not_end_the_table(done, settings_folder, tmp_path, monkeypatch, capsys):
-    folder, train = tmp_path / "out", run.Run.train
+    folder, train = tmp_path / "out", session.Run.train
     shutil.copytree(done / "data", folder / "data")
 
     def fails(self, data):
@@ -129,7 +129,7 @@ def test_a_run_that_ends_does_not_end_the_table(done, settings_folder, tmp_path,
             raise UserError("the held-out loss is nan")
         train(self, data)
 
-    monkeypatch.setattr(run.Run, "train", fails)
+    monkeypatch.setattr(session.Run, "train", fails)
     main(settings(folder, stages="train,page", seeds=1), settings_folder)
     said = capsys.readouterr().err
     assert "plain, seed 1 ended: the held-out loss is nan" in said and "without result: plain, seed 1" in said
@@ -140,8 +140,8 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
     table = Table.read("pair", settings_folder)
     table.rows.append(Row(name="new", title="new", config={"wormholes": 3}))
     monkeypatch.setattr(Table, "read", lambda name, folder: table)
-    session = run.Session(settings(tmp_path), settings_folder)
-    assert list(session.recipes) == ["plain", "wide"]
+    opened = session.Session(settings(tmp_path), settings_folder)
+    assert list(opened.recipes) == ["plain", "wide"]
     assert "row new is left out: unknown configuration key 'wormholes'" in capsys.readouterr().err
 
 
@@ -159,7 +159,7 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
 def test_what_cannot_be_done_is_said(settings_folder, tmp_path, wrong, message):
     if not wrong:
         with pytest.raises(UserError, match=message):
-            run.Session(settings(tmp_path), settings_folder).examples("plain")
+            session.Session(settings(tmp_path), settings_folder).examples("plain")
         return
     with pytest.raises(UserError, match=message):
         main(settings(tmp_path, **wrong), settings_folder)
@@ -173,8 +173,8 @@ def test_steps_and_answers_are_timed_in_turn(monkeypatch):
 
 def test_published_results_make_the_page_again(done, settings_folder, tmp_path, monkeypatch):
     """A page is a function of its CSV file; --publish puts it where its markers are."""
-    monkeypatch.setattr(run, "FOLDER", tmp_path / "experiments")
-    monkeypatch.setattr(run, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(session, "FOLDER", tmp_path / "experiments")
+    monkeypatch.setattr(session, "DOCS", tmp_path / "docs")
     (tmp_path / "experiments" / "results").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
     doc = tmp_path / "docs" / "some.md"

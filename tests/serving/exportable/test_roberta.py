@@ -9,8 +9,11 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertPretrainer, AlbertSp
 from albert_tf.answers import predict
 from albert_tf.loading import Loaded
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
+from serving import check as check_module
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceOptions
+from serving.samples import whole_words
+from tests.serving.conftest import Served
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
 
@@ -108,3 +111,14 @@ def test_words_are_tokenized_with_a_blank_before_each(config, tokenizer):
     own_blank = tagged_rows([TaggedExample([" the", "", "cat"], None)], tokenizer, 32, training=False)
     ids = [0, *tokenizer.encode(" the"), 3, *tokenizer.encode(" cat"), 2]
     assert own_blank.tokens["input_ids"][0].tolist() == ids
+
+
+@pytest.mark.parametrize("kind", [AlbertTokenClassifier, AlbertClassifier])
+def test_the_check_of_an_export_reads_texts_as_the_export_does(config, tokenizer, kind, monkeypatch):
+    assert whole_words(tokenizer).tolist() == ["t", "the"]
+    model = kind(config, 3)
+    served = exported(model, tokenizer)
+    asked = Served(served)
+    monkeypatch.setattr(check_module, "run_calls", lambda _, calls: [asked(name, **inputs) for name, inputs in calls])
+    differences = check_module.check(None, model, served)
+    assert differences.keys() == {"logits", "text logits"} and max(differences.values()) < 1e-5
