@@ -53,7 +53,7 @@ class Settings(CheckedSettings):
     clients: int = setting(8, help="requests at once", at_least=1)
     seconds: float = setting(20.0, help="of each of the three", above=0)
     max_batch_tokens: int = setting(1024, help="the gateway's", at_least=1)
-    max_in_flight: int = setting(1, help="the gateway's", at_least=1)
+    max_in_flight: int = setting(2, help="the gateway's", at_least=1)
 
 
 def main(settings: Settings) -> None:

@@ -5,123 +5,13 @@ from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf.message import Message
 
-from serving.client import messages, tasks
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
-from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
+from serving.client.messages import Arrays, Signature, VersionStatus
+from serving.client.steps import ClientBase, Result, Steps
 from serving.client.tracing import trace_headers
-from serving.wire import protos
 from serving.wire.tensors import Value
-from tfrecords.base.errors import UserError
-
-
-class ClientBase:
-    """What the blocking and the asyncio client share: which model, and messages in and out."""
-
-    def __init__(
-        self,
-        target: str | Connection,
-        model: str,
-        *,
-        version: int | None = None,
-        label: str | None = None,
-        signature: str = "serving_default",
-        timeout_s: float = 30.0,
-    ):
-        """`target`: HOST:PORT, or a Connection for TLS, compression and retries.
-
-        `timeout_s`: seconds one call may take, retries included.
-        """
-        self.connection = target if isinstance(target, Connection) else Connection(target)
-        self.model, self.version, self.label = model, version, label
-        self.signature_name, self.timeout_s = signature, timeout_s
-        self._signature: Signature | None = None
-        self._tasks: dict[str, tasks.Task] = {}
-
-    def _stubs(self, channel: grpc.Channel) -> None:
-        def stub(method: str, request_type: Any, response_type: Any) -> Callable:
-            return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
-
-        self._predict = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
-        self._metadata = stub(
-            protos.GET_MODEL_METADATA, protos.GetModelMetadataRequest, protos.GetModelMetadataResponse
-        )
-        self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
-
-    def request(
-        self, inputs: Mapping[str, Value], outputs: Sequence[str] = (), signature: str | None = None
-    ) -> protos.PredictRequest:
-        """The message that predict() would send."""
-        return messages.predict_request(
-            inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
-        )
-
-    def _metadata_request(self) -> protos.GetModelMetadataRequest:
-        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
-        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
-        return request
-
-    def _status_request(self) -> protos.GetModelStatusRequest:
-        request = protos.GetModelStatusRequest()
-        # Without a version the server lists them all; labels it ignores here.
-        messages.fill_model_spec(request.model_spec, self.model, self.version)
-        return request
-
-    def _choose_signature(self, signatures: dict[str, Signature]) -> Signature:
-        if self.signature_name not in signatures:
-            raise UserError(
-                f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
-            )
-        self._signature = signatures[self.signature_name]
-        return self._signature
-
-    @staticmethod
-    def _split_ids(
-        signature: Signature,
-        rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None,
-        batch_size: int | None,
-        length_buckets: Sequence[int],
-    ) -> tuple[list[np.ndarray], list]:
-        """Row numbers and inputs of each call."""
-        numbers = list(messages.batches([len(row) for row in rows], batch_size))
-        calls = []
-        for batch in numbers:
-            batch_segments = None if segments is None else [segments[i] for i in batch]
-            calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
-        return numbers, calls
-
-    @staticmethod
-    def _split_text(
-        signature: Signature, texts: Sequence[str | bytes], batch_size: int | None
-    ) -> tuple[list[np.ndarray], list]:
-        tasks.check_texts(texts)
-        numbers = list(messages.batches([len(text) for text in texts], batch_size))
-        return numbers, [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
-
-    def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.Task:
-        find, gives = _TASKS[kind]
-        task = find(signatures)
-        if task is None:
-            raise UserError(f"model '{self.model}' gives no {gives}; its signatures are {', '.join(signatures)}")
-        return self._tasks.setdefault(kind, task)
-
-    @staticmethod
-    def _split_rows(task: tasks.Task, rows: Sequence, max_batch_tokens: int) -> tuple[list[np.ndarray], list[Arrays]]:
-        encoded = tasks.encode_rows(rows, len(task.inputs))
-        sizes = [tasks.estimated_tokens(row) for row in encoded]
-        numbers = list(messages.token_batches(sizes, max_batch_tokens))
-        return numbers, [task.columns([encoded[i] for i in batch]) for batch in numbers]
-
-
-# What each method needs, and what a model without it lacks.
-_TASKS = {
-    "embed": (tasks.embedding_task, "embedding of a text"),
-    "rerank": (tasks.scores_task, "score of pairs"),
-    "classify": (tasks.classes_task, "class of a text"),
-}
 
 
 class Client(ClientBase):
@@ -153,11 +43,18 @@ class Client(ClientBase):
         """A call that takes and gives serialised messages, on this client's connection; raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
-    def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
-        try:
-            return stub(request, timeout=self.timeout_s if timeout_s is None else timeout_s, metadata=trace_headers())
-        except grpc.RpcError as error:
-            raise ServingError.of(error, self.connection.target) from None
+    def _run(self, steps: Steps[Result]) -> Result:
+        answer = None
+        while True:
+            try:
+                stub, request, timeout_s = steps.send(answer)
+            except StopIteration as done:
+                return done.value
+            try:
+                limit = self.timeout_s if timeout_s is None else timeout_s
+                answer = stub(request, timeout=limit, metadata=trace_headers())
+            except grpc.RpcError as error:
+                raise ServingError.of(error, self.connection.target) from None
 
     def predict(
         self,
@@ -172,24 +69,23 @@ class Client(ClientBase):
         `outputs`: names wanted, empty for all: the server computes and sends no others. `signature`: another than the
         client's.
         """
-        request = self.request(inputs, outputs, signature)
-        return messages.read_prediction(self._call(self._predict, request, timeout_s))
+        return self._run(self._predict_steps(inputs, outputs, signature, timeout_s))
 
     def signature(self) -> Signature:
         """What the model takes and gives; asked once, then remembered."""
-        return self._signature or self._choose_signature(self.metadata())
+        return self._run(self._signature_steps())
 
     def metadata(self) -> dict[str, Signature]:
         """Every signature of the model, by name."""
-        return read_metadata(self._call(self._metadata, self._metadata_request(), None))[1]
+        return self._run(self._metadata_steps())[1]
 
     def served_version(self, *, timeout_s: float | None = None) -> int:
         """The version that answers this client now."""
-        return read_metadata(self._call(self._metadata, self._metadata_request(), timeout_s))[0]
+        return self._run(self._metadata_steps(timeout_s))[0]
 
     def status(self) -> list[VersionStatus]:
         """The model's versions, newest first; those that ended or failed stay listed."""
-        return read_status(self._call(self._status, self._status_request(), None))
+        return self._run(self._status_steps())
 
     def predict_ids(
         self,
@@ -205,9 +101,7 @@ class Client(ClientBase):
 
         `batch_size`: rows a call; None sends one call. Rows of like length travel together and come back in order.
         """
-        numbers, calls = self._split_ids(self.signature(), rows, segments, batch_size, length_buckets)
-        parts = [self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
-        return messages.join_batches(parts, numbers)
+        return self._run(self._ids_steps(rows, segments, batch_size, length_buckets, outputs, timeout_s))
 
     def predict_text(
         self,
@@ -218,9 +112,7 @@ class Client(ClientBase):
         timeout_s: float | None = None,
     ) -> Arrays:
         """Answers for texts, in order; `batch_size` as in predict_ids."""
-        numbers, calls = self._split_text(self.signature(), texts, batch_size)
-        parts = [self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
-        return messages.join_batches(parts, numbers)
+        return self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
 
     def embed(
         self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
@@ -230,8 +122,7 @@ class Client(ClientBase):
         `max_batch_tokens`: what one call may hold, guessed from the texts' length; texts of like length travel
         together. `timeout_s`: of each call. Raises UserError for a model that gives no vectors of single texts.
         """
-        task, answer = self._answer("embed", texts, max_batch_tokens, timeout_s)
-        return tasks.vectors_of(task, answer)
+        return self._run(self._embed_steps(texts, max_batch_tokens, timeout_s))
 
     def rerank(
         self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
@@ -240,23 +131,14 @@ class Client(ClientBase):
 
         A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
         """
-        pairs = [(query, text) for text in tasks.check_texts(texts)]
-        return tasks.relevance(tasks.raw_scores(self._answer("rerank", pairs, max_batch_tokens, timeout_s)[1]))
+        return self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s))
 
     def classify(self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None) -> Arrays:
         """`label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
 
         A model that takes pairs wants `texts` to be a list of (first, second).
         """
-        return self._answer("classify", texts, max_batch_tokens, timeout_s)[1]
-
-    def _answer(
-        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
-    ) -> tuple[tasks.Task, Arrays]:
-        task = self._tasks.get(kind) or self._find_task(kind, self.metadata())
-        numbers, calls = self._split_rows(task, rows, max_batch_tokens)
-        options: Any = {"outputs": task.outputs, "signature": task.signature, "timeout_s": timeout_s}
-        return task, messages.join_batches([self.predict(inputs, **options) for inputs in calls], numbers)
+        return self._run(self._task_steps("classify", texts, max_batch_tokens, timeout_s))[1]
 
 
 class AsyncClient(ClientBase):
@@ -286,13 +168,18 @@ class AsyncClient(ClientBase):
     async def close(self) -> None:
         await self._channel.close()
 
-    async def _call(self, stub: Callable, request: Message, timeout_s: float | None = None) -> Any:
-        try:
-            return await stub(
-                request, timeout=self.timeout_s if timeout_s is None else timeout_s, metadata=trace_headers()
-            )
-        except grpc.RpcError as error:
-            raise ServingError.of(error, self.connection.target) from None
+    async def _run(self, steps: Steps[Result]) -> Result:
+        answer = None
+        while True:
+            try:
+                stub, request, timeout_s = steps.send(answer)
+            except StopIteration as done:
+                return done.value
+            try:
+                limit = self.timeout_s if timeout_s is None else timeout_s
+                answer = await stub(request, timeout=limit, metadata=trace_headers())
+            except grpc.RpcError as error:
+                raise ServingError.of(error, self.connection.target) from None
 
     async def predict(
         self,
@@ -302,20 +189,19 @@ class AsyncClient(ClientBase):
         signature: str | None = None,
         timeout_s: float | None = None,
     ) -> Arrays:
-        request = self.request(inputs, outputs, signature)
-        return messages.read_prediction(await self._call(self._predict, request, timeout_s))
+        return await self._run(self._predict_steps(inputs, outputs, signature, timeout_s))
 
     async def signature(self) -> Signature:
-        return self._signature or self._choose_signature(await self.metadata())
+        return await self._run(self._signature_steps())
 
     async def metadata(self) -> dict[str, Signature]:
-        return read_metadata(await self._call(self._metadata, self._metadata_request()))[1]
+        return (await self._run(self._metadata_steps()))[1]
 
     async def served_version(self, *, timeout_s: float | None = None) -> int:
-        return read_metadata(await self._call(self._metadata, self._metadata_request(), timeout_s))[0]
+        return (await self._run(self._metadata_steps(timeout_s)))[0]
 
     async def status(self) -> list[VersionStatus]:
-        return read_status(await self._call(self._status, self._status_request()))
+        return await self._run(self._status_steps())
 
     async def predict_ids(
         self,
@@ -327,9 +213,7 @@ class AsyncClient(ClientBase):
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Arrays:
-        numbers, calls = self._split_ids(await self.signature(), rows, segments, batch_size, length_buckets)
-        parts = [await self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
-        return messages.join_batches(parts, numbers)
+        return await self._run(self._ids_steps(rows, segments, batch_size, length_buckets, outputs, timeout_s))
 
     async def predict_text(
         self,
@@ -339,31 +223,19 @@ class AsyncClient(ClientBase):
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Arrays:
-        numbers, calls = self._split_text(await self.signature(), texts, batch_size)
-        parts = [await self.predict(inputs, outputs=outputs, timeout_s=timeout_s) for inputs in calls]
-        return messages.join_batches(parts, numbers)
+        return await self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
 
     async def embed(
         self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
     ) -> np.ndarray:
-        task, answer = await self._answer("embed", texts, max_batch_tokens, timeout_s)
-        return tasks.vectors_of(task, answer)
+        return await self._run(self._embed_steps(texts, max_batch_tokens, timeout_s))
 
     async def rerank(
         self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
     ) -> np.ndarray:
-        pairs = [(query, text) for text in tasks.check_texts(texts)]
-        return tasks.relevance(tasks.raw_scores((await self._answer("rerank", pairs, max_batch_tokens, timeout_s))[1]))
+        return await self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s))
 
     async def classify(
         self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None
     ) -> Arrays:
-        return (await self._answer("classify", texts, max_batch_tokens, timeout_s))[1]
-
-    async def _answer(
-        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
-    ) -> tuple[tasks.Task, Arrays]:
-        task = self._tasks.get(kind) or self._find_task(kind, await self.metadata())
-        numbers, calls = self._split_rows(task, rows, max_batch_tokens)
-        options: Any = {"outputs": task.outputs, "signature": task.signature, "timeout_s": timeout_s}
-        return task, messages.join_batches([await self.predict(inputs, **options) for inputs in calls], numbers)
+        return (await self._run(self._task_steps("classify", texts, max_batch_tokens, timeout_s)))[1]

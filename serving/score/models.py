@@ -108,7 +108,7 @@ class _Loaded:
         self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
         self.outputs = {
             name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
-            for name, spec in self._call.structured_outputs.items()
+            for name, spec in sorted(self._call.structured_outputs.items())
         }
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:

@@ -151,7 +151,7 @@ def test_the_same_job_is_left_and_another_refused(saved_model, inputs, tmp_path,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"outputs": ("no",)}, "--outputs=no is none of the model's; it gives label"),
+        ({"outputs": ("no",)}, "--outputs=no is none of the model's; it gives label, places, probabilities"),
         ({"fields": ("a", "b")}, "--fields=a,b must name a field for each of text"),
         ({"keep": ("label",)}, "--keep=label has the name of a column"),
     ],

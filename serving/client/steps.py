@@ -1,0 +1,180 @@
+"""What the blocking and the asyncio client share: each method as steps, which ask for a call and go on with its answer.
+
+A step yields a stub, its message and its time limit, and is sent the answer: so a method is written once, and each
+client makes the calls in its own way.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+
+from serving.client import messages, tasks
+from serving.client.channel import Connection
+from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
+from serving.wire import protos
+from serving.wire.tensors import Value
+from tfrecords.base.errors import UserError
+
+Result = TypeVar("Result")
+# What is called, with which message, for how many seconds at most (None: the client's own); sent the answer.
+Steps = Generator[tuple[Callable, Message, float | None], Any, Result]
+
+
+class ClientBase:
+    """What the blocking and the asyncio client share: which model, and all methods but the calls themselves."""
+
+    def __init__(
+        self,
+        target: str | Connection,
+        model: str,
+        *,
+        version: int | None = None,
+        label: str | None = None,
+        signature: str = "serving_default",
+        timeout_s: float = 30.0,
+    ):
+        """`target`: HOST:PORT, or a Connection for TLS, compression and retries.
+
+        `timeout_s`: seconds one call may take, retries included.
+        """
+        self.connection = target if isinstance(target, Connection) else Connection(target)
+        self.model, self.version, self.label = model, version, label
+        self.signature_name, self.timeout_s = signature, timeout_s
+        self._signature: Signature | None = None
+        self._tasks: dict[str, tasks.Task] = {}
+
+    def _stubs(self, channel: grpc.Channel) -> None:
+        def stub(method: str, request_type: Any, response_type: Any) -> Callable:
+            return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
+
+        self._predict = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
+        self._metadata = stub(
+            protos.GET_MODEL_METADATA, protos.GetModelMetadataRequest, protos.GetModelMetadataResponse
+        )
+        self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
+
+    def request(
+        self, inputs: Mapping[str, Value], outputs: Sequence[str] = (), signature: str | None = None
+    ) -> protos.PredictRequest:
+        """The message that predict() would send."""
+        return messages.predict_request(
+            inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
+        )
+
+    def _metadata_request(self) -> protos.GetModelMetadataRequest:
+        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
+        return request
+
+    def _status_request(self) -> protos.GetModelStatusRequest:
+        request = protos.GetModelStatusRequest()
+        # Without a version the server lists them all; labels it ignores here.
+        messages.fill_model_spec(request.model_spec, self.model, self.version)
+        return request
+
+    def _choose_signature(self, signatures: dict[str, Signature]) -> Signature:
+        if self.signature_name not in signatures:
+            raise UserError(
+                f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
+            )
+        self._signature = signatures[self.signature_name]
+        return self._signature
+
+    def _predict_steps(
+        self,
+        inputs: Mapping[str, Value],
+        outputs: Sequence[str],
+        signature: str | None,
+        timeout_s: float | None,
+    ) -> Steps[Arrays]:
+        request = self.request(inputs, outputs, signature)
+        return messages.read_prediction((yield self._predict, request, timeout_s))
+
+    def _metadata_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
+        return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
+
+    def _status_steps(self) -> Steps[list[VersionStatus]]:
+        return read_status((yield self._status, self._status_request(), None))
+
+    def _signature_steps(self) -> Steps[Signature]:
+        return self._signature or self._choose_signature((yield from self._metadata_steps())[1])
+
+    def _ids_steps(
+        self,
+        rows: Sequence[Sequence[int]],
+        segments: Sequence[Sequence[int]] | None,
+        batch_size: int | None,
+        length_buckets: Sequence[int],
+        outputs: Sequence[str],
+        timeout_s: float | None,
+    ) -> Steps[Arrays]:
+        signature = yield from self._signature_steps()
+        numbers = list(messages.batches([len(row) for row in rows], batch_size))
+        calls = []
+        for batch in numbers:
+            batch_segments = None if segments is None else [segments[i] for i in batch]
+            calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
+        return (yield from self._joined_steps(numbers, calls, outputs, None, timeout_s))
+
+    def _text_steps(
+        self, texts: Sequence[str], batch_size: int | None, outputs: Sequence[str], timeout_s: float | None
+    ) -> Steps[Arrays]:
+        signature = yield from self._signature_steps()
+        tasks.check_texts(texts)
+        numbers = list(messages.batches([len(text) for text in texts], batch_size))
+        calls = [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
+        return (yield from self._joined_steps(numbers, calls, outputs, None, timeout_s))
+
+    def _joined_steps(
+        self,
+        numbers: Sequence[np.ndarray],
+        calls: Sequence[Mapping[str, Value]],
+        outputs: Sequence[str],
+        signature: str | None,
+        timeout_s: float | None,
+    ) -> Steps[Arrays]:
+        """The answers to several calls, by the numbers of their rows."""
+        parts = []
+        for inputs in calls:
+            parts.append((yield from self._predict_steps(inputs, outputs, signature, timeout_s)))
+        return messages.join_batches(parts, numbers)
+
+    def _embed_steps(self, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None) -> Steps[np.ndarray]:
+        task, answer = yield from self._task_steps("embed", texts, max_batch_tokens, timeout_s)
+        return tasks.vectors_of(task, answer)
+
+    def _rerank_steps(
+        self, query: str, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None
+    ) -> Steps[np.ndarray]:
+        pairs = [(query, text) for text in tasks.check_texts(texts)]
+        _, answer = yield from self._task_steps("rerank", pairs, max_batch_tokens, timeout_s)
+        return tasks.relevance(tasks.raw_scores(answer))
+
+    def _task_steps(
+        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
+    ) -> Steps[tuple[tasks.Task, Arrays]]:
+        """The answer of the signature that does what is wanted, to rows in batches of so many tokens."""
+        task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps())[1])
+        encoded = tasks.encode_rows(rows, len(task.inputs))
+        sizes = [tasks.estimated_tokens(row) for row in encoded]
+        numbers = list(messages.token_batches(sizes, max_batch_tokens))
+        calls = [task.columns([encoded[i] for i in batch]) for batch in numbers]
+        return task, (yield from self._joined_steps(numbers, calls, task.outputs, task.signature, timeout_s))
+
+    def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.Task:
+        find, gives = _TASKS[kind]
+        task = find(signatures)
+        if task is None:
+            raise UserError(f"model '{self.model}' gives no {gives}; its signatures are {', '.join(signatures)}")
+        return self._tasks.setdefault(kind, task)
+
+
+# What each method needs, and what a model without it lacks.
+_TASKS = {
+    "embed": (tasks.embedding_task, "embedding of a text"),
+    "rerank": (tasks.scores_task, "score of pairs"),
+    "classify": (tasks.classes_task, "class of a text"),
+}
