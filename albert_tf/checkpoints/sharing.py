@@ -1,6 +1,7 @@
 """Blocks that several steps share, with low rank by depth, out of blocks of each step's own."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -19,24 +20,26 @@ _FREE = {
 }
 
 
-def share_blocks(model: Model, config: AlbertConfig) -> Model:
+def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
     """Makes the model of shared blocks that is as near to another as the rank of its low rank by depth allows.
 
-    A shared weight is the mean over the steps that share it. Where the layer has an adapter, a_i b_i is the matrix of
-    its rank that is nearest to what step i's kernel differs by from that mean: its truncated singular value
-    decomposition, a_i with orthonormal columns. What steps have of their own, biases and norms aside, is lost only
-    beyond the rank (Relaxed Recursive Transformers, arXiv:2410.20672).
+    A shared weight is the mean over the steps that share it, or that of one of them. Where the layer has an adapter,
+    a_i b_i is the matrix of its rank that is nearest to what step i's kernel differs by from it: its truncated singular
+    value decomposition, a_i with orthonormal columns. What steps have of their own, biases and norms aside, is lost
+    only beyond the rank (Relaxed Recursive Transformers, arXiv:2410.20672).
 
     Args:
         model: an AlbertEncoder, or any model here, of any sharing, such as BERT's.
         config: of the new encoder: a plan of as many steps that shares more, and `depth_lora_rank`, or 0 for means
             alone. Extensions that the model has not begin as the model without them.
+        taken: for some of the new blocks, by their numbers, the step whose weights a block takes in place of the mean.
 
     Returns:
         A model with weights of its own, not compiled.
 
     Raises:
-        UserError: the two have not as many steps, or differ in more than the plan and what begins as the model itself.
+        UserError: the two have not as many steps, or differ in more than the plan and what begins as the model itself;
+            or a block is to take the weights of a step that does not run it.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -56,11 +59,13 @@ def share_blocks(model: Model, config: AlbertConfig) -> Model:
     for name, variable in after.items():
         half, _, rest = name.partition("/")
         if half in halves:
-            values = np.stack([_of_step(source, before, half.rpartition("_")[0], rest, step) for step in halves[half]])
-            variable.assign(values.mean(axis=0))
+            kind, _, number = half.rpartition("_")
+            values = np.stack([_of_step(source, before, kind, rest, step) for step in halves[half]])
+            common = _common(values, int(number), halves[half], taken or {})
+            variable.assign(common)
             adapter = shared.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
             if adapter is not None:
-                _decompose(values - values.mean(axis=0), adapter)
+                _decompose(values - common, adapter)
         elif not name.startswith("depth_lora/") and name in before and before[name].shape == variable.shape:
             variable.assign(ops.convert_to_numpy(before[name]))
     return other
@@ -78,6 +83,18 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
     ]
     if different:
         raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")
+
+
+def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
+    """What a block's steps share, of the values [steps, ...] of each."""
+    if number not in taken:
+        return values.mean(axis=0)
+    if taken[number] not in steps:
+        raise UserError(
+            f"share_blocks: block {number} cannot take the weights of step {taken[number]}; it runs at the steps"
+            f" {', '.join(map(str, steps))}"
+        )
+    return values[steps.index(taken[number])]
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:

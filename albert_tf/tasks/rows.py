@@ -17,15 +17,14 @@ from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
-_BYTES = np.dtype(np.int32).itemsize
 _BLOCK = 2**20
 
 
 class RaggedArray(Sequence):
-    """Arrays int32 [..., length] of different lengths, one after the other in one array.
+    """Arrays [..., length] of different lengths, one after the other in one array.
 
     Args:
-        values: int32 [numbers].
+        values: [numbers], of whatever dtype the arrays are; mostly int32.
         splits: sums of the lengths before each array, and of all: int64 [arrays + 1].
         lead: dimensions of each array before its length.
     """
@@ -39,28 +38,39 @@ class RaggedArray(Sequence):
     def __getitem__(self, index: int) -> np.ndarray:
         return self.read(self.splits[index], self.splits[index + 1]).reshape(*self.lead, -1)
 
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
     def read(self, start: int, end: int) -> np.ndarray:
-        """Gives the numbers of the columns [start, end) of all arrays end to end, int32 [numbers]."""
+        """Gives the numbers of the columns [start, end) of all arrays end to end, [numbers]."""
         size = math.prod(self.lead)
         return self.values[size * start : size * end]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Gives all numbers in order, a few million at a time: int32 [numbers]."""
+        """Gives all numbers in order, a few million at a time: [numbers]."""
         total = int(self.splits[-1])
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
 
 class StoredArray(RaggedArray):
-    """A RaggedArray whose numbers are in a file without a name: gone with this object, or with a killed process."""
+    """A RaggedArray whose numbers are in a file; one without a name is gone with this object, or with a killed process.
 
-    def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...]):
-        super().__init__(np.empty(0, np.int32), splits, lead)
+    Args:
+        file: that holds nothing else.
+        splits: as of RaggedArray.
+        lead: as of RaggedArray.
+        dtype: of the numbers.
+    """
+
+    def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
+        super().__init__(np.empty(0, dtype), splits, lead)
         self._file = file
 
     def read(self, start: int, end: int) -> np.ndarray:
         # Not mapped: the pages of a mapped file count as this process's memory until another needs them.
-        item = _BYTES * math.prod(self.lead)
-        return np.frombuffer(os.pread(self._file.fileno(), item * (end - start), item * start), np.int32)
+        item = self.dtype.itemsize * math.prod(self.lead)
+        return np.frombuffer(os.pread(self._file.fileno(), item * (end - start), item * start), self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +78,7 @@ class FeatureRows:
     """Rows of features; a row is one example, or one window of one.
 
     Attributes:
-        tokens: by feature name an array int32 [length] a row, or [choices, length]; a row has one length for all its
+        tokens: by feature name an array [length] a row, or [choices, length], int32; a row has one length for all its
             features. `input_ids`, `input_mask` and `segment_ids` are always there.
         values: by feature name an array [rows, ...].
         pad_id: fills up `input_ids`; all other features are filled up with 0.
@@ -105,7 +115,8 @@ class FeatureRows:
 
     def _padded(self, name: str, rows: RaggedArray, indices: Sequence[int], length: int) -> np.ndarray:
         fill = self.pad_id if name == "input_ids" else 0
-        padded = np.full((len(indices), *rows.lead, length), fill, np.int32)
+        dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.int32
+        padded = np.full((len(indices), *rows.lead, length), fill, dtype)
         for number, index in enumerate(indices):
             row = rows[index]
             padded[number, ..., : row.shape[-1]] = row

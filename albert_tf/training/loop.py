@@ -1,4 +1,4 @@
-"""The training loop of pre-training and fine-tuning.
+"""The training loop of pre-training, fine-tuning and distillation on text.
 
 It is not Keras's `fit`, which can neither go on within an epoch nor sum the losses of replicas and workers rightly; the
 models train in plain `fit` as well.
@@ -111,6 +111,10 @@ class Training(abc.ABC):
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Writes what belongs beside the `model.keras` that has these figures."""
+
+    def kept_model(self) -> keras.Model:
+        """Returns what `model.keras` is to hold: what is trained, or the part of it that is used afterwards."""
+        return self.model
 
     def remark(self) -> str:
         """Returns what the first line says after the number of parameters."""
@@ -277,7 +281,7 @@ class Training(abc.ABC):
         with self.devices.alone():  # To write a model Keras makes others.
             if score is None or score > self.best:
                 self.best = -math.inf if score is None else score
-                save_keras(self.model, self.folder / MODEL_FILE, optimizer=False)
+                save_keras(self.kept_model(), self.folder / MODEL_FILE, optimizer=False)
                 self.describe(figures)
             run_folder.save_checkpoint(self.model, self.folder)
 

@@ -1,0 +1,113 @@
+"""Blocks whose hidden units stand in the same order, so that their mean means something."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from keras import ops
+from scipy.optimize import linear_sum_assignment
+
+from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from tfrecords.base.errors import UserError
+
+
+def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
+    """Makes the same function, with the units inside its blocks in an order that brings the blocks near to each other.
+
+    The feed-forward half's units may stand in any order, and so may the heads; within a head queries and keys may be
+    turned together, and values against the output. Of each group of blocks the later ones are so ordered and turned as
+    to be nearest to the first: units and heads by assignment, heads inside by orthogonal Procrustes (weight matching of
+    Git Re-Basin, Ainsworth et al. 2022, arXiv:2209.04836, which the mean of two networks needs).
+
+    Args:
+        model: an AlbertEncoder, or any model here, whose blocks are each step's own.
+        groups: numbers of the blocks that are to share.
+
+    Returns:
+        A model with weights of its own, not compiled, that gives what the other gives.
+
+    Raises:
+        UserError: blocks are shared already.
+    """
+    config = encoder_of(model).config
+    if config.sharing != "none":
+        raise UserError("align_blocks is for a model whose layers share no block, such as BERT")
+    other = with_config(model, config)
+    values = {name: ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
+    heads = config.num_attention_heads
+    for group in groups:
+        for block in group[1:]:
+            _align_feed_forward(values, group[0], block)
+            if config.position_type == "absolute":
+                _align_attention(values, group[0], block, heads)
+    for name, variable in named_variables(other).items():
+        variable.assign(values[name])
+    return other
+
+
+def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -> None:
+    """Orders a half's units as those of the first that their weights, in and out, are most alike."""
+    own, to = f"feed_forward_{block}", f"feed_forward_{first}"
+    into = [part for part in ("intermediate", "gate") if f"{own}/{part}/kernel" in values]
+    likeness = values[f"{to}/output/kernel"] @ values[f"{own}/output/kernel"].T
+    for part in into:
+        likeness = likeness + values[f"{to}/{part}/kernel"].T @ values[f"{own}/{part}/kernel"]
+    order = linear_sum_assignment(likeness, maximize=True)[1]
+    for part in into:
+        for name in (f"{own}/{part}/kernel", f"{own}/{part}/bias"):
+            if name in values:
+                values[name] = values[name][..., order]
+    values[f"{own}/output/kernel"] = values[f"{own}/output/kernel"][order]
+
+
+def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int) -> None:
+    """Orders heads by what they compute, and turns each within its width to the one in its place."""
+    to, own = (_Heads(values, f"attention_{number}", heads) for number in (first, block))
+    order = linear_sum_assignment(to.likeness(own), maximize=True)[1]
+    own.reorder(order)
+    own.turn_to(to)
+    own.write(values)
+
+
+class _Heads:
+    """The matrices of an attention half by head, biases as a last row: query, key, value [heads, inputs + 1, width]."""
+
+    def __init__(self, values: dict[str, np.ndarray], half: str, heads: int):
+        self.half = half
+        self.parts = {}
+        for name in ("query", "key", "value"):
+            kernel = values[f"{half}/{name}/kernel"]
+            bias = values.get(f"{half}/{name}/bias", np.zeros(kernel.shape[1], "float32"))
+            joined = np.concatenate([kernel, bias[None]])
+            self.parts[name] = joined.reshape(len(joined), heads, -1).transpose(1, 0, 2)
+        output = values[f"{half}/output/kernel"]
+        self.parts["output"] = output.reshape(heads, -1, output.shape[1]).transpose(0, 2, 1)
+
+    def likeness(self, other: "_Heads") -> np.ndarray:
+        """Inner products of what heads compute, scores and results, whatever their widths' bases: [heads, heads]."""
+        total = np.zeros((len(self.parts["query"]),) * 2)
+        for one, two in (("query", "key"), ("value", "output")):
+            left, right = (
+                np.einsum("hia,gib->hgab", self.parts[name], other.parts[name], optimize=True) for name in (one, two)
+            )
+            size = np.mean([np.sum(np.square(part.parts[one])) for part in (self, other)])
+            total += np.sum(left * right, axis=(2, 3)) / size
+        return total
+
+    def reorder(self, order: np.ndarray) -> None:
+        self.parts = {name: part[order] for name, part in self.parts.items()}
+
+    def turn_to(self, other: "_Heads") -> None:
+        for pair in (("query", "key"), ("value", "output")):
+            products = sum(self.parts[name].transpose(0, 2, 1) @ other.parts[name] for name in pair)
+            left, _, right = np.linalg.svd(products)
+            for name in pair:
+                self.parts[name] = self.parts[name] @ (left @ right)
+
+    def write(self, values: dict[str, np.ndarray]) -> None:
+        for name in ("query", "key", "value"):
+            joined = self.parts[name].transpose(1, 0, 2).reshape(self.parts[name].shape[1], -1)
+            values[f"{self.half}/{name}/kernel"] = joined[:-1]
+            if f"{self.half}/{name}/bias" in values:
+                values[f"{self.half}/{name}/bias"] = joined[-1]
+        output = self.parts["output"].transpose(0, 2, 1)
+        values[f"{self.half}/output/kernel"] = output.reshape(-1, output.shape[2])

@@ -1,0 +1,117 @@
+"""Word embeddings as a narrow table and one projection, out of a wide table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
+from albert_tf.config import AlbertConfig
+from tfrecords.base.errors import UserError
+
+
+def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None = None) -> Model:
+    """Makes the model whose word embeddings have `size` columns and are as near to another's as that rank allows.
+
+    The table less its mean row is cut by its truncated singular value decomposition, which is of all tables of that
+    rank the nearest; the mean joins the segments' embeddings, of which every token gets one. Positions and segments
+    stay at hidden_size (`factorization` "word"). A masked-LM head keeps its layers and answers as nearly.
+
+    Args:
+        model: an AlbertEncoder, or any model here whose words are not normalised before they are projected.
+        size: columns of the new table.
+        counts: [vocab_size], how often each piece occurs where the model is to be good; errors of a row count as the
+            root of its share, and one more of every piece, do. None: all rows count alike.
+
+    Returns:
+        A model with weights of its own, not compiled; the model itself where its table is as narrow.
+
+    Raises:
+        UserError: the words are factorised already, as ALBERT's are, or `size` is not below their width.
+
+    >>> from albert_tf import AlbertConfig, AlbertEncoder
+    >>> sizes = dict(vocab_size=20, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
+    >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=2, sharing="none"))
+    >>> small = factorize_embeddings(bert, 3)
+    >>> tuple(small.embeddings.word_embeddings.shape), tuple(small.embeddings.projection.kernel.shape)
+    ((20, 3), (3, 8))
+    """
+    source = encoder_of(model)
+    if size == source.config.embedding_size:
+        return model
+    check_size(source.config, size)
+    left, kernel, mean = _decompose(word_table(source), size, counts)
+    other = with_config(model, source.config.replace(embedding_size=size, factorization="word", always_project=False))
+    before, after = named_variables(model), named_variables(other)
+    for name, variable in after.items():
+        if name in before and before[name].shape == variable.shape:
+            variable.assign(ops.convert_to_numpy(before[name]))
+    after["embeddings/word_embeddings"].assign(left)
+    after["embeddings/projection/kernel"].assign(kernel)
+    after["embeddings/token_type_embeddings"].assign_add(mean)
+    return other
+
+
+def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
+    """Finds the least rank whose squared singular values are `energy`, above 0 and below 1, of the sum of all.
+
+    Args:
+        model: as of `factorize_embeddings`.
+        energy: the part to keep.
+        counts: as of `factorize_embeddings`.
+    """
+    table = word_table(encoder_of(model))
+    centred = (table - _mean(table, counts)) * _weights(table, counts)
+    squares = np.cumsum(np.linalg.svd(centred.T @ centred, compute_uv=False))
+    return int(np.searchsorted(squares, energy * squares[-1])) + 1
+
+
+def word_table(encoder: Any) -> np.ndarray:
+    """Gives what the encoder adds for each piece: float32 [vocab_size, hidden_size].
+
+    Raises:
+        UserError: it is no table, since a layer norm stands between the words and their projection.
+    """
+    embeddings = encoder.embeddings
+    table = ops.convert_to_numpy(embeddings.word_embeddings)
+    if embeddings.projection is None:
+        return table
+    if encoder.config.factorization != "word":
+        raise UserError(
+            f"the word embeddings are factorised already, at {encoder.config.embedding_size} columns with a layer norm "
+            "before their projection, as ALBERT's; leave their size as it is"
+        )
+    return table @ ops.convert_to_numpy(embeddings.projection.kernel)
+
+
+def check_size(config: AlbertConfig, size: int) -> None:
+    """Raises UserError where a table of `size` columns would be no smaller."""
+    if not 0 < size < config.embedding_size:
+        raise UserError(
+            f"embedding size {size} must be from 1 to below the model's {config.embedding_size}; at that nothing is cut"
+        )
+
+
+def _decompose(table: np.ndarray, size: int, counts: Sequence[float] | None) -> tuple[np.ndarray, ...]:
+    """The narrow table, its projection with orthonormal rows, and the mean row."""
+    mean = _mean(table, counts)
+    centred = table - mean
+    weighted = centred * _weights(table, counts)
+    # Of the small square: the right singular vectors are its own.
+    _, vectors = np.linalg.eigh((weighted.T @ weighted).astype("float64"))
+    kernel = vectors[:, ::-1][:, :size].T.astype("float32")
+    # The nearest row in the space of the kernel, whatever the row counts.
+    return centred @ kernel.T, kernel, mean
+
+
+def _mean(table: np.ndarray, counts: Sequence[float] | None) -> np.ndarray:
+    return np.average(table, axis=0, weights=_weights(table, counts)[:, 0] ** 2).astype("float32")
+
+
+def _weights(table: np.ndarray, counts: Sequence[float] | None) -> np.ndarray:
+    if counts is None:
+        return np.ones((len(table), 1), "float32")
+    counted = np.asarray(counts, "float64")[:, None] + 1
+    return np.sqrt(counted / counted.mean()).astype("float32")

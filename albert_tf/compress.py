@@ -1,0 +1,36 @@
+"""Makes a BERT-family model small: `python -m albert_tf.compress --help`.
+
+Narrow embeddings by singular values, blocks shared by a plan over depth with low rank by depth, fewer pieces; then
+distillation on plain text, and on a task. docs/compress.md tells more.
+"""
+
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.model_files import MODEL_FILE, check_model
+from tfrecords.base.script import run_main, say_next
+from tfrecords.corpus import find_files
+
+
+def main(settings: CompressSettings) -> None:
+    """Does what the flags ask for."""
+    check_model(settings.model)
+    if settings.text:
+        find_files(settings.text)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.compression.run import run as compress
+    from albert_tf.training.devices import make_devices
+
+    devices = make_devices(settings.strategy)
+    folder = compress(settings, devices)
+    if devices.is_chief and (folder / MODEL_FILE).is_file():
+        print(f"wrote {folder / MODEL_FILE}")
+        say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --compute=auto")
+
+
+def run() -> None:
+    """Runs the command on the flags of its command line."""
+    run_main(main, CompressSettings)
+
+
+if __name__ == "__main__":
+    run()

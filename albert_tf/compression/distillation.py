@@ -1,0 +1,173 @@
+"""Distillation on plain text: a compressed model learns to compute what the whole one does."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.compression.quality import Quality
+from albert_tf.compression.settings import FREE_ON_RESUME, CompressSettings
+from albert_tf.compression.taught import can_be_kept, gigabytes, remove_taught, taught
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.text_student import TextStudent
+from albert_tf.optimizers import create_optimizer
+from albert_tf.tasks.rows import FeatureRows
+from albert_tf.training.batches import batches_per_epoch, predict, training_batches
+from albert_tf.training.devices import Devices
+from albert_tf.training.loop import Phase, Training
+from albert_tf.training.preparation import digest
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+
+
+class Lesson(NamedTuple):
+    """What is taught to whom.
+
+    Attributes:
+        teacher: the whole model.
+        student: makes the compressed one.
+        config: of its encoder.
+        tokenizer: of both.
+        layers: of the teacher's layers, those that the student began from.
+        train: rows of text.
+        held_out: rows that are not trained on.
+    """
+
+    teacher: keras.Model
+    student: Callable[[], keras.Model]
+    config: Any
+    tokenizer: Tokenizer
+    layers: tuple[int, ...]
+    train: FeatureRows
+    held_out: FeatureRows
+
+
+def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
+    """Gives the weights of what this teacher can teach."""
+    can_words = isinstance(teacher, AlbertPretrainer)
+    return {name: weight for name, weight in settings.weights.items() if weight and (can_words or name != "words")}
+
+
+def resolved(settings: CompressSettings) -> CompressSettings:
+    """Fills in the warm-up and the span between checkpoints."""
+    steps, warmup = settings.num_train_steps, settings.num_warmup_steps
+    return dataclasses.replace(
+        settings,
+        num_warmup_steps=steps // 20 if warmup == -1 else warmup,
+        save_checkpoints_steps=min(settings.save_checkpoints_steps or -(-steps // 20), steps),
+    )
+
+
+class TextDistillation(Training):
+    """The training of a compressed model on text, beside the whole one."""
+
+    name = "distillation"
+    free = FREE_ON_RESUME
+
+    def __init__(self, settings: CompressSettings, lesson: Lesson, quality: Quality, devices: Devices, started: float):
+        super().__init__(settings, devices, lesson.config, lesson.tokenizer, started)
+        self.lesson, self.quality = lesson, quality
+        # Not the task's: what a model is chosen by cannot tell how good it is.
+        self.main_metric = "val_likeness"
+        inner = lesson.config.inner_group_num
+        # After the embeddings, and after each of the student's layers.
+        self.states = [0, *((layer + 1) * inner for layer in lesson.layers)]
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "student": self.config.to_dict(),
+            "teacher_sha256": digest_of(self.lesson.teacher),
+            "tokenizer_sha256": self.tokenizer.sha256,
+            "train_sha256": digest(self.lesson.train),
+        }
+
+    def new_model(self) -> keras.Model:
+        settings = self.settings
+        weights = lessons_of(settings, self.lesson.teacher)
+        model = TextStudent(self.lesson.student(), weights, settings.map_states, dtype=settings.dtype_policy)
+        optimizer = create_optimizer(
+            "adamw",
+            settings.learning_rate,
+            settings.num_train_steps,
+            settings.num_warmup_steps,
+            weight_decay_rate=settings.weight_decay_rate,
+            # Without bias correction 0.999 makes steps of many times the rate for the first thousand.
+            beta_2=0.98,
+        )
+        model.compile(optimizer=optimizer)
+        optimizer.build(model.trainable_variables)
+        return model
+
+    def kept_model(self) -> keras.Model:
+        return self.model.model
+
+    def prepare(self) -> None:
+        self.model.learn_from(self.lesson.teacher, self.states)
+        self.train = self._taught_rows()
+
+    def _taught_rows(self) -> FeatureRows:
+        """The rows, with what the teacher computes of them where that is asked for again and again and fits."""
+        settings, rows, lessons = self.settings, self.lesson.train, self.model.lessons
+        passes = settings.num_train_steps / batches_per_epoch(rows, settings.train_batch_size)
+        needed = gigabytes(rows, lessons, self.states, self.config.hidden_size)
+        if passes < 2 or not can_be_kept(lessons) or needed > settings.cache_gb or self.devices.replicas > 1:
+            return rows
+        key = f"{self.facts()['teacher_sha256']} {self.facts()['train_sha256']}"
+        batch_size = settings.eval_batch_size
+        return taught(rows, self.lesson.teacher, lessons, self.states, batch_size, self.folder, key)
+
+    def remark(self) -> str:
+        rows = self.lesson.train
+        return f", {len(rows):,} rows of {int(rows.lengths.sum()):,} tokens"
+
+    def phases(self) -> list[Phase]:
+        return [Phase(0, self.settings.num_train_steps)]
+
+    def batches(self, phase: Phase, step: int) -> Callable:
+        settings = self.settings
+
+        def read(parts: int, workers: int, worker: int):
+            return training_batches(
+                self.train,
+                settings.train_batch_size,
+                settings.max_seq_length,
+                settings.seed,
+                first_batch=step,
+                parts=parts * settings.gradient_accumulation_steps,
+                workers=workers,
+                worker=worker,
+            )
+
+        return read
+
+    def check(self, figures: dict[str, float]) -> None:
+        if not math.isfinite(figures["loss"]):
+            raise UserError(f"the loss is {figures['loss']} after step {self.step}; lower --learning_rate")
+
+    def evaluate(self, phase: Phase) -> dict[str, float]:
+        """Returns the lessons' means over held-out rows, and how good the model is."""
+        settings, held_out = self.settings, self.lesson.held_out
+        distances = predict(self.model, held_out, settings.eval_batch_size, settings.max_seq_length)
+        figures = {name: float(np.mean([row[name] for row in distances])) for name in self.model.lessons}
+        figures["loss"] = sum(self.model.lesson_weights[name] * value for name, value in figures.items())
+        figures |= self.quality(self.model.model, self.tokenizer)
+        return {f"val_{name}": value for name, value in figures.items()}
+
+    def clean_up(self) -> None:
+        """Removes what was only for the run."""
+        if self.devices.is_chief:
+            remove_taught(self.folder)
+
+
+def digest_of(model: keras.Model) -> str:
+    """Gives the SHA-256 of an encoder's weights."""
+    state = hashlib.sha256()
+    for variable in encoder_of(model).variables:
+        state.update(ops.convert_to_numpy(variable).tobytes())
+    return state.hexdigest()

@@ -1,0 +1,139 @@
+"""What a compression came to: compress.json, and a page with the picture of size against quality and milliseconds."""
+
+import base64
+import dataclasses
+import io
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.compression.quality import Quality, embedder_of
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.start import Cut, TableRow
+from albert_tf.model_files import MODEL_FILE
+from albert_tf.tasks.rows import FeatureRows, RaggedArray
+from albert_tf.training.batches import predict
+from tfrecords.base import files
+
+JSON_FILE, PAGE_FILE = "compress.json", "compress.html"
+# Of the row that is timed, in tokens, and how often.
+_LENGTH, _TIMES = 32, 30
+
+
+def milliseconds(model: keras.Model) -> float:
+    """Measures the median time of a model's vector of a row of 32 tokens, or of as many as it takes."""
+    length = min(_LENGTH, encoder_of(model).config.max_seq_length)
+    ids = np.full(length, 1, np.int32)
+    tokens = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    splits = np.array([0, length])
+    rows = FeatureRows({name: RaggedArray(values, splits) for name, values in tokens.items()}, {}, 0)
+    embedder, found = embedder_of(model), []
+    for _ in range(_TIMES + 3):
+        began = time.perf_counter()
+        predict(embedder, rows, 1, length)
+        found.append(time.perf_counter() - began)
+    return 1000 * float(np.median(found[3:]))
+
+
+def write_report(
+    folder: Path, settings: CompressSettings, quality: Quality, cut: Cut, rows: Sequence[TableRow],
+    done: Mapping[str, TableRow], speeds: Mapping[str, float],
+) -> None:  # fmt: skip
+    """Writes compress.json and compress.html into a model folder, and prints what was lost.
+
+    Args:
+        folder: of the compressed model.
+        settings: of the run.
+        quality: that scored.
+        cut: what the model became.
+        rows: what each cut costs without training, the model as it is first, all together last.
+        done: what the compressed model came to by phase, the last one last.
+        speeds: milliseconds by model.
+    """
+    first, last = rows[0], list(done.values())[-1]
+    report = {
+        "model": settings.model,
+        "measured": quality.name,
+        "metric": quality.metric,
+        "cut": cut._asdict(),
+        "table": [row._asdict() for row in rows],
+        "phases": {name: row._asdict() for name, row in done.items()},
+        "parameters": {"as it is": first.parameters, "compressed": last.parameters},
+        "file_bytes": (folder / MODEL_FILE).stat().st_size,
+        "milliseconds": dict(speeds),
+        "machine": f"{platform.machine()}, TensorFlow backend {keras.backend.backend()}, a row of {_LENGTH} tokens",
+        "settings": dataclasses.asdict(settings),
+    }
+    files.write_json(folder / JSON_FILE, report)
+    with files.replacing(folder / PAGE_FILE) as temporary:
+        temporary.write_text(_page(report, quality.metric), encoding="utf-8")
+    before, after = first.scores[quality.metric], last.scores[quality.metric]
+    print(
+        f"{quality.name}: {before:.4f} as it is, {after:.4f} compressed ({after - before:+.4f}); "
+        f"{first.parameters:,} parameters to {last.parameters:,} (1 to {first.parameters / last.parameters:.1f}); "
+        f"{speeds['as it is']:.1f} ms to {speeds['compressed']:.1f} ms"
+    )
+
+
+def _page(report: dict[str, Any], metric: str) -> str:
+    """HTML that needs no other file."""
+    picture = base64.b64encode(_picture(report, metric)).decode()
+    rows = [*report["table"], *list(report["phases"].values())[1:]]
+    names = list(rows[0]["scores"])
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", "parameters", *names))
+    lines = "".join(
+        f"<tr><td class=word>{escape(row['title'])}</td><td>{row['parameters']:,}</td>"
+        + "".join(f"<td>{row['scores'].get(name, float('nan')):.4f}</td>" for name in names)
+        + "</tr>"
+        for row in rows
+    )
+    speeds = ", ".join(f"{name} {value:.1f} ms" for name, value in report["milliseconds"].items())
+    return (
+        f"<!doctype html><meta charset=utf-8><title>{escape(report['model'])}</title><style>{_STYLE}</style>"
+        f"<h1>{escape(report['model'])}, compressed</h1><p>{escape(report['measured'])}</p>"
+        f'<img alt="size against quality" src="data:image/png;base64,{picture}">'
+        f"<table><tr>{head}</tr>{lines}</table><p>{escape(speeds)}: {escape(report['machine'])}</p>"
+    )
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 900px; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: right; }
+.word { text-align: left; }
+img { width: 100%; }
+"""
+
+
+def _picture(report: dict[str, Any], metric: str) -> bytes:
+    """A PNG: parameters against the score, and the two models' times against it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])
+    for row in report["table"]:
+        sizes.plot(row["parameters"] / 1e6, row["scores"][metric], "o", color="0.6")
+        sizes.annotate(row["title"], (row["parameters"] / 1e6, row["scores"][metric]), fontsize=6, color="0.4")
+    path = list(report["phases"].values())
+    sizes.plot([row["parameters"] / 1e6 for row in path], [row["scores"][metric] for row in path], "o-", color="C0")
+    last = path[-1]["scores"][metric]
+    for (name, value), score in zip(report["milliseconds"].items(), (report["table"][0]["scores"][metric], last)):
+        times.plot(value, score, "o", color="C0" if name == "compressed" else "0.6")
+        times.annotate(name, (value, score), fontsize=7)
+    sizes.set(xlabel="parameters, millions", ylabel=metric, xlim=(0, None))
+    times.set(xlabel="milliseconds, one row of 32 tokens", xlim=(0, None))
+    for axes in (sizes, times):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()

@@ -1,0 +1,141 @@
+"""All that determines how a model is made small."""
+
+import dataclasses
+
+from albert_tf.choices import DTYPE_POLICIES, STRATEGIES
+from albert_tf.tasks.settings import STRATEGIES_HELP
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import CheckedSettings, setting
+
+# Ways to choose what the steps that share a block share.
+BLOCKS = ("mean", "best")
+# What --vocab_from calls the text to learn from.
+CORPUS = "corpus"
+# What a student learns of its teacher, as its settings' weights are named.
+LESSONS = ("vectors", "similarities", "states", "relations", "words")
+# What a resumed distillation may have other than before.
+FREE_ON_RESUME = (
+    *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
+    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight", "seeds"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompressSettings(CheckedSettings):
+    """Says what to make small, how small, and how long to learn.
+
+    Steps count optimizer updates, batch sizes rows of text.
+    """
+
+    model: str = setting(help="what to compress: folder, .keras file or published checkpoint; it is the teacher, too")
+    output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
+    embedding_size: int = setting(
+        -1,
+        help="columns of the word embeddings, cut by singular values; 0: as they are, -1: 128, or as they are if"
+        " narrower or factorised already",
+        at_least=-1,
+    )
+    energy: float = setting(
+        0.0, help="instead of --embedding_size: the part of the embeddings' squares to keep, such as 0.9", at_least=0,
+        below=1,
+    )  # fmt: skip
+    plan: str = setting(
+        "", help="which blocks run: 1x6, 1+1x4+1, ...; empty: one block as often as the model has layers, none: as is"
+    )
+    lora_rank: int = setting(16, help="rank of what a shared block differs by from step to step; 0: by nothing",
+                             at_least=0)  # fmt: skip
+    lora_target: str = setting("both", help="which half of a block has it", choices=("attention", "ffn", "both"))
+    block: str = setting(
+        "mean", help="what a shared block begins as: the mean of the model's, or the one of them that serves best",
+        choices=BLOCKS,
+    )  # fmt: skip
+    align: bool = setting(True, help="bring units and heads of the blocks that are to share into one order first")
+    layers: int = setting(0, help="of the model's layers, how many to keep, evenly spaced; 0: all", at_least=0)
+    text: str = setting(
+        "", help="file patterns of plain text to learn from, .txt or .jsonl, also .gz, separated by commas; empty: the"
+        " texts of --data_dir's training file",
+    )  # fmt: skip
+    text_field: str = setting("text", help="of .jsonl: the field that holds the text")
+    split_sentences: bool = setting(True, help="rows are sentences; otherwise lines")
+    max_seq_length: int = setting(128, help="longest row in tokens; the rest of a longer one is left out", at_least=8)
+    held_out_rows: int = setting(512, help="rows that are not trained on, by which what is lost is told", at_least=16)
+    vocab_from: str = setting(
+        "", help="keep the pieces that this text uses and drop the others: file patterns, or corpus: those of --text"
+    )
+    vocab_size: int = setting(0, help="of --vocab_from: pieces to keep at most; 0: all that occur", at_least=0)
+    task: str = setting("", help="what to measure the loss by: a GLUE task such as stsb or sst2, or your own data's")
+    data_dir: str = setting("", help="folder with the task's files")
+    text_column: str = setting("text", help="of your own data: the column of the text")
+    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    label_column: str = setting("label", help="of your own data: the column of the class or number")
+    table: bool = setting(True, help="measure what each rank and each plan costs by itself, without training")
+    num_train_steps: int = setting(2000, help="steps of distillation on text; 0: none", at_least=0)
+    num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: a twentieth of all", at_least=-1)
+    train_batch_size: int = setting(64, help="rows a step", at_least=2)
+    gradient_accumulation_steps: int = setting(
+        1, help="parts that the batch of a step is cut into, one after the other, to save memory", at_least=1
+    )
+    learning_rate: float = setting(4e-4, help="peak of the learning-rate curve", at_least=0)
+    weight_decay_rate: float = setting(0.01, help="decoupled weight decay", at_least=0)
+    vectors_weight: float = setting(1.0, help="in the loss: 1 - cosine of the texts' vectors", at_least=0)
+    similarities_weight: float = setting(
+        10.0, help="in the loss: squared difference of the cosines between a batch's texts", at_least=0
+    )
+    states_weight: float = setting(
+        1.0, help="in the loss: squared difference of every step's hidden states, relative to the model's", at_least=0
+    )
+    relations_weight: float = setting(
+        0.0, help="in the loss: divergence of the last step's value relations, as MiniLM's", at_least=0
+    )
+    words_weight: float = setting(
+        1.0, help="in the loss: divergence of the masked words' distributions, of models with a masked-LM head",
+        at_least=0,
+    )  # fmt: skip
+    map_states: bool = setting(False, help="compare states through a learned map, the last step's aside")
+    cache_gb: float = setting(
+        8.0, help="disk for what the model computes of rows that come more than once; 0: computed each time", at_least=0
+    )
+    eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
+    save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
+    max_hours: float = setting(
+        0.0, help="stop, resumable, at the last checkpoint that fits into this time; 0: no limit", at_least=0
+    )
+    dtype_policy: str = setting(
+        "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
+    )
+    jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
+    strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
+    seed: int = setting(0, help="of the order of rows, masked words and what begins at random")
+    task_train_steps: int = setting(0, help="of a fine-tuned model: steps on its task; 0: the task's own", at_least=0)
+    task_learning_rate: float = setting(0.0, help="peak of that phase's rate; 0: the task's own", at_least=0)
+    task_distillation_weight: float = setting(
+        0.9, help="of the model's answers in that phase's loss; labels have the rest", at_least=0, at_most=1
+    )
+
+    def __post_init__(self):
+        """Raises UserError naming the first value that no run could have."""
+        super().__post_init__()
+        if self.energy and self.embedding_size > 0:
+            raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
+        if bool(self.task) != bool(self.data_dir):
+            raise UserError("--task and --data_dir belong together: what to measure, and where its files are")
+        if self.num_train_steps and not (self.text or self.task):
+            raise UserError("give --text='corpus/*.txt' to learn from, or --num_train_steps=0 to train nothing")
+        if self.vocab_size and not self.vocab_from:
+            raise UserError("--vocab_size needs --vocab_from=corpus, or the files whose pieces are kept")
+        if self.vocab_from == CORPUS and not (self.text or self.task):
+            raise UserError("--vocab_from=corpus is the text of --text; give that")
+        if self.num_warmup_steps >= max(self.num_train_steps, 1):
+            raise UserError(f"--num_warmup_steps={self.num_warmup_steps} must be below --num_train_steps")
+        if self.train_batch_size % self.gradient_accumulation_steps:
+            raise UserError(
+                f"--train_batch_size={self.train_batch_size} is no multiple of "
+                f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            )
+        if self.num_train_steps and not any(self.weights.values()):
+            raise UserError("all weights of the loss are 0; there is nothing to learn")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Gives the weight of each lesson, by LESSONS."""
+        return {name: getattr(self, f"{name}_weight") for name in LESSONS}

@@ -1,0 +1,248 @@
+"""The small model before any training: fewer layers, narrow embeddings, shared blocks; and what each alone costs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.checkpoints.alignment import align_blocks
+from albert_tf.checkpoints.factorizing import factorize_embeddings, rank_for_energy
+from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.depth import plan
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from tfrecords.base.errors import UserError
+
+# What is cut to where nobody says it, and what the table shows besides.
+DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
+
+
+class Cut(NamedTuple):
+    """Says what a model becomes.
+
+    Attributes:
+        layers: of its layers those kept, ascending.
+        embedding_size: columns of its word embeddings; 0: as they are.
+        plan: over depth; empty: no block is shared that was not.
+        lora_rank: of what a shared block's steps differ by.
+        lora_target: whose: "attention", "ffn" or "both".
+        block: "mean" or "best": what a shared block begins as.
+        aligned: whether units and heads of blocks that are to share are first brought into one order.
+    """
+
+    layers: tuple[int, ...]
+    embedding_size: int = 0
+    plan: str = ""
+    lora_rank: int = 0
+    lora_target: str = "both"
+    block: str = "mean"
+    aligned: bool = True
+
+    @property
+    def title(self) -> str:
+        """Describes it in a few words."""
+        words = [f"embeddings of {self.embedding_size}"] if self.embedding_size else []
+        if self.plan:
+            kind = (" of the best" if self.block == "best" else "") + ("" if self.aligned else ", not aligned")
+            words.append(f"plan {self.plan}{kind}")
+            words += [f"low rank {self.lora_rank}"] if self.lora_rank else []
+        return ", ".join(words) or f"{len(self.layers)} of its layers"
+
+
+class TableRow(NamedTuple):
+    """Says what a cut costs by itself, without training."""
+
+    title: str
+    parameters: int
+    scores: dict[str, float]
+
+
+Score = Callable[[keras.Model], dict[str, float]]
+
+
+def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> Cut:
+    """Reads what a model is to become, with all defaults filled in.
+
+    Args:
+        settings: of the command.
+        model: to be cut.
+        counts: of its pieces in the text, [vocab_size].
+
+    Raises:
+        UserError: it cannot become that.
+    """
+    config = encoder_of(model).config
+    kept = settings.layers or config.num_hidden_layers
+    if kept > config.num_hidden_layers:
+        raise UserError(f"--layers={kept} is more than the model's {config.num_hidden_layers}")
+    size = settings.embedding_size
+    is_wide = config.embedding_size == config.hidden_size and not config.is_projected
+    if settings.energy:
+        size = rank_for_energy(model, settings.energy, counts)
+    elif size == -1:
+        size = DEFAULT_SIZE if is_wide and config.hidden_size > DEFAULT_SIZE else 0
+    shares = config.sharing == "none" and config.inner_group_num == 1 and kept > 1
+    written = settings.plan or (f"1x{kept}" if shares else "none")
+    cut = Cut(
+        _evenly(config.num_hidden_layers, kept), 0 if size == config.embedding_size else size,
+        *("" if written == "none" else written, 0 if written == "none" else settings.lora_rank),
+        *(settings.lora_target, settings.block, settings.align),
+    )  # fmt: skip
+    if cut.plan and config.inner_group_num > 1:
+        raise UserError("--plan is for models without inner groups; give --plan=none")
+    cut_config(config, cut)
+    return cut
+
+
+def compress(
+    model: keras.Model, cut: Cut, likeness: Callable[[Any], float] | None = None, counts: np.ndarray | None = None
+) -> Any:
+    """Makes the model that `cut` says.
+
+    Args:
+        model: an AlbertEncoder, or any model here.
+        cut: what becomes of it.
+        likeness: by which the best of blocks is chosen, where it is asked for.
+        counts: of its pieces in the text, [vocab_size], by which embeddings are cut.
+
+    Returns:
+        A model with weights of its own, not compiled.
+    """
+    model = _without_unread_pooler(keep_layers(model, cut.layers))
+    if cut.embedding_size:
+        model = factorize_embeddings(model, cut.embedding_size, counts)
+    if not cut.plan:
+        return model
+    config = _shared_config(encoder_of(model).config, cut)
+    if cut.aligned and encoder_of(model).config.sharing == "none":
+        groups = dict[int, list[int]]()
+        for number, step in enumerate(plan(config)):
+            groups.setdefault(step.attention, []).append(number)
+        model = align_blocks(model, list(groups.values()))
+    taken = dict[int, int]()
+    if cut.block == "best":
+        assert likeness is not None
+        taken = _best_blocks(model, config, likeness)
+    return share_blocks(model, config, taken)
+
+
+def table(
+    model: keras.Model, cut: Cut, score: Score, likeness: Callable[[Any], float], counts: np.ndarray | None = None
+) -> Iterator[TableRow]:
+    """Measures what each rank and each plan costs by itself, and `cut` all together, last."""
+    whole = Cut(tuple(range(encoder_of(model).config.num_hidden_layers)))
+    if cut.layers != whole.layers:
+        yield row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
+    cuts = [whole._replace(embedding_size=size) for size in _sizes(model, cut)]
+    cuts += [one._replace(layers=whole.layers) for one in _plans(model, cut)]
+    for one in [*cuts, cut]:
+        yield row_of(one.title, compress(model, one, likeness, counts), score)
+
+
+def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
+    """Scores a model for the table."""
+    return TableRow(title, model.count_params(), score(model))
+
+
+def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
+    """Gives the configuration that `compress` would give a model of another."""
+    if cut.layers != tuple(range(config.num_hidden_layers)):
+        config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
+    if cut.embedding_size:
+        config = config.replace(embedding_size=cut.embedding_size, factorization="word", always_project=False)
+    return _shared_config(config, cut) if cut.plan else config
+
+
+def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
+    """Makes the model of some of a model's layers, or gives the model itself where it is all.
+
+    Raises:
+        UserError: some are to go of a model whose layers share weights or have some by depth.
+    """
+    config = encoder_of(model).config
+    if layers == tuple(range(config.num_hidden_layers)):
+        return model
+    if config.sharing != "none" or config.inner_group_num > 1 or encoder_of(model).depth_variables:
+        raise UserError("--layers is for models whose layers share nothing, such as BERT; give --depth elsewhere")
+    other = with_config(model, config.replace(num_hidden_layers=len(layers), **_no_plan(config, len(layers))))
+    before = named_variables(model)
+    for name, variable in named_variables(other).items():
+        half, _, rest = name.partition("/")
+        kind, _, number = half.rpartition("_")
+        source = f"{kind}_{layers[int(number)]}/{rest}" if kind in ("attention", "feed_forward") else name
+        variable.assign(ops.convert_to_numpy(before[source]))
+    return other
+
+
+def _without_unread_pooler(model: Any) -> Any:
+    """An embedder without the pooler that a checkpoint brought along and no vector comes through."""
+    if not isinstance(model, AlbertSentenceEmbedder) or model.encoder.pooler is None:
+        return model
+    encoder = AlbertEncoder.from_config(model.encoder.get_config() | {"pooler": False})
+    before = named_variables(model)
+    for name, variable in named_variables(encoder).items():
+        variable.assign(ops.convert_to_numpy(before[name]))
+    return AlbertSentenceEmbedder(encoder, model.pooling, model.normalize)
+
+
+def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:
+    """What of a configuration goes with its depth."""
+    return {"num_hidden_groups": min(config.num_hidden_groups, layers), "random_depth_min": 0}
+
+
+def _evenly(layers: int, kept: int) -> tuple[int, ...]:
+    """The last layer, and as many before it as there are to be, evenly spaced."""
+    return tuple((number + 1) * layers // kept - 1 for number in range(kept))
+
+
+def _shared_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
+    repeats = any("x" in part for part in cut.plan.split("+"))
+    rank = cut.lora_rank if repeats else 0
+    return config.replace(
+        sharing="all" if config.sharing == "none" else config.sharing, num_hidden_groups=1, depth_plan=cut.plan,
+        depth_lora_rank=rank, depth_lora_target=cut.lora_target if rank else "both",
+    )  # fmt: skip
+
+
+def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], float]) -> dict[int, int]:
+    """For each new block that several steps run, the step whose weights serve best, the others being means or chosen.
+
+    They are tried as they are meant to be used, with the low rank of what each step differs by.
+    """
+    taken = dict[int, int]()
+    steps = [step.attention for step in plan(config)]
+    for block in dict.fromkeys(steps):
+        members = [number for number, which in enumerate(steps) if which == block]
+        if len(members) > 1:
+            scores = {step: likeness(share_blocks(model, config, taken | {block: step})) for step in members}
+            taken[block] = max(scores, key=lambda step: scores[step])
+    return taken
+
+
+def _sizes(model: keras.Model, cut: Cut) -> list[int]:
+    config = encoder_of(model).config
+    is_cut = cut.embedding_size or not config.is_projected
+    sizes = {*TABLE_SIZES, cut.embedding_size} if is_cut else set()
+    return sorted(size for size in sizes if 0 < size < config.embedding_size)
+
+
+def _plans(model: keras.Model, cut: Cut) -> list[Cut]:
+    """Cuts that share by common plans and by the one asked for, and nothing else."""
+    config = encoder_of(model).config
+    layers = config.num_hidden_layers
+    if not cut.plan or config.sharing != "none":
+        return []
+    plans = [f"1x{layers}"]
+    plans += ["+".join(["1x2"] * (layers // 2))] if layers % 2 == 0 and layers > 2 else []
+    plans += [f"1x{layers - 1}+1", f"1+1x{layers - 2}+1"] if layers > 3 else []
+    if len(cut.layers) == layers:
+        plans += [cut.plan]
+    plans = list(dict.fromkeys(plans))
+    means = [Cut(cut.layers, 0, plan) for plan in plans]
+    found = [means[0]._replace(aligned=False), *means, means[0]._replace(block="best")]
+    return found + [one._replace(lora_rank=cut.lora_rank) for one in means if cut.lora_rank]

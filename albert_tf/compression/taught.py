@@ -1,0 +1,112 @@
+"""What a teacher computes of rows, kept on disk for as long as a run needs it."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.models.text_student import TAUGHT, representations
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, StoredArray
+from albert_tf.training.batches import predict
+from tfrecords.base import files
+from tfrecords.base.script import progress_bar
+
+# Rows that the teacher is asked of at a time, so that no more of its answers are in memory.
+_AT_ONCE = 2048
+_CACHE = "taught.{key}.f16"
+
+
+class _Teacher(keras.Model):
+    """A teacher whose answer is what the lessons compare, the states' tokens last."""
+
+    def __init__(self, model: Any, lessons: list[str], steps: list[int]):
+        super().__init__()
+        self.model, self.lessons, self.steps = model, lessons, steps
+
+    def call(self, features: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        found = representations(self.model, features, self.lessons, self.steps)
+        if "states" in found:
+            found["states"] = ops.cast(ops.transpose(found["states"], (0, 1, 3, 2)), "float16")
+        return found
+
+
+def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
+    """Computes the disk that `taught` needs, in 1e9 bytes."""
+    numbers = len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
+    return 2e-9 * numbers
+
+
+def can_be_kept(lessons: list[str]) -> bool:
+    """Tells whether what the lessons compare is small enough: no distributions over pairs of tokens or words."""
+    return not {"relations", "words"} & set(lessons)
+
+
+def taught(
+    rows: FeatureRows, teacher: keras.Model, lessons: list[str], steps: list[int], batch_size: int, folder: Path,
+    key: str,
+) -> FeatureRows:  # fmt: skip
+    """Gives rows that also say what the teacher computes of them, as TextStudent reads it.
+
+    States are float16, in a file of `folder` that a run which goes on finds there again; vectors are in memory.
+
+    Args:
+        rows: of text.
+        teacher: an encoder, or a model on one.
+        lessons: names of TextStudent's; those that `can_be_kept`.
+        steps: which of the teacher's hidden states.
+        batch_size: rows the teacher sees at a time.
+        folder: of the run.
+        key: what tells these rows and this teacher from others.
+    """
+    name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
+    states, vectors = folder / _CACHE.format(key=name), folder / f"taught.{name}.npy"
+    if not states.is_file() or not vectors.is_file():
+        _ask(rows, _Teacher(teacher, lessons, steps), batch_size, states, vectors)
+    width = (teacher if hasattr(teacher, "blocks") else teacher.encoder).config.hidden_size
+    tokens, values = dict(rows.tokens), dict(rows.values)
+    if "states" in lessons:
+        file = open(states, "rb")  # noqa: SIM115  (the rows read from it for as long as they are there)
+        tokens[TAUGHT + "states"] = StoredArray(file, rows.tokens["input_ids"].splits, (len(steps), width), np.float16)
+    if {"vectors", "similarities"} & set(lessons):
+        values[TAUGHT + "vectors"] = np.load(vectors)
+    return dataclasses.replace(rows, tokens=tokens, values=values)
+
+
+def remove_taught(folder: Path) -> None:
+    """Removes what `taught` kept in a folder."""
+    for path in itertools.chain(folder.glob("taught.*.f16"), folder.glob("taught.*.npy")):
+        path.unlink()
+
+
+def _ask(rows: FeatureRows, teacher: _Teacher, batch_size: int, states: Path, vectors: Path) -> None:
+    longest = int(rows.lengths.max())
+    found: list[np.ndarray] = []
+    with files.replacing(states, durable=False) as temporary, open(temporary, "wb") as file:
+        bar = progress_bar(total=len(rows), unit="row", desc="asking the teacher")
+        for part in _parts(rows):
+            for answer, length in zip(predict(teacher, part, batch_size, longest), part.lengths):
+                if "states" in answer:
+                    file.write(np.ascontiguousarray(answer["states"][..., :length]))
+                found.append(answer.get("vectors", np.zeros(0, "float32")))
+            bar.update(len(part))
+        bar.close()
+    with files.replacing(vectors, durable=False) as temporary:
+        np.save(temporary, np.stack(found))
+
+
+def _parts(rows: FeatureRows) -> Iterator[FeatureRows]:
+    for start in range(0, len(rows), _AT_ONCE):
+        end = min(start + _AT_ONCE, len(rows))
+        tokens = {}
+        for name, array in rows.tokens.items():
+            splits = array.splits[start : end + 1]
+            values = array.read(splits[0], splits[-1])
+            tokens[name] = RaggedArray(values, splits - splits[0], array.lead)
+        values = {name: value[start:end] for name, value in rows.values.items()}
+        yield dataclasses.replace(rows, tokens=tokens, values=values)

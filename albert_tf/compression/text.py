@@ -1,0 +1,127 @@
+"""Rows of plain text, to learn from and to measure by."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, chunked, store, text_rows
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.text_task import TextTask
+from tfrecords.base.errors import UserError
+from tfrecords.corpus import read_documents
+from tfrecords.randomness import derive
+from tfrecords.tokenizers.base import Tokenizer
+
+# Texts that are made rows of at a time.
+_CHUNK = 8192
+# Of a row's words, the part that is masked for the lesson "words" (BERT's).
+_MASKED = 0.15
+# Of a row, the masked words that are compared.
+MASKED_WORDS = 8
+
+
+def task_of(settings: CompressSettings) -> Task | None:
+    """Makes the task that the loss is measured by; None where none is named."""
+    if not settings.task:
+        return None
+    return create_task(finetuning_settings(settings))
+
+
+def finetuning_settings(settings: CompressSettings, **others: Any) -> FinetuningSettings:
+    """Gives the settings of fine-tuning on the task, as far as these say them."""
+    columns = {name: getattr(settings, name) for name in ("text_column", "second_text_column", "label_column")}
+    given = {"init_from": settings.model, "output_dir": settings.output_dir} | others
+    return FinetuningSettings(task=settings.task, data_dir=settings.data_dir, **columns, **given)
+
+
+def read_texts(settings: CompressSettings, patterns: str, task: Task | None) -> Iterator[str]:
+    """Streams the texts of files, or without patterns those of the task's training examples.
+
+    Raises:
+        UserError: there are none.
+    """
+    if patterns:
+        documents = read_documents(patterns, settings.text_field, settings.split_sentences)
+        return itertools.chain.from_iterable(documents)
+    examples = task.stream("train") if isinstance(task, TextTask) else None
+    if examples is None:
+        raise UserError(
+            f"--task={settings.task} in '{settings.data_dir}' has no training texts; give --text='corpus/*.txt'"
+        )
+    return (text for example in examples for text in example.texts if text)
+
+
+class Texts(NamedTuple):
+    """Texts to learn from, and those that are held out; no text is in there twice."""
+
+    train: list[str]
+    held_out: list[str]
+
+
+def split_texts(texts: Iterable[str], settings: CompressSettings) -> Texts:
+    """Holds some texts out.
+
+    Raises:
+        UserError: they are too few.
+    """
+    different = list(dict.fromkeys(texts))
+    if len(different) < 2 * settings.held_out_rows:
+        raise UserError(
+            f"{len(different)} different texts are too few to hold out {settings.held_out_rows}; give more --text, or a"
+            " lower --held_out_rows"
+        )
+    order = np.random.default_rng(int(derive(settings.seed, 1))).permutation(len(different))
+    held_out = set(order[: settings.held_out_rows].tolist())
+    return Texts(
+        [text for number, text in enumerate(different) if number not in held_out],
+        [different[number] for number in sorted(held_out)],
+    )
+
+
+def make_rows(
+    texts: Sequence[str], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
+) -> FeatureRows:
+    """Makes rows of texts, their tokens in a file.
+
+    Args:
+        texts: to make rows of.
+        tokenizer: of the ids.
+        max_seq_length: of the longest row, in tokens.
+        masks: whether words are masked; the rows then say where.
+        seed: of what is masked.
+    """
+
+    def rows() -> Iterator[FeatureRows]:
+        for start in range(0, len(texts), _CHUNK):
+            made = text_rows(tokenizer, [texts[start : start + _CHUNK]], max_seq_length)
+            yield _masked(made, tokenizer, np.arange(start, start + len(made)), seed) if masks else made
+
+    return store(rows())
+
+
+def count_pieces(texts: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
+    """Counts how often each piece occurs: int64 [vocab_size]."""
+    counts = np.zeros(tokenizer.vocab_size, np.int64)
+    for chunk in chunked(texts, _CHUNK):
+        counts += np.bincount(tokenizer.encode_batch(chunk)[0], minlength=tokenizer.vocab_size)
+    return counts
+
+
+def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: int) -> FeatureRows:
+    """Masks words for good, the same ones whatever is drawn elsewhere, and says where."""
+    ids, splits = np.array(rows.tokens["input_ids"].values), rows.tokens["input_ids"].splits
+    positions = np.zeros((len(rows), MASKED_WORDS), np.int32)
+    for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):
+        words = max(int(length) - 2, 1)
+        drawn = np.random.default_rng(int(key)).permutation(words)[: max(1, round(_MASKED * words))] + 1
+        # A row of fewer masked words names some of them again.
+        positions[row] = np.resize(np.minimum(drawn, length - 1), MASKED_WORDS)
+        ids[start + positions[row]] = tokenizer.mask_id
+    tokens = dict(rows.tokens) | {"input_ids": RaggedArray(ids, splits)}
+    return dataclasses.replace(rows, tokens=tokens, values={"masked_lm_positions": positions})

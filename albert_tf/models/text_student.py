@@ -1,0 +1,234 @@
+"""A model that learns from what another computes of plain text."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from albert_tf.layers import Tensor
+from albert_tf.layers.base_model import BaseModel
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.heads import gather_positions, mean_pool, unit_length
+from albert_tf.models.base import share_of_replica
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+
+# Features of the encoder among those of a batch, and of what a teacher computed before.
+_OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
+TAUGHT = "taught_"
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class TextStudent(BaseModel):
+    """Learns to compute of text what a teacher does; the teacher is told it anew whenever the model is loaded.
+
+    Its output is how far it is off, float32 [batch] by lesson, and its loss their weighted sum, a mean over the batch:
+
+    - vectors: 1 - cosine of the text's vectors (of a sentence embedder its own, of others the mean hidden state);
+    - similarities: mean square of what the cosines with the batch's other texts differ by;
+    - states: squared difference of a token's hidden states, by the teacher's square, a mean over tokens and steps;
+    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
+      heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
+    - words: the divergence of the vocabulary's distributions at `masked_lm_positions`.
+
+    Args:
+        model: the one that learns: an AlbertEncoder, or any model here.
+        weights: of the lessons; what has none is not computed.
+        map_states: whether states but the last go through a learned matrix first, which begins as the identity.
+        **kwargs: arguments of `keras.Model`.
+    """
+
+    def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.model, self.lesson_weights, self.map_states = model, dict(weights), map_states
+        self.state_map: Any = None
+        if map_states:
+            width = self.encoder.config.hidden_size
+            self.state_map = keras.layers.Dense(width, use_bias=False, kernel_initializer="identity", name="state_map")
+            self.state_map.build((None, None, width))
+        self._freeze_what_does_not_learn()
+        self._told: Callable | None = None
+        self._means = [keras.metrics.Mean(name=name) for name in self.lessons]
+        self.built = True
+
+    @property
+    def encoder(self) -> AlbertEncoder:
+        """Gives the encoder that learns."""
+        return self.model if isinstance(self.model, AlbertEncoder) else self.model.encoder
+
+    @property
+    def lessons(self) -> list[str]:
+        """Lists what is learned, by `weights`."""
+        return [name for name, weight in self.lesson_weights.items() if weight]
+
+    def _freeze_what_does_not_learn(self) -> None:
+        """No lesson reaches poolers and heads, but that of words a masked-LM head."""
+        self.model.trainable = False
+        self.encoder.trainable = True
+        if self.encoder.pooler is not None:
+            self.encoder.pooler.trainable = False
+        if "words" in self.lessons:
+            self.model.masked_lm_head.trainable = True
+
+    def learn_from(self, teacher: keras.Model, steps: list[int]) -> None:
+        """Names the teacher, which is not part of the model: neither trained nor saved.
+
+        Args:
+            teacher: an encoder, or a model on one, of as wide hidden states.
+            steps: which of the teacher's hidden states each of the student's is held against.
+        """
+        teacher.trainable = False
+        # Behind a function, so that Keras does not track it.
+        self._told = lambda features: representations(teacher, features, self.lessons, steps)
+
+    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
+        return {name: (None,) for name in self.lessons}
+
+    def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
+        """Compares with the teacher.
+
+        Args:
+            features: those of AlbertEncoder; masked_lm_positions of the lesson "words"; and what the teacher computed
+                of them where that is known, by the names of `representations` behind TAUGHT.
+            training: whether dropout applies.
+        """
+        given = representations(self.model, features, self.lessons, training=training)
+        told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
+        if not told:
+            assert self._told is not None, "learn_from() names the teacher"
+            told = {name: ops.stop_gradient(value) for name, value in self._told(features).items()}
+        else:
+            told = {name: _unpacked(name, value) for name, value in told.items()}
+        if self.state_map is not None and "states" in given:
+            states = given["states"]
+            given["states"] = ops.concatenate([self.state_map(states[:, :-1]), states[:, -1:]], axis=1)
+        mask = ops.cast(features["input_mask"], "float32")
+        return {name: _DISTANCES[name](given, told, mask) for name in self.lessons}
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
+        loss = sum(self.lesson_weights[name] * ops.mean(distance) for name, distance in y_pred.items())
+        return share_of_replica(loss)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
+        for mean in self._means:
+            mean.update_state(y_pred[mean.name])
+        return self.get_metrics_result()
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        results = super().get_metrics_result()
+        return results | {"loss": sum(self.lesson_weights[mean.name] * results[mean.name] for mean in self._means)}
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"weights": self.lesson_weights, "map_states": self.map_states}
+        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model)} | own
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return super().from_config({**config, "model": keras.saving.deserialize_keras_object(config["model"])})
+
+
+def representations(
+    model: Any, features: dict[str, Tensor], lessons: list[str], steps: list[int] | None = None, training: bool = False
+) -> dict[str, Tensor]:
+    """Computes what `lessons` compare.
+
+    Args:
+        model: an AlbertEncoder, or any model here.
+        features: those of AlbertEncoder, with an input_mask.
+        lessons: names of TextStudent's.
+        steps: which hidden states; None: all.
+        training: whether dropout applies.
+
+    Returns:
+        Those asked for of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
+        hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
+    """
+    encoder = model if isinstance(model, AlbertEncoder) else model.encoder
+    read = {name: features[name] for name in _OF_ENCODER if name in features}
+    outputs = encoder(read, training=training, output_hidden_states=True)
+    found, states = {}, outputs["hidden_states"]
+    if {"vectors", "similarities"} & set(lessons):
+        found["vectors"] = vectors_of(model, outputs["sequence_output"], features["input_mask"])
+    if "states" in lessons:
+        found["states"] = ops.stack([states[i] for i in steps or range(len(states))], axis=1)
+    if "relations" in lessons:
+        found["values"] = _values(encoder, states[-2])
+    if "words" in lessons:
+        assert isinstance(model, AlbertPretrainer)
+        hidden = gather_positions(outputs["sequence_output"], features["masked_lm_positions"])
+        found["logits"] = model.masked_lm_head(hidden)
+    return found
+
+
+def vectors_of(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+    """Gives a text's vector, of length 1, as a sentence embedder pools it, or else the mean: float32 [batch, size]."""
+    if isinstance(model, AlbertSentenceEmbedder) and model.pooling == "cls":
+        return unit_length(ops.cast(hidden[:, 0], "float32"))
+    return unit_length(mean_pool(hidden, mask))
+
+
+def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
+    """The values that the last step's attention computes of its input."""
+    config, attention = encoder.config, encoder.block(encoder.steps[-1]).attention
+    inputs = ops.reshape(state, (-1, config.hidden_size))
+    values = attention.value(inputs)
+    if "value" in attention.adapters:
+        values = values + attention.adapters["value"](inputs, step=config.num_steps - 1)
+    heads = (-1, ops.shape(state)[1], config.num_attention_heads, config.head_size)
+    return ops.transpose(ops.reshape(values, heads), (0, 2, 1, 3))
+
+
+def _unpacked(name: str, value: Tensor) -> Tensor:
+    # On disk a row's tokens are its last axis: [batch, steps, hidden_size, sequence].
+    return ops.transpose(ops.cast(value, "float32"), (0, 1, 3, 2)) if name == "states" else value
+
+
+def _off_in_direction(given: dict, told: dict, mask: Tensor) -> Tensor:
+    return 1 - ops.sum(given["vectors"] * told["vectors"], axis=-1)
+
+
+def _off_in_similarities(given: dict, told: dict, mask: Tensor) -> Tensor:
+    one, other = (ops.matmul(vectors, ops.transpose(vectors)) for vectors in (given["vectors"], told["vectors"]))
+    # Of a text with itself both are 1.
+    others = ops.maximum(ops.cast(ops.shape(one)[0], "float32") - 1, 1)
+    return ops.sum(ops.square(one - other), axis=-1) / others
+
+
+def _off_in_states(given: dict, told: dict, mask: Tensor) -> Tensor:
+    one, other = (ops.cast(states["states"], "float32") for states in (given, told))
+    relative = ops.sum(ops.square(one - other), axis=-1) / (ops.sum(ops.square(other), axis=-1) + 1e-6)
+    return _mean_over_tokens(ops.mean(relative, axis=1), mask)
+
+
+def _off_in_relations(given: dict, told: dict, mask: Tensor) -> Tensor:
+    one, other = (_relations(values["values"], mask) for values in (given, told))
+    divergence = ops.sum(ops.exp(other) * (other - one), axis=-1)
+    return _mean_over_tokens(ops.mean(divergence, axis=1), mask)
+
+
+def _relations(values: Tensor, mask: Tensor) -> Tensor:
+    """Log-probabilities [batch, heads, sequence, sequence] that padding has no part in."""
+    values = ops.cast(values, "float32")
+    scores = ops.matmul(values, ops.transpose(values, (0, 1, 3, 2))) * values.shape[-1] ** -0.5
+    return ops.log_softmax(scores + (mask[:, None, None, :] - 1) * 1e4, axis=-1)
+
+
+def _off_in_words(given: dict, told: dict, mask: Tensor) -> Tensor:
+    one, other = (ops.log_softmax(logits["logits"], axis=-1) for logits in (given, told))
+    return ops.mean(ops.sum(ops.exp(other) * (other - one), axis=-1), axis=-1)
+
+
+def _mean_over_tokens(values: Tensor, mask: Tensor) -> Tensor:
+    return ops.sum(values * mask, axis=-1) / ops.maximum(ops.sum(mask, axis=-1), 1)
+
+
+_DISTANCES = {
+    "vectors": _off_in_direction,
+    "similarities": _off_in_similarities,
+    "states": _off_in_states,
+    "relations": _off_in_relations,
+    "words": _off_in_words,
+}

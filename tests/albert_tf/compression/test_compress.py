@@ -1,0 +1,196 @@
+"""The whole way on a tiny BERT: what is learned, gone on with, kept and told."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder, compress
+from albert_tf.checkpoints.formats import load_keras, save_keras
+from albert_tf.compression import run as running
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.loading import load
+from albert_tf.training import loop
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+WORDS = ["a", "the", "dull", "fine", "film", "was", "play", "actor", "and", "not", "very", "good", "bad", "plot"]
+UNREAD = ["zebra", "yak"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, *WORDS, *UNREAD, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+CONFIG = AlbertConfig(
+    vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=24, sharing="none", initializer_range=0.3,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return WordPieceTokenizer("\n".join(PIECES).encode())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Text, a pair task with numbers, and a task of classes."""
+    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+
+    def sentence():
+        return " ".join(random.choice(WORDS, size=random.integers(3, 9)))
+
+    (folder / "text.txt").write_text("\n".join(sentence() for _ in range(60)) + "\n")
+    (folder / "pairs").mkdir()
+    (folder / "classes").mkdir()
+    for split in ("train", "dev"):
+        pairs = [(sentence(), sentence()) for _ in range(40)]
+        shared = [len(set(one.split()) & set(two.split())) for one, two in pairs]
+        lines = [f"{one}\t{two}\t{number}" for (one, two), number in zip(pairs, shared)]
+        (folder / "pairs" / f"{split}.tsv").write_text("text\tother\tlabel\n" + "\n".join(lines) + "\n")
+        texts = [sentence() for _ in range(100)]
+        lines = [f"{text}\t{'yes' if 'fine' in text else 'no'}" for text in texts]
+        (folder / "classes" / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+def write(folder, model, tokenizer, **task):
+    save_keras(model, folder / "model.keras")
+    tokenizer.save(folder)
+    if task:
+        (folder / "task.json").write_text(json.dumps(task))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def embedder(tokenizer, tmp_path_factory):
+    keras.utils.set_random_seed(3)
+    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False))
+    return write(tmp_path_factory.mktemp("embedder"), model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def settings(embedder, data):
+    return CompressSettings(
+        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2, table=False,
+        task="regression", data_dir=str(data / "pairs"), second_text_column="other", held_out_rows=16,
+        max_seq_length=16, num_train_steps=12, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=6,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def straight(settings, tmp_path_factory, request):
+    return running.run(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+
+
+def report_of(folder):
+    return json.loads((folder / "compress.json").read_text())
+
+
+def test_an_ordinary_model_folder_and_its_report(straight, settings):
+    loaded = load(straight)
+    config = loaded.model.encoder.config
+    assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
+    assert loaded.predict(["a fine film"]).shape == (1, 16)
+    report = report_of(straight)
+    assert report["measured"] == "regression spearman by cosine"
+    assert report["parameters"]["compressed"] == loaded.model.count_params() < report["parameters"]["as it is"]
+    assert report["table"][0]["scores"]["likeness"] == pytest.approx(1)
+    start, end = (report["phases"][name]["scores"]["likeness"] for name in ("start", "text"))
+    assert end > start
+    page = (straight / "compress.html").read_text()
+    assert "<img" in page and "distilled on text" in page
+    assert not list((straight / "text_phase").glob("taught.*"))
+
+
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(settings, straight, tmp_path, monkeypatch):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    step, count = loop.Report.step, iter(range(1, 100))
+
+    def stopped(*arguments, **options):
+        if next(count) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Report, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            running.run(settings)
+    assert not (tmp_path / "run" / "model.keras").exists()
+    # What the teacher said is found again.
+    assert list((tmp_path / "run" / "text_phase").glob("taught.*"))
+    running.run(settings)
+    one, other = (load_keras(folder).get_weights() for folder in (straight, tmp_path / "run"))
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_another_run_does_not_go_into_its_folder(settings, straight):
+    with pytest.raises(UserError, match=r"holds a run with .*learning_rate"):
+        running.run(dataclasses.replace(settings, output_dir=str(straight), learning_rate=1.0))
+
+
+def test_what_the_teacher_says_on_disk_is_what_it_says(settings, straight, tmp_path):
+    """Kept states are float16; the steps differ by no more."""
+    live = running.run(dataclasses.replace(settings, output_dir=str(tmp_path), cache_gb=0.0))
+    one, other = (report_of(folder)["phases"]["text"]["scores"]["likeness"] for folder in (straight, live))
+    assert one == pytest.approx(other, abs=2e-3)
+
+
+def test_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
+    folder = running.run(
+        dataclasses.replace(settings, output_dir=str(tmp_path), vocab_from="corpus", map_states=True, block="best")
+    )
+    loaded = load(folder)
+    assert not set(UNREAD) & set(loaded.tokenizer.pieces) and set(WORDS) <= set(loaded.tokenizer.pieces)
+    assert loaded.model.encoder.config.vocab_size == loaded.tokenizer.vocab_size < len(PIECES)
+    titles = [row["title"] for row in report_of(folder)["table"]]
+    assert titles[1] == f"vocabulary of {loaded.tokenizer.vocab_size} pieces"
+
+
+def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tmp_path):
+    teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
+    folder = running.run(
+        dataclasses.replace(
+            settings, model=str(teacher), output_dir=str(tmp_path / "out"), task="", data_dir="",
+            relations_weight=1.0, num_train_steps=3, save_checkpoints_steps=3,
+        )
+    )  # fmt: skip
+    assert isinstance(load(folder).model, AlbertPretrainer)
+    history = (folder / "text_phase" / "history.csv").read_text()
+    assert "relations,words" in history.splitlines()[0]
+    assert report_of(folder)["measured"] == "likeness"
+
+
+def test_a_fine_tuned_model_goes_through_both_phases(settings, data, tokenizer, tmp_path, capsys):
+    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
+    task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
+    teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
+    settings = dataclasses.replace(
+        settings, model=str(teacher), output_dir=str(tmp_path / "out"), task="classification", text="",
+        data_dir=str(data / "classes"), second_text_column="", held_out_rows=16, num_train_steps=2, task_train_steps=2,
+        vocab_from="corpus",
+    )  # fmt: skip
+    compress.main(settings)
+    folder = tmp_path / "out"
+    assert isinstance(load(folder).model, AlbertClassifier)
+    assert list(report_of(folder)["phases"]) == ["start", "text", "task"]
+    said = capsys.readouterr()
+    assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
+
+
+def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
+    settings = dataclasses.replace(
+        settings, output_dir=str(tmp_path), task="classification", data_dir=str(data / "classes"),
+        second_text_column="", num_train_steps=0,
+    )  # fmt: skip
+    report = report_of(running.run(settings))
+    assert report["measured"] == "classification accuracy by a linear probe"
+    assert 0.6 < report["table"][0]["scores"]["accuracy"] <= 1
+
+
+def test_too_little_text_is_said(settings, tmp_path):
+    with pytest.raises(UserError, match="different texts are too few to hold out 500"):
+        running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))

@@ -1,0 +1,110 @@
+"""What a model is cut to, and what it is before any training."""
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.checkpoints.variables import named_variables
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.start import Cut, compress, cut_config, cut_of, keep_layers, table
+from tfrecords.base.errors import UserError
+
+CONFIG = AlbertConfig(
+    vocab_size=40, embedding_size=16, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=12, sharing="none", initializer_range=0.3,
+)  # fmt: skip
+FEATURES = {"input_ids": np.arange(20).reshape(2, 10).astype("int32")}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return AlbertEncoder(CONFIG, seed=1)
+
+
+def settings(**changes):
+    return CompressSettings(**{"model": "m", "output_dir": "o", "num_train_steps": 0} | changes)
+
+
+def test_defaults_are_filled_in(encoder):
+    # 16 columns are below the default of 128 already.
+    assert cut_of(settings(), encoder) == Cut((0, 1, 2, 3), 0, "1x4", 16)
+    assert cut_of(settings(embedding_size=8, layers=2, lora_rank=0), encoder) == Cut((1, 3), 8, "1x2")
+    assert cut_of(settings(plan="none"), encoder) == Cut((0, 1, 2, 3))
+    assert 1 < cut_of(settings(energy=0.5), encoder).embedding_size < 12
+    albert = AlbertEncoder(CONFIG.replace(sharing="all", embedding_size=8))
+    assert cut_of(settings(), albert) == Cut((0, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"layers": 5}, "--layers=5 is more than the model's 4"),
+        ({"plan": "1x3"}, "runs 3 blocks, num_hidden_layers is 4"),
+        ({"plan": "x"}, "is no part of a plan"),
+        ({"energy": 0.9, "embedding_size": 8}, "--energy and --embedding_size both say"),
+        ({"task": "sst2"}, "--task and --data_dir belong together"),
+        ({"num_train_steps": 5}, "give --text='corpus/\\*.txt' to learn from"),
+        ({"vocab_size": 5}, "--vocab_size needs --vocab_from"),
+        ({"vocab_from": "corpus"}, "--vocab_from=corpus is the text of --text"),
+    ],
+)
+def test_what_cannot_be_is_said(encoder, changes, said):
+    with pytest.raises(UserError, match=said):
+        cut_of(settings(**changes), encoder)
+
+
+def test_a_cut_has_the_configuration_foretold(encoder):
+    for changes in ({"embedding_size": 8}, {"plan": "1+1x2+1", "lora_rank": 2}, {"layers": 2, "embedding_size": 4}):
+        cut = cut_of(settings(**changes), encoder)
+        assert compress(encoder, cut).config == cut_config(CONFIG, cut)
+
+
+def test_layers_that_stay_are_as_they_were(encoder):
+    kept, named = keep_layers(encoder, (1, 3)), named_variables(encoder)
+    for name, variable in named_variables(kept).items():
+        before = name.replace("_1/", "_3/").replace("_0/", "_1/")
+        np.testing.assert_array_equal(variable, named[before])
+    with pytest.raises(UserError, match="whose layers share nothing"):
+        keep_layers(AlbertEncoder(CONFIG.replace(sharing="all")), (1, 3))
+
+
+def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
+    """They begin equal in every layer, so nothing is."""
+    small = compress(encoder, Cut((0, 1, 2, 3), 0, "1x4", 16))
+    np.testing.assert_allclose(small(FEATURES)["sequence_output"], encoder(FEATURES)["sequence_output"], atol=2e-4)
+
+
+def test_the_best_block_is_the_one_that_serves_best(encoder):
+    one = share_blocks(encoder, CONFIG.replace(sharing="all"), {0: 2})
+    wanted = np.array(one(FEATURES)["sequence_output"])
+
+    def likeness(model):
+        return -float(np.abs(np.array(model(FEATURES)["sequence_output"]) - wanted).max())
+
+    cut = Cut((0, 1, 2, 3), 0, "1x4", block="best", aligned=False)
+    np.testing.assert_array_equal(compress(encoder, cut, likeness)(FEATURES)["sequence_output"], wanted)
+    with pytest.raises(UserError, match="block 0 cannot take the weights of step 7"):
+        share_blocks(encoder, CONFIG.replace(sharing="all"), {0: 7})
+
+
+def test_heads_stay_and_an_embedders_pooler_goes(encoder):
+    cut = Cut((0, 1, 2, 3), 8, "1x4", 2)
+    assert compress(AlbertSentenceEmbedder(encoder), cut).encoder.pooler is None
+    model = AlbertClassifier(encoder, 3)
+    small = compress(model, cut)
+    assert small(FEATURES).shape == (2, 3) and small.encoder.config.embedding_size == 8
+    np.testing.assert_array_equal(
+        small.head_variables()["classifier/kernel"], model.head_variables()["classifier/kernel"]
+    )
+
+
+def test_the_table_goes_rank_by_rank_and_plan_by_plan(encoder):
+    cut = cut_of(settings(embedding_size=8, lora_rank=2), encoder)
+    rows = list(table(encoder, cut, lambda model: {"size": model.count_params()}, lambda model: 0.0))
+    assert [row.title for row in rows] == [
+        "embeddings of 8", "plan 1x4, not aligned", "plan 1x4", "plan 1x2+1x2", "plan 1x3+1", "plan 1+1x2+1",
+        "plan 1x4 of the best", "plan 1x4, low rank 2", "plan 1x2+1x2, low rank 2", "plan 1x3+1, low rank 2",
+        "plan 1+1x2+1, low rank 2", "embeddings of 8, plan 1x4, low rank 2",
+    ]  # fmt: skip
+    assert all(row.scores["size"] == row.parameters < encoder.count_params() for row in rows)

@@ -1,0 +1,67 @@
+"""Vocabularies of the pieces that a text uses: the same ids for it, and no text that could not be written before."""
+
+import numpy as np
+import pytest
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.pruning import prune_tokenizer
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+WORDS = ["the", "a", "film", "was", "dull", "fine", "##ly", "##ing", "act"]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz,0123456789", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
+PIECES = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *LETTERS, "中", "##中", "dog"]
+TEXTS = ["the film was finely dull", "a fine act"]
+
+
+def counts(tokenizer, texts):
+    return np.bincount(tokenizer.encode_batch(texts)[0], minlength=tokenizer.vocab_size)
+
+
+def check(tokenizer, texts):
+    small, kept = prune_tokenizer(tokenizer, counts(tokenizer, texts))
+    assert [tokenizer.pieces[number] for number in kept] == small.pieces and len(kept) < tokenizer.vocab_size
+    np.testing.assert_array_equal(kept[small.encode_batch(texts)[0]], tokenizer.encode_batch(texts)[0])
+    for role in ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id"):
+        assert kept[getattr(small, role)] == getattr(tokenizer, role)
+    in_graph = small.in_graph()(texts).flat_values.numpy()
+    np.testing.assert_array_equal(in_graph, small.encode_batch(texts)[0])
+    return small, kept
+
+
+def test_wordpiece_keeps_what_occurs():
+    tokenizer = WordPieceTokenizer("\n".join(PIECES).encode())
+    small, _ = check(tokenizer, TEXTS)
+    assert not {"[unused1]", "中", "##中", "dog", "##ing"} & set(small.pieces)
+    # A word that lost its piece is written in shorter ones; letters that never occurred are unknown.
+    assert small.decode(small.encode("film dog the tuna")) == "film [UNK] the tuna"
+
+
+def test_the_most_frequent_stay():
+    tokenizer = WordPieceTokenizer("\n".join(PIECES).encode())
+    found = counts(tokenizer, [*TEXTS, "fine", "fine"])
+    small, kept = prune_tokenizer(tokenizer, found, 50)
+    assert len(kept) == small.vocab_size == 50
+    assert "fine" in small.pieces and "act" not in small.pieces
+    with pytest.raises(UserError, match="a vocabulary of 10 pieces has no room"):
+        prune_tokenizer(tokenizer, found, 10)
+    with pytest.raises(UserError, match="3 counts are not of"):
+        prune_tokenizer(tokenizer, [1, 2, 3])
+
+
+def test_sentencepiece_keeps_what_occurs(tokenizer):
+    small, _ = check(tokenizer, ["the value of an object is 1,000", "a class has methods."])
+    assert small.decode(small.encode("the class of values")) == "the class of values"
+
+
+def test_published_alberts_vocabulary(shared):
+    tokenizer = SentencePieceTokenizer((shared / "data/spm/30k-clean.model").read_bytes())
+    check(tokenizer, ["A good film (of 2,019), isn't it?", "Yes."])
+
+
+def test_other_kinds_are_refused():
+    class Other:
+        kind, vocab_size = "bpe", 3
+
+    with pytest.raises(UserError, match="kind 'bpe' is not cut"):
+        prune_tokenizer(Other(), [1, 1, 1])

@@ -1,0 +1,106 @@
+"""A vocabulary of the pieces that a text uses, and no others."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.unigram import WORD_BOUNDARY
+
+# What is dropped of the special pieces: places kept free for pieces that never came.
+_UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>")
+_WORDPIECE_SUFFIX = "##"
+_TYPES = model_pb2.ModelProto.SentencePiece
+
+
+def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) -> tuple[Tokenizer, np.ndarray]:
+    """Keeps the pieces that occur, the most frequent first; text of other pieces falls into shorter ones.
+
+    Special pieces and single characters of the pieces that occur are kept in any case, so that what could be written
+    still can.
+
+    Args:
+        tokenizer: of WordPiece, or a SentencePiece unigram model.
+        counts: how often each piece occurs, [vocab_size].
+        size: pieces to keep at most; 0: all that occur.
+
+    Returns:
+        The tokenizer, and the ids that its pieces had before, ascending: int64 [pieces].
+
+    Raises:
+        UserError: a vocabulary of another kind, or a size that not even the characters fit into.
+
+    >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+    >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
+    >>> tokenizer = WordPieceTokenizer("\\n".join(pieces).encode())
+    >>> small, kept = prune_tokenizer(tokenizer, [0] * 5 + [3] + [0] * 7)
+    >>> kept.tolist(), small.encode("film fil")
+    ([0, 1, 2, 3, 4, 5, 8, 9, 10, 11], [5, 6, 7, 8])
+    """
+    if tokenizer.kind not in _PRUNERS:
+        raise UserError(
+            f"a vocabulary of kind '{tokenizer.kind}' is not cut: its pieces are made of each other; leave it whole"
+        )
+    counts = np.asarray(counts, np.int64)
+    if len(counts) != tokenizer.vocab_size:
+        raise UserError(f"{len(counts)} counts are not of the {tokenizer.vocab_size} pieces")
+    needed = _needed(tokenizer, counts)
+    if tokenizer.kind == "sentencepiece":
+        # Symbols that are found wherever they stand, and bytes, which stand in for characters without a piece.
+        proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
+        needed |= np.array([piece.type in (_TYPES.USER_DEFINED, _TYPES.BYTE) for piece in proto.pieces])
+    if size and size < needed.sum():
+        raise UserError(
+            f"a vocabulary of {size} pieces has no room for the {needed.sum()} special pieces and single characters"
+            " that the text needs; give more"
+        )
+    others = np.flatnonzero(~needed & (counts > 0))
+    # By number among equals, whatever the machine.
+    others = others[np.argsort(-counts[others], kind="stable")]
+    kept = np.sort(np.concatenate([np.flatnonzero(needed), others[: size - needed.sum() if size else len(others)]]))
+    return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
+
+
+def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
+    """Which pieces stay however rare: bool [vocab_size]."""
+    marks = (_WORDPIECE_SUFFIX, WORD_BOUNDARY)
+    bare = [piece.removeprefix(marks[0]).removeprefix(marks[1]) or piece for piece in tokenizer.pieces]
+    special = set(tokenizer.special_ids.tolist())
+    used = (piece for number, piece in enumerate(bare) if counts[number] and number not in special)
+    # Digits and commas: ALBERT's rule cuts pieces at them.
+    characters = {WORD_BOUNDARY, ",", *"0123456789"}.union(*used)
+    return np.array(
+        [
+            not _UNUSED.fullmatch(piece) if number in special else len(short) == 1 and short in characters
+            for number, (piece, short) in enumerate(zip(tokenizer.pieces, bare))
+        ]
+    )
+
+
+def _prune_wordpiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
+    lines = "".join(f"{tokenizer.pieces[number]}\n" for number in kept)
+    return type(tokenizer)(lines.encode(), tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+
+
+def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
+    proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
+    if proto.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
+        raise UserError(
+            "of SentencePiece models only unigram ones are cut: the pieces of others are made of each other"
+        )
+    pieces = [proto.pieces[number] for number in kept]
+    del proto.pieces[:]
+    proto.pieces.extend(pieces)
+    places = {int(number): place for place, number in enumerate(kept)}
+    for name in ("unk_id", "bos_id", "eos_id", "pad_id"):
+        before = getattr(proto.trainer_spec, name)
+        setattr(proto.trainer_spec, name, places.get(before, -1))
+    proto.trainer_spec.vocab_size = len(pieces)
+    vocabulary = proto.SerializeToString(deterministic=True)
+    return type(tokenizer)(vocabulary, tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+
+
+_PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece}
