@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albert_tf import AlbertConfig
+
+RECORDS = Path(__file__).parents[1] / "stored" / "dynamic" / "*.tfrecord*"
 PORTABLE = Path(__file__).parent / "portable.py"
 JAX = {
     "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd()),
@@ -36,8 +39,9 @@ def test_commands_under_jax_refuse_the_strategies_of_tensorflow_in_one_line(run_
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | JAX
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    flags = ["--task=sst2", f"--data_dir={tmp_path}"] if command == "run_finetuning" else ["--train_data=nowhere"]
-    flags += [f"--output_dir={tmp_path / 'run'}", "--config=nowhere.json", "--strategy=mirrored"]
+    flags = ["--task=sst2", f"--data_dir={tmp_path}"] if command == "run_finetuning" else [f"--train_data={RECORDS}"]
+    AlbertConfig.named("albert_tiny").to_json(tmp_path / "config.json")
+    flags += [f"--output_dir={tmp_path / 'run'}", f"--config={tmp_path / 'config.json'}", "--strategy=mirrored"]
     done = run_module(f"albert_tf.{command}", *flags, env=environment)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: --strategy=mirrored needs KERAS_BACKEND=tensorflow, not jax")
