@@ -10,6 +10,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.equilibrium_walk import EQUILIBRIUM
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -58,9 +59,15 @@ def encoder_of(model: keras.Model) -> AlbertEncoder:
 
 
 def with_config(model: Model, config: AlbertConfig) -> Model:
-    """Makes a new model that differs from an encoder, or from one with heads on it, in the encoder's configuration."""
+    """Makes a new model that differs from an encoder, or from one with heads on it, in the encoder's configuration.
+
+    That says whether it walks to an equilibrium; among the other walks it stays with the model's.
+    """
     encoder = encoder_of(model)
-    changed = AlbertEncoder.from_config(encoder.get_config() | {"config": config.to_dict()})
+    own = encoder.get_config() | {"config": config.to_dict()}
+    if encoder.walk == EQUILIBRIUM or config.equilibrium_solver != "none":
+        own["walk"] = "unrolled"
+    changed = AlbertEncoder.from_config(own)
     if model is encoder:
         return changed
     return type(model).from_config(model.get_config() | {"encoder": keras.saving.serialize_keras_object(changed)})

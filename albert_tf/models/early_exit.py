@@ -15,7 +15,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.exit_rules import ExitRule, leave, movement
+from albert_tf.models.exit_rules import ExitRule, leave, movements
 from tfrecords.base.errors import UserError
 
 
@@ -135,8 +135,7 @@ class EarlyExitModel(DenseHeadModel):
         threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
         evidence = list[Tensor]()
         if how.name == "movement":
-            seen = [state if how.by_token else state[:, :1] for state in states]
-            evidence = [movement(*pair, mask if how.by_token else mask[:, :1]) for pair in zip(seen[1:], seen)]
+            evidence = movements(how, states, mask)
         elif how.name == "learned":
             evidence = ops.unstack(self._gates(states), axis=1)
         return leave(how, self._exits(states, False), evidence, mask, threshold)

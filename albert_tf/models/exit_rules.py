@@ -4,6 +4,7 @@ The functions serve exports, too.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from keras import ops
@@ -125,6 +126,22 @@ def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
     return relative(moved, length)
 
 
+def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Tensor]:
+    """Gives the `movement` after each step but the last, of what a rule looks at.
+
+    Args:
+        rule: by movement.
+        states: [batch, sequence, hidden_size], the first step's input and what each step gave.
+        mask: bool [batch, sequence], of tokens.
+
+    Returns:
+        float32 [batch] for each, the `evidence` that `leave` takes.
+    """
+    if not rule.by_token:
+        states, mask = [state[:, :1] for state in states], mask[:, :1]
+    return [movement(state, before, mask) for before, state in itertools.pairwise(states[:-1])]
+
+
 def relative(moved: Tensor, length: Tensor) -> Tensor:
     """Gives the ratio of two lengths from their squares, float32, 0 where both are 0."""
     return ops.sqrt(moved / ops.maximum(length, 1e-30))
@@ -137,7 +154,7 @@ def leave(
 
     Args:
         rule: when they leave.
-        every: of each step float32 logits, [batch, units] or [batch, sequence, units].
+        every: of each step float32 logits, [batch, units] or [batch, sequence, units]; or states, likewise.
         evidence: of each step but the last float32 [batch] as `decide_by_state` takes it; [] of a rule that reads
             answers.
         mask: bool [batch, sequence], of tokens.

@@ -11,6 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
 from albert_tf.layers.heads import mean_pool, unit_length
 from albert_tf.models.base import EncoderModel
+from albert_tf.models.exit_rules import ExitRule, leave, movements
 from tfrecords.base.errors import UserError
 
 POOLINGS = ("mean", "cls")
@@ -55,8 +56,31 @@ class AlbertSentenceEmbedder(EncoderModel):
         return (None, self.encoder.config.hidden_size)
 
     def call(self, features: Any, training: bool = False) -> Tensor:
-        features = by_name(features)
-        hidden = self.encoder(features, training=training)["sequence_output"]
+        return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
+
+    def answer_early(self, features: Any, threshold: Any) -> dict[str, Tensor]:
+        """Says what an export answers that lets rows leave by movement. Here all steps are computed: nothing is saved.
+
+        Args:
+            features: as `call` takes them.
+            threshold: a number, or float32 [batch], each row's own; see ExitRule.
+
+        Returns:
+            dict of embedding, as `call` returns it, and steps, int32 [batch], after how many each row left.
+
+        Raises:
+            UserError: the model stops by itself, at an equilibrium or where its tokens halt.
+        """
+        if self.encoder.config.halting != "none":
+            raise UserError(f"early exit and halting '{self.encoder.config.halting}' exclude each other; leave it out")
+        rule, features = ExitRule("states", "movement"), by_name(features)
+        states = self.encoder(features, output_hidden_states=True)["hidden_states"]
+        mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
+        threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
+        left = leave(rule, states[1:], movements(rule, states, mask), mask, threshold)
+        return {"embedding": self._pooled(left["logits"], features), "steps": left["steps"]}
+
+    def _pooled(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
         if self.pooling == "cls":
             vectors = ops.cast(hidden[:, 0], "float32")
         else:

@@ -28,6 +28,8 @@ _COPIES = 6
 # Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
 # pair of tokens and head, of each predicted word and vocabulary entry.
 _HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
+# The same of a residual stream and hidden_size, and of a glu's gate and intermediate_size, for a small model on a CPU.
+_STREAM, _GATE = 1.5, 1.6
 _OF_BACKEND = {"tensorflow": 1.0, "jax": 1.4}
 _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
@@ -55,10 +57,13 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
     if config.equilibrium_solver != "none":
         # However many it takes to converge.
         steps = config.equilibrium_phantom_steps if config.equilibrium_gradient == "phantom" else 2
-    block = length * (_HIDDEN * config.hidden_size + _INTERMEDIATE * config.intermediate_size)
+    streams, gate = config.hyper_connections, _GATE * (config.feed_forward == "glu")
+    block = length * (_HIDDEN + _STREAM * streams) * config.hidden_size
+    block += length * (_INTERMEDIATE + gate) * config.intermediate_size
     block += _ATTENTION * config.num_attention_heads * _kept_pairs(config, length) / config.num_steps
     # Recomputing keeps each block's input, and all of one block at a time.
-    kept = block + steps * length * config.hidden_size if settings.walk == "recompute" else steps * block
+    inputs = length * max(streams, 1) * config.hidden_size
+    kept = block + steps * inputs if settings.walk == "recompute" else steps * block
     numbers = kept + _VOCABULARY * predictions * config.vocab_size
     factor = _OF_BACKEND[keras.backend.backend()] * _OF_POLICY[settings.dtype_policy]
     copies = _COPIES + (settings.gradient_accumulation_steps != 1)

@@ -48,16 +48,27 @@ DEPTH = dict(
     max_position_embeddings=16, step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x2",
     gate_init=0.5, halting="act", attention_window=3, global_attention_every=2,
 )  # fmt: skip
+_ALONE = ("step_signal", "hyper_connections", "depth_lora_rank", "depth_plan", "halting")
+SOLVED = {name: value for name, value in DEPTH.items() if name not in _ALONE}
+# A number of steps, since rows that stop by a tolerance may do so a step apart.
+SOLVED |= dict(equilibrium_tolerance=0.0, equilibrium_max_steps=4)
+MODELS = {
+    "unrolled": DEPTH,
+    "loop": DEPTH,
+    "phantom": SOLVED | dict(equilibrium_solver="fixed_point", equilibrium_phantom_steps=2),
+    "implicit": SOLVED | dict(equilibrium_solver="anderson", equilibrium_gradient="implicit"),
+}
 
 
 def depth() -> dict[str, np.ndarray]:
-    """Outputs of extensions over depth through two walks, and every weight after two steps of training."""
+    """Outputs of extensions over depth through all walks, and every weight after two steps of training."""
     rng = np.random.default_rng(3)
     features = {"input_ids": rng.integers(5, 40, (3, 9)), "input_mask": np.arange(9) < np.array([[9], [7], [4]])}
     features = {name: value.astype("int32") for name, value in features.items()}
     results = {}
-    for walk in ("unrolled", "loop"):
-        model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**DEPTH), walk=walk), 2, 0.0)
+    for walk, config in MODELS.items():
+        encoder = albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config), walk if walk == "loop" else "unrolled")
+        model = albert_tf.AlbertClassifier(encoder, 2, 0.0)
         rng = np.random.default_rng(7)
         model.set_weights([("gamma" in w.path) + rng.normal(scale=0.2, size=w.shape) for w in model.weights])
         model.compile(keras.optimizers.SGD(0.05))
@@ -82,8 +93,7 @@ def fits_show_what_walks_measure() -> None:
     """Keras computes metrics in another trace than the forward pass under JAX; what is measured comes from one."""
     rng = np.random.default_rng(3)
     features = {"input_ids": rng.integers(5, 40, (4, 9)).astype("int32")}
-    solved = {name: value for name, value in DEPTH.items() if name in ("depth_plan", "gate_init") or "size" in name}
-    solved |= {"num_hidden_layers": 3, "num_attention_heads": 2, "equilibrium_solver": "anderson"}
+    solved = SOLVED | {"equilibrium_solver": "anderson", "equilibrium_tolerance": 1e-3}
     halting = {name: value for name, value in DEPTH.items() if name not in ("hyper_connections", "depth_lora_rank")}
     for config, walk, figure in ((halting, "loop", "halting_steps"), (solved, "equilibrium", "equilibrium_steps")):
         model = albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config), walk=walk), 2)

@@ -106,3 +106,11 @@ def test_heads_and_what_else_the_modern_block_has_come_along():
 def test_another_model_is_refused(changes, message):
     with pytest.raises(UserError, match=message):
         share_blocks(AlbertEncoder(small(sharing="none", num_hidden_layers=3)), small(**changes))
+
+
+def test_the_configuration_says_whether_it_walks_to_an_equilibrium():
+    plain, solved = (small(num_hidden_layers=3, equilibrium_solver=solver) for solver in ("none", "fixed_point"))
+    looped = AlbertEncoder(plain.replace(sharing="none"), walk="loop")
+    assert share_blocks(AlbertEncoder(solved), plain).walk == "unrolled"
+    assert share_blocks(looped, plain).walk == "loop"
+    assert share_blocks(looped, solved).walk == "equilibrium"

@@ -110,3 +110,16 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
     with pytest.raises(UserError, match=message):
         write(LiteRtSettings(**settings))
     assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"hyper_connections": 2}, "hyper_connections"),
+        ({"halting": "act"}, "halting"),
+        ({"equilibrium_solver": "anderson"}, "a walk to an equilibrium"),
+    ],
+)
+def test_what_it_has_no_place_for_is_refused_by_name(make_model, changes, what):
+    with pytest.raises(UserError, match=f"^{what} is not written for LiteRT; export it with serving.export$"):
+        convert(make_model("encoder", **changes))

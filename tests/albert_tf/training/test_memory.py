@@ -38,6 +38,17 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings, rows, length, pol
     assert 0.95 * measured < found < 1.25 * measured
 
 
+@pytest.mark.parametrize(
+    ("changes", "measured"),
+    [({"feed_forward": "glu"}, 4.9), ({"hyper_connections": 4}, 4.6), ({"hyper_connections": 2}, 2.1)],
+)
+def test_what_a_row_takes_more_of_a_glu_and_of_streams_is_near_what_was_measured(tiny_settings, changes, measured):
+    """MiB for each of 72 rows of 64 tokens."""
+    plain = AlbertConfig(hidden_size=256, intermediate_size=1024, num_attention_heads=4, max_position_embeddings=128)
+    more, less = (step_need(one, 64, 8, tiny_settings).row for one in (plain.replace(**changes), plain))
+    assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
+
+
 def test_the_papers_batch_is_cut_until_it_fits(tiny_settings, tmp_path):
     settings, line = fitted(tiny_settings, tmp_path, memory_gb=24.0)
     parts = settings.gradient_accumulation_steps

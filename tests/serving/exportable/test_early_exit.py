@@ -62,13 +62,16 @@ def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
 
 @pytest.mark.parametrize("head", ["embedder", "encoder", "pretrainer"])
 def test_vectors_leave_once_their_tokens_move_little(serve, head):
-    _, served = serve(head, exit_rule="movement")
+    model, served = serve(head, exit_rule="movement")
     plain = served("serving_default", input_ids=IDS, lengths=LENGTHS)
     answers = served("early_exit", input_ids=IDS, lengths=LENGTHS, threshold=[0.0, 9.0, 0.0])
     assert answers["steps"].tolist() == [2, 1, 2] and answers.keys() == plain.keys() | {"steps"}
     for name, values in plain.items():
         np.testing.assert_allclose(answers[name][[0, 2]], values[[0, 2]], atol=2e-5, err_msg=name)
         assert np.abs(answers[name][1] - values[1]).max() > 1e-3
+    if head == "embedder":
+        for name, values in model.answer_early({"input_ids": IDS, "input_mask": MASK}, [0.0, 9.0, 0.0]).items():
+            np.testing.assert_allclose(answers[name], values, atol=2e-5)
 
 
 def test_what_a_model_cannot_leave_by_is_refused(serve):
