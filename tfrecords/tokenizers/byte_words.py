@@ -10,7 +10,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.tokenizers.byte_bpe_file import GPT2_PATTERN
-from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE, class_table
+from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE
 
 # Codes from here on are no characters but tokens: this number and the token's id.
 FIRST_TOKEN = 0x110000
@@ -22,8 +22,8 @@ _S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")
 Words = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def words_by(patterns: Sequence[str]) -> Words:
-    """Makes what finds the words.
+def words_by(patterns: Sequence[str]) -> Words | None:
+    """Makes what finds the words; None where they are GPT-2's, which `word_end` finds one by one.
 
     Args:
         patterns: regular expressions of the `tokenizers` library, by each of which what the one before has left whole
@@ -32,11 +32,11 @@ def words_by(patterns: Sequence[str]) -> Words:
     Raises:
         UserError: the library does not understand a pattern.
 
-    >>> words_by([GPT2_PATTERN])(np.array([ord(letter) for letter in "It's   1999."], np.uint32), np.array([0, 12]))
-    array([ 2,  4,  6, 11, 12])
+    >>> words_by([r"\\s+"])(np.array([ord(letter) for letter in "It is"], np.uint32), np.array([0, 5]))
+    array([2, 3, 5])
     """
     if tuple(patterns) == (GPT2_PATTERN,):
-        return lambda codes, text_splits: _gpt2_ends(codes, text_splits, class_table())
+        return None
     parting = library_parting(patterns)
     return lambda codes, text_splits: _library_ends(codes, text_splits, parting)
 
@@ -67,26 +67,13 @@ def _library_ends(codes: np.ndarray, text_splits: np.ndarray, parting) -> np.nda
 
 
 @compiled
-def _gpt2_ends(codes, text_splits, classes):
-    ends = np.empty(len(codes), np.int64)
-    count = 0
-    for row in range(len(text_splits) - 1):
-        at, end = text_splits[row], text_splits[row + 1]
-        while at < end:
-            at = _word_end(codes, at, end, classes)
-            ends[count] = at
-            count += 1
-    return ends[:count]
-
-
-@compiled
 def _kind(code, classes):
     return classes[code] if code < FIRST_TOKEN else _TOKEN
 
 
 @compiled
-def _word_end(codes, begin, end, classes):
-    """Where the word ends that begins at `begin`; `end` is that of its text."""
+def word_end(codes, begin, end, classes):
+    """Where the word of GPT-2's pattern ends that begins at `begin`; `end` is that of its text."""
     if codes[begin] == _APOSTROPHE:
         after = _contraction_end(codes, begin, end)
         if after > begin:

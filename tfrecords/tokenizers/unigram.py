@@ -18,12 +18,12 @@ from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.characters import build_trie, child
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
-    append,
     digest_with,
     empty_cache,
     find_word,
-    ids_of,
     keep_word,
+    larger,
+    record_at,
 )
 
 WORD_BOUNDARY = "▁"
@@ -140,16 +140,21 @@ def _encode(
                 continue
             slot = find_word(codes, begin, length, digest, slots, records)
             if slots[slot]:
-                ids = ids_of(slots[slot], records)
-                out = append(out, size, ids)
-                size += len(ids)
+                first, count = record_at(slots[slot], records)
+                if size + count > len(out):
+                    out = larger(out, size + count)
+                for offset in range(count):
+                    out[size + offset] = records[first + offset]
+                size += count
                 continue
             first = _segment(codes, begin, length, edges, piece_ids, scores, unknown, best, origins, pieces, path)
             start = size
             for piece in path[first : length + 1]:
-                ids = expansions[expansion_splits[piece] : expansion_splits[piece + 1]]
-                out = append(out, size, ids)
-                size += len(ids)
+                for place in range(expansion_splits[piece], expansion_splits[piece + 1]):
+                    if size == len(out):
+                        out = larger(out, size)
+                    out[size] = expansions[place]
+                    size += 1
             keep_word(codes, begin, length, digest, out[start:size], slot, slots, records)
         row_splits[row + 1] = size
     return out[:size].copy(), row_splits

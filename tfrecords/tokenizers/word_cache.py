@@ -46,11 +46,10 @@ def find_word(codes, begin, length, digest, slots, records):
 
 
 @compiled
-def ids_of(slot, records):
-    """The ids of the word that a slot's value leads to: a part of `records`."""
+def record_at(slot, records):
+    """Where in `records` the ids begin that a slot's value leads to, and how many they are."""
     record = np.int64(slot & np.uint64(_RECORDS - 1))
-    first = record + 2 + records[record]
-    return records[first : first + records[record + 1]]
+    return record + 2 + records[record], records[record + 1]
 
 
 @compiled
@@ -73,12 +72,8 @@ def keep_word(codes, begin, length, digest, ids, slot, slots, records):
 
 
 @compiled
-def append(out, size, ids):
-    """Puts ids behind the first `size` numbers of `out`; gives `out`, or a larger copy where it has no room."""
-    if size + len(ids) > len(out):
-        copy = np.empty(2 * (size + len(ids)) + 64, out.dtype)
-        copy[:size] = out[:size]
-        out = copy
-    for place in range(len(ids)):
-        out[size + place] = ids[place]
-    return out
+def larger(array, size):
+    """A copy with room for more than `size`."""
+    copy = np.empty(2 * size + 64, array.dtype)
+    copy[: len(array)] = array
+    return copy

@@ -15,6 +15,7 @@ from tests.tfrecords.tokenizers.test_byte_bpe import (
     assert_as_the_library,
     assert_twins,
     changed,
+    hand_made,
     texts,
     theirs_of,
 )
@@ -140,6 +141,30 @@ class TestFiles:
         ours = ByteBPETokenizer(theirs.to_str().encode())
         assert_as_the_library(ours, theirs, lines[::50] + MORE)
         assert_twins(ours, lines[::50] + MORE)
+
+
+def test_no_unknown_token_is_asked_of_a_file(gpt4, lines):
+    """Llama's and its like have none, since no text is unknown."""
+    values = json.loads(gpt4)
+    del values["model"]["vocab"]["<unk>"]
+    values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] != "<unk>"]
+    tokenizer = ByteBPETokenizer(json.dumps(values).encode())
+    assert tokenizer.unk_id == tokenizer.pad_id == 1
+    assert_as_the_library(tokenizer, theirs_of(gpt4), lines[::40] + MORE)
+    assert_twins(tokenizer, lines[::40] + MORE)
+
+
+@pytest.mark.parametrize(("merges", "is_known"), [(["a b", "b c", "ab c"], True), (["b c", "a b", "ab c"], False)])
+def test_merges_are_ignored_where_that_makes_no_difference(merges, is_known):
+    """With ignore_merges a word that is a piece is that piece, also where no merges lead to it."""
+    values = json.loads(hand_made(merges))
+    values["model"]["ignore_merges"] = True
+    file = json.dumps(values).encode()
+    if is_known:
+        assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), ["abc ab c", "abcabc", "bc"])
+    else:
+        with pytest.raises(UserError, match="pieces that no merge makes, such as 'abc'"):
+            ByteBPETokenizer(file)
 
 
 class TestRefused:
