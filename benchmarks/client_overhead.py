@@ -5,18 +5,12 @@ python -m benchmarks.client_overhead
 The server is the benchmark's stand-in, which does no work, in a process of its own on the same machine.
 """
 
-import multiprocessing
-import threading
-import time
-from collections.abc import Callable
-from contextlib import contextmanager
-
 import numpy as np
 
+from benchmarks.stand_in import median_ms, stand_in_process
 from serving.benchmark.load import Share, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.report import environment
-from serving.benchmark.stand_in import StandIn
 from serving.benchmark.workers import Workers
 from serving.client import Client, Connection
 from serving.wire import protos
@@ -37,25 +31,6 @@ def main() -> None:
     decoding()
 
 
-@contextmanager
-def stand_in_process():
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _serve(pipe) -> None:
-    with StandIn() as server:
-        pipe.send(server.target)
-        threading.Event().wait()
-
-
 def client_over_stub(target: str) -> None:
     """The same call, from arrays to arrays by the client and from bytes to bytes by the stub, in turns."""
     inputs = {"input_ids": np.ones((1, 128), np.int32), "lengths": np.array([128], np.int32)}
@@ -66,18 +41,9 @@ def client_over_stub(target: str) -> None:
         medians = {name: [] for name in turns}
         for _ in range(ROUNDS):
             for name, call in turns.items():
-                medians[name].append(_median_ms(call))
+                medians[name].append(median_ms(call, CALLS))
     ours, bare = (float(np.median(medians[name])) for name in ("client", "stub"))
     print(f"1 x 128 tokens: client p50 {ours:.3f} ms, bare stub {bare:.3f} ms, added {ours - bare:.3f} ms")
-
-
-def _median_ms(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(CALLS):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)) * 1000
 
 
 def generator_rates(target: str) -> None:
@@ -108,8 +74,8 @@ def decoding() -> None:
     tensor.tensor_shape.dim.add(size=len(values))
     theirs = tensor_pb2.TensorProto.FromString(tensor.SerializeToString())
     print(
-        f"decode 400,000 floats: ours {_median_ms(lambda: read_tensor(tensor)):.3f} ms, "
-        f"tf.make_ndarray {_median_ms(lambda: tf.make_ndarray(theirs)):.2f} ms"
+        f"decode 400,000 floats: ours {median_ms(lambda: read_tensor(tensor), CALLS):.3f} ms, "
+        f"tf.make_ndarray {median_ms(lambda: tf.make_ndarray(theirs), CALLS):.2f} ms"
     )
 
 

@@ -11,7 +11,6 @@ each, and its 50th and 99th percentile, at the rate that the clients reach.
 
 import contextlib
 import json
-import multiprocessing
 import os
 import random
 import socket
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.stand_in import median_ms, stand_in_process
 from serving.benchmark.report import environment
 from serving.benchmark.stand_in import TEXT, StandIn
 from serving.client import Client
@@ -39,6 +39,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 ROUNDS = 20
 CALLS = 100
+TURNS = 5
 SIZE = 768
 _BATCHING = Path(__file__).parents[1] / "serving" / "deploy" / "batching.config"
 
@@ -66,7 +67,7 @@ def overhead() -> None:
     """One text a request: the same answer by gRPC from arrays to arrays, and by HTTP from JSON to JSON."""
     text, body = "a fine film, all in all", json.dumps({"inputs": "a fine film, all in all"}).encode()
     with (
-        _stand_in_process() as target,
+        stand_in_process(_embedder) as target,
         gateway_process(target, "default") as (port, process),
         Client(target, "default") as client,
     ):
@@ -80,20 +81,11 @@ def overhead() -> None:
         before = _cpu_seconds(process)
         for _ in range(ROUNDS):
             for name, call in turns.items():
-                medians[name].append(_median_ms(call))
+                medians[name].append(median_ms(call, CALLS))
         computed = (_cpu_seconds(process) - before) / (ROUNDS * CALLS) * 1000
     direct, through = (float(np.median(medians[name])) for name in turns)
     print(f"1 text, {SIZE} numbers back: gRPC p50 {direct:.3f} ms, gateway p50 {through:.3f} ms")
     print(f"added {through - direct:.3f} ms (asked: at most 1.0); the gateway computed {computed:.2f} ms a request")
-
-
-def _median_ms(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(CALLS):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)) * 1000
 
 
 def _post(http: HTTPConnection, path: str, body: bytes) -> bytes:
@@ -105,51 +97,46 @@ def _post(http: HTTPConnection, path: str, body: bytes) -> bytes:
     return read
 
 
-@contextlib.contextmanager
-def _stand_in_process() -> Iterator[str]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _serve(pipe) -> None:
+def _embedder() -> StandIn:
     response = protos.PredictResponse()
     fill_tensor(response.outputs["embedding"], np.random.default_rng(0).normal(size=(1, SIZE)).astype(np.float32))
     answer = response.SerializeToString()
-    signatures = {"serving_default": (TEXT, {"embedding": (1, 2)})}
-    with StandIn(lambda request, context: answer, signatures=signatures) as server:
-        pipe.send(server.target)
-        threading.Event().wait()
+    return StandIn(lambda request, context: answer, signatures={"serving_default": (TEXT, {"embedding": (1, 2)})})
 
 
 def batching(settings: Settings) -> None:
-    """The three ways one after another, over the same texts in the same order."""
+    """The three ways by turns, over the same texts in the same order; all servers stay up, one at a time is asked."""
     if not settings.model_base_path or not settings.text_file:
         raise UserError("--what=batching needs --model_base_path=FOLDER and --text_file=FILE")
     texts = [line for line in Path(settings.text_file).read_text("utf-8").splitlines() if line.strip()]
     random.Random(0).shuffle(texts)
     rows = ["--enable_batching", f"--batching_parameters_file={_BATCHING}"]
-    rates = {}
-    for name, flags in (("no batching", []), ("by rows", rows), ("by tokens", [])):
-        with model_server(settings.model_base_path, flags) as target:
-            if name == "by tokens":
-                options = [
-                    f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"
-                ]  # fmt: skip
-                with gateway_process(target, "m", *options) as (port, _):
-                    rates[name] = _load(settings, texts, lambda port=port: _http_caller(port))
-            else:
-                rates[name] = _load(settings, texts, lambda target=target: _grpc_caller(target))
-        rate, p50, p99 = rates[name]
+    options = [f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"]
+    with contextlib.ExitStack() as stack:
+        plain, by_rows = (stack.enter_context(model_server(settings.model_base_path, flags)) for flags in ([], rows))
+        port, _ = stack.enter_context(gateway_process(plain, "m", *options))
+        ways: dict[str, Callable] = {
+            "no batching": lambda: _grpc_caller(plain),
+            "by rows": lambda: _grpc_caller(by_rows),
+            "by tokens": lambda: _http_caller(port),
+        }
+        times: dict[str, list[np.ndarray]] = {name: [] for name in ways}
+        for _ in range(TURNS):
+            for name, make in ways.items():
+                times[name].append(_load(settings, texts, make))
+    figures = {name: _figures(found, settings.seconds) for name, found in times.items()}
+    for name, (rate, p50, p99) in figures.items():
         print(f"{name:12} {rate:8.1f} texts/s   p50 {p50:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
-    ratio = rates["by tokens"][0] / rates["by rows"][0]
-    print(f"by tokens / by rows: {ratio:.2f} in rate, {rates['by tokens'][2] / rates['by rows'][2]:.2f} in p99")
+    (rate, _, p99), (rate_of_rows, _, p99_of_rows) = figures["by tokens"], figures["by rows"]
+    print(f"by tokens / by rows: {rate / rate_of_rows:.2f} in rate, {p99 / p99_of_rows:.2f} in p99")
+    each = [len(one) / len(other) for one, other in zip(times["by tokens"], times["by rows"])]
+    print("rate of each turn by that of rows: " + ", ".join(f"{ratio:.2f}" for ratio in each))
+
+
+def _figures(times: list[np.ndarray], seconds: float) -> tuple[float, float, float]:
+    """Texts a second, and the 50th and 99th percentile in milliseconds, of all turns together."""
+    all_times = np.concatenate(times)
+    return len(all_times) / seconds, *map(float, np.percentile(all_times, [50, 99]))
 
 
 def _grpc_caller(target: str) -> Callable[[str], object]:
@@ -164,14 +151,15 @@ def _http_caller(port: int) -> Callable[[str], object]:
     return lambda text: _post(http, path, json.dumps({"inputs": text}).encode())
 
 
-def _load(settings: Settings, texts: list[str], make: Callable) -> tuple[float, float, float]:
-    """Texts a second, and the 50th and 99th percentile in milliseconds, after two seconds of the same."""
+def _load(settings: Settings, texts: list[str], make: Callable) -> np.ndarray:
+    """Milliseconds of each request of one turn, after two seconds of the same."""
+    seconds = settings.seconds / TURNS
     times: list[list[float]] = [[] for _ in range(settings.clients)]
     start = time.perf_counter() + 2.0
 
     def work(number: int) -> None:
         call, place = make(), number
-        while time.perf_counter() < start + settings.seconds:
+        while time.perf_counter() < start + seconds:
             begin = time.perf_counter()
             call(texts[place % len(texts)])
             place += settings.clients
@@ -183,8 +171,7 @@ def _load(settings: Settings, texts: list[str], make: Callable) -> tuple[float, 
         thread.start()
     for thread in threads:
         thread.join()
-    all_times = np.concatenate(times) * 1000
-    return len(all_times) / settings.seconds, *map(float, np.percentile(all_times, [50, 99]))
+    return np.concatenate(times) * 1000
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ class Parquet:
                 writer.write_table(self._parquet.read_table(part, schema=self._schema))
 
 
-FORMATS = {"jsonl": JsonLines, "parquet": Parquet}
+FORMATS: dict[str, type[JsonLines] | type[Parquet]] = {"jsonl": JsonLines, "parquet": Parquet}
 
 
 def _as_string(value: Any) -> str | None:
