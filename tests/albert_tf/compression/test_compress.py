@@ -15,6 +15,7 @@ from albert_tf.compression import run as running
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.loading import load
 from albert_tf.training import loop
+from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -194,3 +195,15 @@ def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
 def test_too_little_text_is_said(settings, tmp_path):
     with pytest.raises(UserError, match="different texts are too few to hold out 500"):
         running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))
+
+
+def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    jax |= {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    values = dataclasses.asdict(settings) | {"output_dir": str(tmp_path / "out")}
+    (tmp_path / "settings.json").write_text(json.dumps(values))
+    done = run_module("albert_tf.compress", f"--settings={tmp_path / 'settings.json'}", env=os.environ | jax)
+    assert done.returncode == 0, done.stderr[-2000:]
+    one, other = (report_of(folder)["phases"]["text"]["scores"]["likeness"] for folder in (straight, tmp_path / "out"))
+    assert one == pytest.approx(other, abs=2e-3)
