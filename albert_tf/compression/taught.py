@@ -28,6 +28,8 @@ class _Teacher(keras.Model):
     def __init__(self, model: Any, lessons: list[str], steps: list[int]):
         super().__init__()
         self.model, self.lessons, self.steps = model, lessons, steps
+        # All its variables are the model's; under JAX Keras asks.
+        self.built = True
 
     def call(self, features: dict[str, Any], training: bool = False) -> dict[str, Any]:
         found = representations(self.model, features, self.lessons, self.steps)
