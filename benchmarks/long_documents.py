@@ -1,16 +1,12 @@
-"""What windows of attention save of a long row's time and memory: `python -m benchmarks.long_documents --help`.
+"""What windows of attention save of a long row's time: `python -m benchmarks.long_documents --help`.
 
-Exports of ALBERT-base's sizes with rotary positions take turns in one process; the memory of each is what a process of
-its own that answers once has taken at most, less what it has taken for a row of 16 tokens.
+Exports of ALBERT-base's sizes with rotary positions take turns in one process.
 """
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
-import concurrent.futures
 import dataclasses
 import json
-import multiprocessing
-import resource
 
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops
@@ -19,9 +15,6 @@ from benchmarks.modern_block import ModernBlockSettings, benchmark
 from serving.inference.encoder import COMPUTE
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
-
-# Of a row this short all options do the same.
-_SHORT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +28,6 @@ class LongDocumentsSettings:
     rounds: int = setting(7, help="timed rounds after one of warm-up", at_least=1)
 
 
-def peak_megabytes(settings: ModernBlockSettings, changes: dict) -> float:
-    """Answers one request in a process of its own and gives the most memory that it took."""
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-        return pool.submit(_answer_once, settings, changes).result()
-
-
-def _answer_once(settings: ModernBlockSettings, changes: dict) -> float:
-    benchmark(dataclasses.replace(settings, rounds=1), {"": changes})
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main(settings: LongDocumentsSettings) -> None:
     """Prints a table in Markdown."""
     window = {"attention_window": settings.window}
@@ -57,8 +38,8 @@ def main(settings: LongDocumentsSettings) -> None:
         f"window {settings.window}": window,
     }
     print(json.dumps(machine()))
-    print(f"| 1 row, {settings.compute} | tokens | GFLOP | milliseconds | of full | memory, MB |")
-    print("|---|---|---|---|---|---|")
+    print(f"| 1 row, {settings.compute} | tokens | GFLOP | milliseconds | of full |")
+    print("|---|---|---|---|---|")
     for length in map(int, settings.lengths.split(",")):
         rotary = {"position_type": "rotary", "max_position_embeddings": max(length, 512)}
         cases = {name: rotary | changes for name, changes in options.items()}
@@ -66,10 +47,8 @@ def main(settings: LongDocumentsSettings) -> None:
         times = benchmark(request, cases)
         for name, changes in cases.items():
             work = flops(AlbertConfig.named(request.config).replace(**changes), length).total / 1e9
-            short = peak_megabytes(dataclasses.replace(request, length=_SHORT), changes)
-            memory = peak_megabytes(request, changes) - short
             ratio = times[name] / times["full attention"]
-            print(f"| {name} | {length} | {work:.0f} | {times[name]:.0f} | {ratio:.2f} | {memory:.0f} |", flush=True)
+            print(f"| {name} | {length} | {work:.0f} | {times[name]:.0f} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

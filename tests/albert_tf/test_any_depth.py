@@ -103,7 +103,9 @@ def by_depth():
     return {repeats: portable.fixed(repeats) for repeats in (1, 2, 3, 4)}
 
 
-@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize(
+    "walk", ["loop", *(pytest.param(walk, marks=pytest.mark.slow) for walk in WALKS if walk != "loop")]
+)
 def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep(walk, by_depth):
     found = portable.compute(walk)
     assert {name.split()[0] for name in found} == {"1", "2", "3", "4"}
@@ -250,6 +252,7 @@ def test_a_sinusoid_goes_on_and_an_equilibrium_has_no_depth():
         at_depth(AlbertEncoder(SHARED.replace(equilibrium_solver="fixed_point")), 3)
 
 
+@pytest.mark.slow
 def test_jax_agrees_with_tensorflow(tmp_path, by_depth):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]

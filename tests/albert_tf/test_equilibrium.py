@@ -182,6 +182,7 @@ def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
     np.testing.assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=200), 0.83, rtol=0.02)
 
 
+@pytest.mark.slow
 def test_jax_agrees_with_tensorflow(tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}

@@ -207,6 +207,7 @@ def test_a_teacher_teaches_every_step():
     assert float(student.train_on_batch(FEATURES, LABELS, return_dict=True)["loss"]) != pytest.approx(own)
 
 
+@pytest.mark.slow
 def test_jax_agrees_with_tensorflow(tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]

@@ -124,13 +124,12 @@ def test_what_is_far_away_does_not_matter_and_what_is_first_does():
     assert np.abs(plain[8] - begun[8]).max() > 1e-4
 
 
-def test_dropout_trains_long_rows_through_every_walk(features):
+def test_dropout_trains_long_rows(features):
     config = CONFIG.replace(attention_probs_dropout_prob=0.2, hidden_dropout_prob=0.1)
-    for walk in ("loop", "recompute"):
-        model = AlbertClassifier(AlbertEncoder(config, walk=walk, seed=1), 2)
-        model.compile(keras.optimizers.Adam(0.01))
-        losses = model.fit(features, np.array([0, 1, 1]), epochs=8, verbose=0).history["loss"]
-        assert losses[-1] < losses[0]
+    model = AlbertClassifier(AlbertEncoder(config, walk="loop", seed=1), 2)
+    model.compile(keras.optimizers.Adam(0.01))
+    losses = model.fit(features, np.array([0, 1, 1]), epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
 
 
 def test_what_cannot_be_combined_says_so(features):

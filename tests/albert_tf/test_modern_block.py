@@ -224,6 +224,7 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
             assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.slow
 def test_it_learns_from_scratch():
     """Which of two pieces comes first, told by their order alone, from the first step at a rate of 3e-3."""
     keras.utils.set_random_seed(1)

@@ -24,6 +24,7 @@ def small(monkeypatch):
     monkeypatch.setattr(inference.inference_loading, "export_keras_hub", lambda config, folder: None)
 
 
+@pytest.mark.slow
 def test_what_cannot_run_is_left_out_and_named(small, monkeypatch, tmp_path, capsys):
     def no_peers(encoder, folder, threads):
         raise UserError("the peers lack torch")

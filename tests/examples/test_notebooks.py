@@ -36,6 +36,7 @@ def printed(outputs):
     return "".join(output.get("text", "") for output in outputs)
 
 
+@pytest.mark.slow
 def test_finetune_to_its_end(execute, tmp_path):
     outputs = execute("finetune.ipynb", replaced=[("epochs=16", "epochs=1")])
     assert "held-out accuracy " in printed(outputs)
@@ -43,6 +44,7 @@ def test_finetune_to_its_end(execute, tmp_path):
     assert (tmp_path / "reviews" / "task.json").is_file()
 
 
+@pytest.mark.slow
 def test_semantic_search_to_its_end(execute):
     outputs = execute("semantic_search.ipynb", replaced=[("epochs=8", "epochs=1"), ("halves[200:]", "halves[200:456]")])
     text = printed(outputs)
@@ -100,6 +102,7 @@ def huggingface_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_finetune_checkpoint_from_a_downloaded_folder_and_glue(execute, huggingface_folder, tmp_path):
     data = tmp_path / "SST-2"
     data.mkdir()

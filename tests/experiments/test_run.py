@@ -96,6 +96,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_is_as_never_killed(done, settings_folder, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "out"
     shutil.copytree(done / "data", folder / "data")

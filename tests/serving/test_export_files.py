@@ -139,7 +139,8 @@ def test_int8_passes_its_check_without_calibration(export_model):
     assert 0 < manifest["check"]["logits"] < 0.3 and 0 < manifest["check"]["text logits"] < 0.3
 
 
-@pytest.mark.parametrize("compute", [pytest.param("int8", marks=pytest.mark.slow), "int8_vnni"])
+@pytest.mark.slow
+@pytest.mark.parametrize("compute", ["int8", "int8_vnni"])
 def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeypatch, compute):
     """The process that checks is made to be a CPU without VNNI."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")

@@ -56,7 +56,9 @@ def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_mode
         answer(content, {"input_ids": np.ones((1, 49), np.int32), "lengths": np.array([49], np.int32)})
 
 
-@pytest.mark.parametrize(("compute", "bytes_per_weight"), [("float32", 4), ("int8", 1)])
+@pytest.mark.parametrize(
+    ("compute", "bytes_per_weight"), [pytest.param("float32", 4, marks=pytest.mark.slow), ("int8", 1)]
+)
 def test_the_file_does_not_grow_with_depth(make_model, compute, bytes_per_weight):
     wide = {"hidden_size": 128, "intermediate_size": 512}
     models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 9)]

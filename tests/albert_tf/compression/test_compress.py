@@ -133,6 +133,7 @@ def test_another_run_does_not_go_into_its_folder(settings, straight):
         running.run(dataclasses.replace(settings, output_dir=str(straight), learning_rate=1.0))
 
 
+@pytest.mark.slow
 def test_what_the_teacher_says_on_disk_is_what_it_says(settings, straight, tmp_path):
     """Kept states are float16; the steps differ by no more."""
     live = running.run(dataclasses.replace(settings, output_dir=str(tmp_path), cache_gb=0.0))
@@ -197,6 +198,7 @@ def test_too_little_text_is_said(settings, tmp_path):
         running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))
 
 
+@pytest.mark.slow
 def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     jax = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}

@@ -30,6 +30,7 @@ def test_every_way_of_using_them_trains(trained):
     np.testing.assert_allclose(trained["loss scaling 0"], trained["global_clipnorm 0"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_tensorflow_and_jax_end_with_the_same_weights(trained, tmp_path):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}

@@ -97,6 +97,7 @@ def start_workers(settings, **environment) -> list[subprocess.Popen]:
     return [start(settings, TF_CONFIG=json.dumps(cluster), **environment) for cluster in clusters]
 
 
+@pytest.mark.slow
 def test_two_workers_equal_one_at_the_same_global_batch(settings, one_device, tmp_path):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "two"))
     chief, other = finish(*start_workers(settings))

@@ -225,6 +225,7 @@ def test_a_dry_run_walks_and_leaves_nothing(class_settings, finetuned, capsys):
         finetuning.finetune(dataclasses.replace(class_settings, dryrun=True, output_dir="/proc/nowhere"))
 
 
+@pytest.mark.slow
 def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, tiny_settings, tiny_run, tmp_path):
     config = json.loads((tiny_run / "config.json").read_text()) | {"initializer_range": 0.2}
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -99,6 +99,7 @@ def test_two_workers_equal_one(settings, one_device, tmp_path):
     assert_same_run(tmp_path / "two", one_device)
 
 
+@pytest.mark.slow
 def test_jax_goes_on_where_tensorflow_stopped_and_compiles_each_shape_once(settings, one_device, tmp_path):
     """On two devices. Its first weights would be others than TensorFlow's, so TensorFlow makes the first steps."""
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")

@@ -71,6 +71,7 @@ def test_killed_and_resumed_equals_uninterrupted(tiny_settings, straight, tmp_pa
     assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
 
 
+@pytest.mark.slow
 def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
     settings = dataclasses.replace(
         tiny_settings, output_dir=str(tmp_path / "run"), num_train_steps=5, eval_data="", save_checkpoints_steps=3
@@ -144,6 +145,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     assert not (tmp_path / "run" / "last.keras").exists()
 
 
+@pytest.mark.slow
 def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     """Counted by hand from the same records."""
     batches = list(read_examples(tiny_data, 16, training=False).as_numpy_iterator())

@@ -51,6 +51,7 @@ def straight(settings, tmp_path_factory):
     return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
 
 
+@pytest.mark.slow
 def test_stopped_at_and_after_the_phase_boundary_equals_uninterrupted(settings, straight, tmp_path, capsys):
     """The time budget below stops before it."""
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
@@ -118,6 +119,7 @@ def test_history_shows_what_the_updates_went_by(straight):
     assert any(b"trust_ratio_median" in file.read_bytes() for file in (straight / "tensorboard" / "train").iterdir())
 
 
+@pytest.mark.slow
 def test_the_official_norm_is_a_choice(tiny_settings, tiny_run, tmp_path):
     settings = dataclasses.replace(tiny_settings, gradient_norm="official", output_dir=str(tmp_path / "run"))
     folder = pretraining.pretrain(settings, stop_step=2)

@@ -88,7 +88,7 @@ KINDS = {
 }
 
 
-QUICK = ("distilled early exit", "tags", "joint spans")
+QUICK = ("distilled early exit", "tags")
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,7 @@ def test_a_search_whose_server_dies_keeps_its_trials():
     assert found["trials"][-1]["limit"] == "errors" and report["points"]
 
 
+@pytest.mark.slow
 def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
     """One thread and 10 ms a request: 100/s at the very most, and a little over for as short as a second."""
 

@@ -15,6 +15,9 @@ needs_vnni = pytest.mark.skipif(not has_vnni(), reason="int8_vnni needs a CPU wi
 # Whether what is tried is traced as for an export. Float32 is as right without, in a third of the time.
 eager_or_graph = pytest.mark.parametrize("graph", [False, pytest.param(True, marks=pytest.mark.slow)])
 
+# Whether padding is skipped, as exports do at their defaults, or computed.
+paddings = pytest.mark.parametrize("padding", ["skipped", pytest.param("computed", marks=pytest.mark.slow)])
+
 CONFIG = AlbertConfig(
     vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=16, initializer_range=0.3,
@@ -42,6 +45,17 @@ EXTENSIONS = {
     "halting streams": {"halting": "act", "hyper_connections": 2, "depth_plan": "1+1x2+1"},
     "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
 }
+
+
+_QUICK = ("windows", "low rank, gated", "halting streams", "all")
+# In lower precision, those that have most of them at once.
+extensions = pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=() if name in _QUICK else pytest.mark.slow)
+        for name, changes in EXTENSIONS.items()
+    ],
+)
 
 
 def make_extended(**changes):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
-from tests.serving.inference.encoders import eager_or_graph, make_batch, make_keras, needs_avx512
+from tests.serving.inference.encoders import eager_or_graph, make_batch, make_keras, needs_avx512, paddings
 from tfrecords.base.errors import UserError
 
 MODELS = {
@@ -79,7 +79,7 @@ def run(model, rule, batch, thresholds, options=None, graph=True):
 
 
 @eager_or_graph
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@paddings
 @pytest.mark.parametrize("name", ["confidence", "patience"])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_equals_the_rule_by_hand(kind, name, padding, graph):
@@ -94,7 +94,7 @@ def test_equals_the_rule_by_hand(kind, name, padding, graph):
 
 
 @eager_or_graph
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@paddings
 @pytest.mark.parametrize("name", ["learned", "movement"])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_rules_that_read_states_are_those_of_keras(kind, name, padding, graph):

@@ -17,6 +17,7 @@ from tests.serving.inference.encoders import (
     compiled,
     difference,
     eager_or_graph,
+    extensions,
     make_batch,
     make_extended,
     make_keras,
@@ -66,12 +67,12 @@ def test_long_rows_are_attended_to_by_parts(monkeypatch):
 
 
 @needs_avx512
-@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+@extensions
 def test_extensions_over_depth_in_bfloat16(changes):
     assert max(difference(make_extended(**changes), InferenceOptions("bfloat16"), make_batch(), reduce=np.mean)) < 0.02
 
 
-@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+@extensions
 def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(changes):
     """By the limits of `serving.check`: such small encoders differ by their weights. Means over seeds 0 to 2 are
     0.034 of ALBERT, 0.024 with a learned signal, 0.035 with hyper-connections and 0.020 with low rank; 0.161 of a glu

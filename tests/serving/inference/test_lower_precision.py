@@ -15,13 +15,14 @@ from tests.serving.inference.encoders import (
     make_keras,
     needs_avx512,
     needs_vnni,
+    paddings,
 )
 from tfrecords.base.errors import UserError
 
 AVX512 = "avx512f, avx512bw, avx512vl, avx512dq"
 
 
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@paddings
 @pytest.mark.parametrize(
     ("compute", "tolerance"),
     [

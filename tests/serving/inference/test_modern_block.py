@@ -11,7 +11,15 @@ from albert_tf import AlbertClassifier
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 from serving.litert_file import convert, run_file
-from tests.serving.inference.encoders import CONFIG, compiled, difference, make_batch, make_keras, needs_avx512
+from tests.serving.inference.encoders import (
+    CONFIG,
+    compiled,
+    difference,
+    make_batch,
+    make_keras,
+    needs_avx512,
+    paddings,
+)
 
 OPTIONS = {
     "norm_position": ("post", "pre"), "norm": ("layer_norm", "rms_norm"), "feed_forward": ("mlp", "glu"),
@@ -22,7 +30,7 @@ MODERN = ALL[-1]
 ONE_EACH = [{name: values[1]} for name, values in OPTIONS.items()]
 
 
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@paddings
 @pytest.mark.parametrize("changes", ALL, ids=lambda options: "-".join(map(str, options.values())))
 def test_float32_equals_the_keras_encoder(changes, padding):
     encoder = make_keras(initializer_range=0.15, **changes)
@@ -35,7 +43,7 @@ def test_every_plan_and_a_graph_of_it(changes):
     assert max(difference(encoder, InferenceOptions("float32", "skipped"), make_batch())) < 1e-5
 
 
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
+@paddings
 @pytest.mark.parametrize("changes", [*ONE_EACH, MODERN], ids=lambda options: "-".join(map(str, options.values())))
 @pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
 def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, changes, padding):

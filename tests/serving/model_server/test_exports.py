@@ -80,7 +80,7 @@ def test_ids_of_mixed_lengths_answer_in_a_batch_as_alone(start_server, batching,
     assert {len(answer["logits"]) for answer in together} == {1}
 
 
-@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("calibrated", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_int8_without_padding_answers_in_a_batch_as_alone(start_server, batching, export_model, tmp_path, calibrated):
     (tmp_path / "lines").write_text("\n".join(TEXTS))
     text = {"calibration_text": str(tmp_path / "lines")} if calibrated else {}
@@ -92,6 +92,7 @@ def test_int8_without_padding_answers_in_a_batch_as_alone(start_server, batching
     assert np.isfinite([answer["logits"] for answer in alone]).all()
 
 
+@pytest.mark.slow
 def test_contexts_of_mixed_lengths_answer_in_a_batch_as_alone(start_server, batching, reader):
     server = start_server(model_base_path=str(reader.parent), **batching)
     requests = [
@@ -175,6 +176,7 @@ def test_regress_over_grpc_and_rest(start_server, export_model):
     np.testing.assert_allclose(answer["results"], expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_line_client_sends_several_inputs_and_prints_the_answer(start_server, reader, run_module):
     server = start_server(model_base_path=str(reader.parent))
     ask = lambda *flags: run_module("serving.client", f"--target={server.address}", *flags)  # noqa: E731

@@ -105,6 +105,7 @@ def listening_addresses(port):
     return result
 
 
+@pytest.mark.slow
 def test_sigterm_does_not_wait_for_ever(launch, build, tmp_path):
     """Under requests that no deadline ends, the drain is bounded."""
 

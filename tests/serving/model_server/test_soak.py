@@ -130,6 +130,7 @@ def soak(build, base: Path, seconds: float, swap_every: float, pause: float = 0)
     assert max(threads[half:]) <= max(threads[:half]) + 2, f"threads grow: {threads}"
 
 
+@pytest.mark.slow
 def test_eight_seconds(build, tmp_path):
     # Pauses leave the cores to the tests that run beside it.
     soak(build, tmp_path / "m", seconds=8, swap_every=0.5, pause=0.1)

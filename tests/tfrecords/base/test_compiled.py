@@ -30,6 +30,7 @@ def run(folder):
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_a_change_in_a_called_kernels_file_is_noticed(tmp_path):
     source = Path(tfrecords.__file__).parent
     shutil.copytree(source, tmp_path / "tfrecords", ignore=shutil.ignore_patterns("__pycache__"))
