@@ -18,7 +18,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.text_student import TextStudent
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.training.batches import batches_per_epoch, predict, training_batches
+from albert_tf.training.batches import batches_per_epoch, predict, reader
 from albert_tf.training.devices import Devices
 from albert_tf.training.loop import Phase, Training
 from albert_tf.training.preparation import digest
@@ -130,21 +130,7 @@ class TextDistillation(Training):
         return [Phase(0, self.settings.num_train_steps)]
 
     def batches(self, phase: Phase, step: int) -> Callable:
-        settings = self.settings
-
-        def read(parts: int, workers: int, worker: int):
-            return training_batches(
-                self.train,
-                settings.train_batch_size,
-                settings.max_seq_length,
-                settings.seed,
-                first_batch=step,
-                parts=parts * settings.gradient_accumulation_steps,
-                workers=workers,
-                worker=worker,
-            )
-
-        return read
+        return reader(self.train, self.settings, step)
 
     def check(self, figures: dict[str, float]) -> None:
         if not math.isfinite(figures["loss"]):

@@ -87,6 +87,32 @@ def training_batches(
     return dataset.prefetch(4)
 
 
+def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
+    """Gives a function of parts, workers and worker: `training_batches`, as a run's settings say.
+
+    Args:
+        rows: to train on.
+        settings: with train_batch_size, max_seq_length, seed and gradient_accumulation_steps.
+        first_batch: see `training_batches`, as for the next.
+        bucketed: whether rows of like length come together.
+    """
+
+    def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
+        return training_batches(
+            rows,
+            settings.train_batch_size,
+            settings.max_seq_length,
+            settings.seed,
+            first_batch=first_batch,
+            bucketed=bucketed,
+            parts=parts * settings.gradient_accumulation_steps,
+            workers=workers,
+            worker=worker,
+        )
+
+    return read
+
+
 def evaluation_batches(
     rows: FeatureRows, batch_size: int, max_seq_length: int, full: bool = False
 ) -> Iterator[tuple[np.ndarray, dict]]:

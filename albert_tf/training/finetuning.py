@@ -18,7 +18,7 @@ from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.training import run_folder
-from albert_tf.training.batches import predict, training_batches
+from albert_tf.training.batches import predict, reader
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.loop import Phase, Training
@@ -158,22 +158,7 @@ class Finetuning(Training):
         return [Phase(0, self.settings.num_train_steps)]
 
     def batches(self, phase: Phase, step: int) -> Callable:
-        settings = self.settings
-
-        def read(parts: int, workers: int, worker: int):
-            return training_batches(
-                self.inputs.train,
-                settings.train_batch_size,
-                settings.max_seq_length,
-                settings.seed,
-                first_batch=step,
-                bucketed=settings.length_buckets,
-                parts=parts * settings.gradient_accumulation_steps,
-                workers=workers,
-                worker=worker,
-            )
-
-        return read
+        return reader(self.inputs.train, self.settings, step, self.settings.length_buckets)
 
     def check(self, figures: dict[str, float]) -> None:
         if not math.isfinite(figures["loss"]):
