@@ -47,6 +47,12 @@ def has_avx512(cpu_info: Path = _OWN_CPU_INFO) -> bool:
     return can_run("bfloat16", cpu_info)
 
 
+def has_only_avx2(cpu_info: Path = _OWN_CPU_INFO) -> bool:
+    """Says whether the CPU has AVX2 and no AVX-512: there TensorFlow multiplies float32 by Eigen, not by oneDNN."""
+    found = cpu_flags(cpu_info)
+    return "avx2" in found and "avx512f" not in found
+
+
 def has_vnni(cpu_info: Path = _OWN_CPU_INFO) -> bool:
     """Says whether the CPU adds 8-bit products up in 32 bits; others add pairs of them in 16 bits and can overflow."""
     return can_run("int8_vnni", cpu_info)

@@ -11,7 +11,7 @@ from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
 from serving.choices import COMPUTE, PADDING
-from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_vnni
+from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_only_avx2, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
 from serving.inference.depth import Halting, HyperConnections, StepSignal
@@ -122,8 +122,9 @@ class InferenceEncoder(tf.Module):
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
-        self.attentions: list[Any] = [Attention(half, dtype) for half in encoder.attentions]
-        self.feed_forwards: list[Any] = [FeedForward(half, dtype) for half in encoder.feed_forwards]
+        weights_first = options.compute == "float32" and has_only_avx2()
+        self.attentions: list[Any] = [Attention(half, dtype, weights_first) for half in encoder.attentions]
+        self.feed_forwards: list[Any] = [FeedForward(half, dtype, weights_first) for half in encoder.feed_forwards]
         # The same for every batch: no variable of the module.
         self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
         self.step_signal = self.connections = None
