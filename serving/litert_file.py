@@ -1,6 +1,7 @@
 """The content of a LiteRT (TensorFlow Lite) file: a model's answers in that runtime's own operations."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -15,7 +16,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.rows import rotation
+from serving.inference.attention import rotation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
@@ -69,7 +70,10 @@ class Rectangle:
 class LiteRtEncoder(InferenceEncoder):
     """The encoder in float32, one rectangle a batch."""
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask):
+    def _by_size(self, answer: Callable, *inputs):
+        return answer(*self._begin(*inputs))
+
+    def _begin(self, input_ids, lengths, segment_ids, input_mask, one_row=False):
         rectangle = Rectangle(tf.cast(input_mask, tf.bool), self.config)
         cells = tf.range(rectangle.batch * rectangle.length)
         return rectangle, self.embeddings(input_ids, segment_ids, cells)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -157,7 +157,9 @@ class InferenceEncoder(tf.Module):
             hidden_size], of a walk to an equilibrium residual float32 [batch] and steps int32 [batch], and of tokens
             that halt steps int32 [batch, length], 0 where nothing was computed.
         """
-        batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
+        return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask)
+
+    def _outputs(self, batch: FlatBatch, state: Any) -> dict[str, tf.Tensor]:
         solved = {}
         if self.equilibrium is None:
             state = self._walk(segments(self.config), state, batch.rows)
@@ -175,7 +177,9 @@ class InferenceEncoder(tf.Module):
         """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
         if self.tells_steps:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
-        batch, state = self._begin(input_ids, lengths, segment_ids, input_mask)
+        return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask)
+
+    def _pooled(self, batch: FlatBatch, state: Any) -> tf.Tensor:
         last = plan(self.config)[-1]
         state = self._walk(_without_last_step(segments(self.config)), state, batch.rows)
         state = self.apply(last, len(plan(self.config)) - 1, state, batch.rows, only_first=True)
@@ -225,12 +229,23 @@ class InferenceEncoder(tf.Module):
                 results["pooled_output"] = tf.tanh(self.pooler(results["sequence_output"][:, 0]))
         return results
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask) -> tuple[FlatBatch, Any]:
+    def _by_size(self, answer: Callable, input_ids, *others) -> Any:
+        """What `answer` gives of a batch and the state before the first step: of one row by a graph of its own.
+
+        An online service sends mostly these, and of the time of few tokens the tables of rows are a part.
+        """
+        batch = functools.partial(self._begin, input_ids, *others)
+        if self.options.padding == "computed" or self.equilibrium is not None:
+            return answer(*batch())
+        is_one = tf.shape(input_ids)[0] == 1
+        return tf.cond(is_one, lambda: answer(*batch(one_row=True)), lambda: answer(*batch()))
+
+    def _begin(self, input_ids, lengths, segment_ids, input_mask, one_row: bool = False) -> tuple[FlatBatch, Any]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        batch = FlatBatch(mask, self.config, skip_padding=self.options.padding == "skipped")
+        batch = FlatBatch(mask, self.config, self.options.padding == "skipped", one_row)
         return batch, self.start(tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype))
 
     def start(self, hidden: tf.Tensor) -> Any:

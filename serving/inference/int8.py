@@ -39,7 +39,8 @@ class QuantizedDense(tf.Module):
     Args:
         kernel, bias: float32 arrays [inputs, units] and [units].
         vnni: whether only CPUs with VNNI will run it.
-        lowest: where the inputs are unsigned 8-bit numbers, what their 0 stands for; None for signed ones.
+        lowest: what the 0 of the inputs stands for, where that is always the same; None: they are `quantize`'s, whose
+            128 stands for 0.
     """
 
     def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
@@ -47,18 +48,25 @@ class QuantizedDense(tf.Module):
         self.range = np.maximum(np.abs(kernel).max(axis=0) if vnni else largest_pairs(kernel), 1e-12)
         rounded = np.round(kernel * (127 / self.range))
         self.kernel = tf.Variable(rounded.astype(np.int8), trainable=False, name="kernel")
-        self.bias = bias
-        if lowest is not None:
-            self.bias = bias + lowest * (rounded * (self.range / 127)).sum(axis=0)
+        self.sums = (rounded * (self.range / 127)).sum(axis=0).astype(np.float32)
+        self.is_shifted = lowest is None
+        self.bias = bias if lowest is None else bias + lowest * self.sums
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
-        """Multiplies qint8 or quint8 [tokens, inputs], of which the largest number stands for `largest`.
+        """Multiplies quint8 [tokens, inputs], of which the largest number stands for `largest`.
 
         `dtype` is that of the result; tf.quint8 needs `output_range`, what its 0 and 255 stand for.
         """
+        bias, largest = self.of_inputs(largest)
         bounds = [-largest, largest, tf.constant(-self.range), tf.constant(self.range), *(output_range or ())]
-        kernel, bias = tf.bitcast(self.kernel, tf.qint8), tf.constant(self.bias)
-        return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual)
+        kernel, is_const = tf.bitcast(self.kernel, tf.qint8), not self.is_shifted
+        return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
+
+    def of_inputs(self, largest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Gives the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
+        if not self.is_shifted:
+            return tf.constant(self.bias), largest
+        return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
 
 
 class QuantizedProjection(tf.Module):
@@ -173,16 +181,17 @@ def largest_pairs(kernel: np.ndarray) -> np.ndarray:
 
 
 def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """Rounds to qint8, 127 and -127 standing for `largest` and -`largest`; what is beyond is clipped."""
-    # Without narrow_range, QuantizeV2 makes -largest -128.
+    """Rounds to quint8, 255 standing for `largest`, 128 for 0 and 1 for -`largest`; what is beyond is clipped.
+
+    Unsigned, since oneDNN has to shift signed numbers itself, each time: without VNNI that makes its products two to
+    four times as slow (32 tokens, 768 x 3072: 1.5 and not 0.8 ms, 768 x 768: 0.8 and 0.2).
+    """
     return tf.raw_ops.QuantizeV2(
         input=tf.cast(values, tf.float32),
-        min_range=-largest,
+        min_range=-(128 / 127) * largest,
         max_range=largest,
-        T=tf.qint8,
-        mode="SCALED",
-        round_mode="HALF_TO_EVEN",
-        narrow_range=True,
+        T=tf.quint8,
+        mode="MIN_FIRST",
     ).output
 
 
@@ -208,9 +217,9 @@ class ExactDense:
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
         """As QuantizedDense."""
-        plain, highest = (tf.int8, 127) if inputs.dtype == tf.qint8 else (tf.uint8, 255)
-        numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, plain), self.layer.kernel))
-        found = tf.matmul(numbers, kernel) * (largest / highest * self.layer.range / 127) + self.layer.bias
+        bias, largest = self.layer.of_inputs(largest)
+        numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
+        found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
         if function is not None:
             found = activation(_ACTIVATIONS[function])(found)
         if residual is not None:

@@ -46,18 +46,19 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
 
 
 def quantized_matmul(
-    inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None
+    inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
 ) -> tf.Tensor:
     """Computes what `matmul` does with 8-bit inputs and weights.
 
     Args:
-        inputs: qint8 or quint8 [tokens, inputs].
+        inputs: quint8 [tokens, inputs].
         kernel: qint8 [inputs, units], never changing.
         bias: float32 [units].
         bounds: smallest and largest values of the inputs, of each unit's weights and, for quint8, of the results.
         dtype: of the results: quint8 or a float type.
         function: see `matmul`.
         residual: see `matmul`.
+        is_bias_const: whether the bias never changes.
     """
     quantized = dtype == tf.quint8
     fused = ["BiasAdd", function or ("Add" if residual is not None else None)]
@@ -69,7 +70,7 @@ def quantized_matmul(
         Tdevice_outputs=[dtype],
         Thost_outputs=[tf.float32, tf.float32] if quantized else [],
         **{"T1": inputs.dtype, "T2": tf.qint8, "Tbias": tf.float32, "U": tf.float32, "Tout": dtype},
-        **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": True},
+        **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": is_bias_const},
         fused_ops=[name for name in fused if name] + ["Requantize" if quantized else "Dequantize"],
         input_quant_mode="SCALED",
         output_quant_mode="MIN_FIRST" if quantized else "SCALED",

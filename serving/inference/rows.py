@@ -6,14 +6,14 @@ also does what transposes between tokens and heads would do.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
-from albert_tf.layers.local_attention import PART, attend_nearby
+from serving.inference.attention import OneRow, attend_heads, rotation, turn
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
 # thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
@@ -70,10 +70,7 @@ class TokenRows:
             The contexts, [tokens, hidden_size] or [rows, hidden_size].
         """
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
-        # To the first token all are near.
-        attend = functools.partial(
-            self._attend_block, flat, only_first=only_first, is_local=is_local and not only_first
-        )
+        attend = functools.partial(self._attend_block, flat, only_first=only_first, is_local=is_local)
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
         if not only_first:
@@ -110,49 +107,13 @@ class TokenRows:
         if self.config.position_type == "rotary":
             rotation = tf.slice(self.tables.rotation, [cell, 0], [count, -1])
             rotation = tf.reshape(rotation, [rows, 1, length, self.config.head_size // 2])
-            query, key = _turn(query, rotation[:, :, :1] if only_first else rotation), _turn(key, rotation)
+            query, key = turn(query, rotation[:, :, :1] if only_first else rotation), turn(key, rotation)
 
         def bias():
-            of_keys = tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
-            return tf.cast(of_keys, query.dtype)
+            return tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
 
-        def to_all(query):
-            scores = _scores(query, key)
-            scores = tf.cond(is_masked, lambda: scores + bias(), lambda: scores)
-            return tf.matmul(tf.nn.softmax(scores), value)
-
-        def nearby():
-            window = self.config.attention_window
-            return attend_nearby(query, key, value, bias(), _scores, _softmax, window, MASKED_SCORE)
-
-        if not self.config.attention_window or only_first:
-            contexts = to_all(query)
-        elif is_local:
-            contexts = tf.cond(length <= self.config.attention_window + 1, lambda: to_all(query), nearby)
-        else:
-            contexts = tf.cond(length <= PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
+        contexts = attend_heads(query, key, value, bias, is_masked, self.config, only_first, is_local)
         return tf.reshape(contexts, [-1, self.config.head_size])
-
-
-def _scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    return tf.matmul(query, key, transpose_b=True)
-
-
-def _softmax(scores: tf.Tensor, part: int) -> tf.Tensor:
-    return tf.nn.softmax(scores)
-
-
-def _by_parts(query: tf.Tensor, attend: Callable) -> tf.Tensor:
-    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time: no square is ever whole."""
-    count = -(-tf.shape(query)[2] // PART)
-
-    def attend_part(part, contexts):
-        context = attend(query[:, :, part * PART : (part + 1) * PART])
-        return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
-
-    contexts = tf.TensorArray(query.dtype, count, infer_shape=False, element_shape=[None, None, None, query.shape[3]])
-    contexts = tf.while_loop(lambda part, _: part < count, attend_part, (0, contexts), parallel_iterations=1)[1]
-    return tf.transpose(contexts.concat(), [1, 2, 0, 3])
 
 
 def make_tables(
@@ -202,25 +163,6 @@ def make_tables(
     )
 
 
-def rotation(positions: tf.Tensor, config: AlbertConfig) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gives cosines and sines [tokens, head_size / 2] of the angles by which layers.rotary.Rotation turns."""
-    half = config.head_size // 2
-    frequencies = np.float32(config.rotary_theta) ** (-np.arange(half, dtype=np.float32) / half)
-    angles = tf.cast(positions, tf.float32)[:, tf.newaxis] * frequencies
-    return tf.cos(angles), tf.sin(angles)
-
-
-def _turn(heads: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
-    """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, 1, length, head_size / 2].
-
-    Of three axes, the last as long as can be, since broadcasting computes an index for each of them.
-    """
-    rows, count, length, size = tf.unstack(tf.shape(heads))
-    pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)
-    turned = pairs * tf.reshape(rotation, [rows, 1, length * size // 2])
-    return tf.cast(tf.reshape(tf.bitcast(turned, tf.float32), tf.shape(heads)), heads.dtype)
-
-
 def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor, tf.Tensor]:
     heads, per_token = tf.range(num_heads), 3 * num_heads
     firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
@@ -256,20 +198,27 @@ class FlatBatch:
         mask: bool [batch, length], the real tokens. A row without any counts its first as real.
         config: of the encoder.
         skip_padding: whether padding is left out of all products, or is computed and masked.
+        one_row: whether it has but one row, which needs no tables; then its padding is left out.
 
     Attributes:
         mask: as given, with each row's first token.
-        rows: the TokenRows of the tokens, shorter ones first.
+        rows: the TokenRows of the tokens, shorter ones first, or the OneRow.
         order: int32 [batch], the batch's number of each of the rows.
         cells: int32 [tokens], where each token is in the flat batch.
         computed: the same, and, where padding is left out, once more cell 0 for all tokens that the products' sizes
             are rounded up by.
     """
 
-    def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool):
+    def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
         self.config = config
         self.size, self.length = tf.unstack(tf.shape(mask))
         self.mask = mask = mask | (tf.range(self.length) == 0)
+        self.rows: Any
+        if one_row:
+            self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
+            self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
+            self.rows = OneRow(tf.size(self.cells), self.computed, config)
+            return
         if not skip_padding:
             self.order, self.cells = tf.range(self.size), tf.range(self.size * self.length)
             self.computed = self.cells

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from albert_tf import AlbertEncoder
 from serving.check import TOLERANCES, measure
-from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
+from serving.inference import ExitRule, InferenceOptions, attention, make_encoder
 from serving.inference.int8 import exact_products
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
 from tests.serving.inference.encoders import (
@@ -61,7 +61,7 @@ def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
 def test_long_rows_are_attended_to_by_parts(monkeypatch):
     encoder = make_keras(attention_window=2, global_attention_every=2)
     whole = make_encoder(encoder)(*make_batch()[:3])["sequence_output"]
-    monkeypatch.setattr(rows, "PART", 5)
+    monkeypatch.setattr(attention, "PART", 5)
     parts = compiled(make_encoder(encoder))(*make_batch()[:3])["sequence_output"]
     np.testing.assert_allclose(parts, whole, atol=1e-5)
 
