@@ -41,7 +41,7 @@ OURS = {
     "int8": InferenceOptions("int8", "skipped"),
 }
 # Whose times the others are compared with.
-BASES = ("plain fp32", "OpenVINO bf16", "ONNX Runtime int8")
+BASES = ("plain fp32", "OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
 # What a fine-tuned SST-2 classifier's rows took on average at no more than 0.5 points lost (docs/inference.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -97,7 +97,7 @@ def time_rounds(functions: dict, rounds: int) -> dict[str, float]:
             function()
             if turn:
                 times[name].append(1e3 * (time.perf_counter() - start))
-            time.sleep(0.03 if name.startswith("ONNX") else 0.002)
+            time.sleep(0.03 if name.startswith(("ONNX", "PyTorch")) else 0.002)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -176,6 +176,14 @@ def plot(results: dict, path: Path) -> None:
     plt.close(figure)
 
 
+def calibration_rows(settings: InferenceBenchmarkSettings, vocab_size: int) -> list[list[int]]:
+    """Token ids of 32 rows: of MRPC, or random ones without data."""
+    data = Path(settings.data_dir)
+    if not data.is_dir():
+        return np.random.default_rng(1).integers(5, vocab_size, (32, 64)).tolist()
+    return inference_data.sentences(data, 32, seed=1)["MRPC"]
+
+
 def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     output, data = files.make_output_dir(settings.output_dir), Path(settings.data_dir)
     encoder = make_random_encoder(settings.config)
@@ -191,9 +199,15 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     print(json.dumps(results["machine"]))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        makers = {name: functools.partial(export, encoder, options, folder / name) for name, options in OURS.items()}
+        # The ranges of 8-bit numbers, ours and the peers', are from the same rows.
+        calibration = calibration_rows(settings, encoder.config.vocab_size)
+        ids, _, lengths = inference_data.pad(calibration)
+        makers = {
+            name: functools.partial(export, encoder, options, folder / name, (ids, lengths))
+            for name, options in OURS.items()
+        }
         ours = made(makers, left_out)
-        peers = made({"peers": lambda: make_peers(encoder, folder, cores())}, left_out).get("peers", {})
+        peers = made({"peers": lambda: make_peers(encoder, folder, cores(), calibration)}, left_out).get("peers", {})
         computes = [OURS[name].compute for name in ours if OURS[name].padding == "skipped"]
         results["comparisons"] = {}
         for name, rows in workloads.items():

@@ -1,12 +1,17 @@
-"""The same ALBERT in OpenVINO and ONNX Runtime, made through transformers and torch: `pip install '.[peers]'`."""
+"""The same ALBERT in OpenVINO, ONNX Runtime and PyTorch, made through transformers: `pip install '.[peers]'`."""
 
 import importlib.util
+import logging
+import shutil
 from pathlib import Path
 
+import numpy as np
+
 from albert_tf.checkpoints import save_huggingface
+from serving.cpu import has_bfloat16
 from tfrecords.base.errors import UserError
 
-PACKAGES = ("torch", "transformers", "openvino", "onnxruntime", "onnx")
+PACKAGES = ("torch", "transformers", "openvino", "nncf", "onnxruntime", "onnx")
 
 
 def check_installed() -> None:
@@ -15,32 +20,62 @@ def check_installed() -> None:
         raise UserError(f"the peers lack {', '.join(missing)}; install them by: pip install '.[peers]'")
 
 
-def make_peers(encoder, folder: Path, threads: int) -> dict:
+def make_peers(encoder, folder: Path, threads: int, calibration: list[list[int]]) -> dict:
     """Functions of (input_ids, mask), int64 [batch, length], giving the pooled output, by name.
 
-    OpenVINO gets eager attention: on a CPU it runs that one faster than scaled_dot_product_attention.
+    OpenVINO gets eager attention: on a CPU it runs that one faster than scaled_dot_product_attention. Its 8-bit form is
+    NNCF's post-training quantization, with ranges from the rows of token ids in `calibration`. What this CPU has no
+    instructions for is left out.
     """
     check_installed()
+    import nncf
     import onnxruntime
     import openvino
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     _convert(encoder, folder)
-    core, peers = openvino.Core(), {}
-    for name, precision in (("OpenVINO fp32", "f32"), ("OpenVINO bf16", "bf16")):
+    core, model = openvino.Core(), openvino.Core().read_model(folder / "albert.xml")
+    rows = [{"input_ids": np.array([row]), "attention_mask": np.ones([1, len(row)], np.int64)} for row in calibration]
+    nncf.set_log_level(logging.ERROR)
+    quantized = nncf.quantize(model, nncf.Dataset(rows), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(rows))
+    peers = {}
+    versions = [("OpenVINO fp32", model, "f32"), ("OpenVINO int8", quantized, "f32")]
+    if has_bfloat16():
+        versions[1:] = [("OpenVINO bf16", model, "bf16"), ("OpenVINO int8", quantized, "bf16")]
+    for name, version, precision in versions:
         settings = {
             "INFERENCE_PRECISION_HINT": precision,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_NUM_THREADS": threads,
         }
-        peers[name] = _openvino(core.compile_model(core.read_model(folder / "albert.xml"), "CPU", settings))
+        peers[name] = _openvino(core.compile_model(version, "CPU", settings))
     quantize_dynamic(folder / "albert.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8, per_channel=True)
     for name, file in (("ONNX Runtime fp32", "albert.onnx"), ("ONNX Runtime int8", "int8.onnx")):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
         peers[name] = _onnxruntime(session)
-    return peers
+    return peers | _pytorch(folder, threads)
+
+
+def _pytorch(folder: Path, threads: int) -> dict:
+    """`torch.compile` for any length, which needs a C++ compiler; in bfloat16 where the CPU has it."""
+    import torch
+    import transformers
+
+    if shutil.which("g++") is None:
+        print("left out: PyTorch: torch.compile needs g++")
+        return {}
+    torch.set_num_threads(threads)
+    name, dtype = ("PyTorch bf16", torch.bfloat16) if has_bfloat16() else ("PyTorch fp32", torch.float32)
+    model = transformers.AlbertModel.from_pretrained(folder / "huggingface", dtype=dtype).eval()
+    compiled = torch.compile(model, dynamic=True)
+
+    @torch.inference_mode()
+    def run(ids, mask):
+        return compiled(torch.from_numpy(ids), torch.from_numpy(mask)).pooler_output.float().numpy()
+
+    return {name: run}
 
 
 def _openvino(compiled):

@@ -17,7 +17,7 @@ def largest_error(vnni: bool, signed: bool, tokens: int) -> float:
     rng = np.random.default_rng(tokens)
     kernel = rng.choice([-1, 1], (INPUTS, UNITS)) * rng.uniform(0.8, 1, (INPUTS, UNITS))
     kernel = kernel.astype(np.float32)
-    dense = QuantizedDense(kernel, np.zeros(UNITS, np.float32), vnni)
+    dense = QuantizedDense(kernel, np.zeros(UNITS, np.float32), vnni, lowest=None if signed else 0.0)
     highest = 127 if signed else 255
     numbers = rng.choice([-127, 127] if signed else [200, 255], (tokens, INPUTS))
 

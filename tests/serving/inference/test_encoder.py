@@ -7,9 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf import AlbertEncoder
+from albert_tf.layers.dense import activation
 from serving.check import TOLERANCES, measure
-from serving.inference import ExitRule, InferenceOptions, attention, make_encoder
+from serving.inference import ExitRule, InferenceOptions, attention, make_encoder, rows
+from serving.inference import encoder as inference_encoder
 from serving.inference.int8 import exact_products
+from serving.inference.layers import act
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
@@ -148,6 +151,43 @@ def test_one_row_of_full_length_and_equal_rows():
     for lengths in ([12], [12, 12, 12], [3]):
         batch = make_batch(lengths, max(lengths))
         assert max(difference(encoder, InferenceOptions("float32", "skipped"), batch)) < 1e-5
+
+
+@pytest.mark.parametrize("compute", ["float32", "int8"])
+@pytest.mark.parametrize("changes", [{}, *EXTENSIONS.values()], ids=["albert", *EXTENSIONS])
+def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, monkeypatch):
+    encoder, (ids, lengths, segments, _) = make_extended(**changes), make_batch()
+    twin = make_encoder(encoder, InferenceOptions(compute), (ids, lengths))
+    whole, made = compiled(twin)(ids, lengths, segments), []
+    monkeypatch.setattr(rows, "OneRow", lambda *rest: made.append(rest) or attention.OneRow(*rest))
+    alone, first = compiled(twin), tf.function(twin.pooled, autograph=False)
+    for row in range(len(ids) if compute == "float32" else 2):
+        inputs = (ids[row : row + 1], lengths[row : row + 1], segments[row : row + 1])
+        found = alone(*inputs)
+        assert made, "the row took the way of batches"
+        for name in whole:
+            np.testing.assert_allclose(found[name][0], whole[name][row], atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(first(*inputs)[0], whole["pooled_output"][row], atol=1e-5)
+
+
+@pytest.mark.parametrize("only_avx2", [True, False])
+@pytest.mark.parametrize(
+    "changes", [{}, {"feed_forward": "glu"}, {"depth_lora_rank": 2}, {"hidden_act": "relu"}], ids=str
+)
+def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypatch):
+    monkeypatch.setattr(inference_encoder, "has_only_avx2", lambda: only_avx2)
+    encoder = make_extended(**changes)
+    twin = make_encoder(encoder)
+    units, inputs = twin.attentions[0].output.kernel.shape
+    wide = twin.feed_forwards[0].intermediate.kernel.shape
+    assert units == inputs and tuple(wide) == ((40, 24) if only_avx2 else (24, 40))
+    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < 1e-5
+
+
+def test_gelu_is_that_of_keras():
+    values = np.linspace(-12, 12, 999).astype("float32")
+    for name in ("gelu", "gelu_erf", "relu"):
+        np.testing.assert_allclose(act(name, values), activation(name)(values), atol=2e-6)
 
 
 def test_a_mask_goes_before_lengths_and_may_have_holes():
