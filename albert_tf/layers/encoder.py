@@ -189,9 +189,7 @@ class AlbertEncoder(BaseModel):
             if self.config.memory_length:
                 outputs["memory"] = relations.remembered(hidden_states[:-1])
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(
-                summary_tokens(outputs["sequence_output"], self.config.summary_column, features.get("sequence_starts"))
-            )
+            outputs["pooled_output"] = self.pooler(summary_tokens(outputs["sequence_output"], features, self.config))
         listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
         if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = hidden_states
