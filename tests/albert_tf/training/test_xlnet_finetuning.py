@@ -12,6 +12,7 @@ from albert_tf.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
+from albert_tf.training import loop
 from albert_tf.training.finetuning import finetune
 from tests.albert_tf.training.test_finetuning import write_classes, write_other_task
 from tests.albert_tf.training.test_resumable import assert_same_weights
@@ -61,33 +62,33 @@ def test_rows_end_with_cls_on_whichever_side_padding_is(finetuned):
 
 
 def test_a_run_that_is_cut_off_goes_on_as_if_it_had_not_been(settings, finetuned, tmp_path, monkeypatch):
-    from albert_tf.training import tensorflow_steps
+    class Killed(BaseException):
+        pass
 
-    steps, done = tensorflow_steps.TensorFlowSteps, []
-    train = steps.train
+    step = loop.Report.step
 
-    def die(self, *arguments):
-        done.append(1)
-        if len(done) == 4:
-            raise KeyboardInterrupt
-        return train(self, *arguments)
+    def die_in_the_fourth_step(self, *arguments):
+        if self.bar.n == 3:
+            raise Killed
+        step(self, *arguments)
 
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    monkeypatch.setattr(steps, "train", die)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(settings)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Report, "step", die_in_the_fourth_step)
+        with pytest.raises(Killed):
+            finetune(settings)
     finetune(settings)
     assert_same_weights(tmp_path / "run", finetuned)
 
 
-@pytest.mark.parametrize("task", ["tagging", "multiple_choice", "squad1", "squad2"])
+@pytest.mark.parametrize("task", ["tagging", "race", "regression", "squad1", "squad2"])
 def test_other_kinds_of_task(settings, tmp_path, task):
     if task.startswith("squad"):
         write_squad(tmp_path, {"squad1": "1.1", "squad2": "2.0"}[task])
     else:
         write_other_task(tmp_path, task)
     changes = dict(task=task, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"), num_train_steps=2)
+    changes |= {"train_batch_size": 4} | ({"second_text_column": "other"} if task == "regression" else {})
     folder = finetune(dataclasses.replace(settings, max_seq_length=32, **changes))
     assert load_task(folder)["metrics"]
 
