@@ -60,7 +60,7 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
 
 
 def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
-    """The first so many along an axis, and the others; under TensorFlow the gradient of [:first] takes twice as long."""
+    """The first so many along an axis, and the others; TensorFlow takes twice as long for the gradient of a slice."""
     if isinstance(first, int) and values.shape[axis] is not None:
         return ops.split(values, [first], axis=axis)
     sizes, parts = ops.shape(values), []
