@@ -33,6 +33,7 @@ if TYPE_CHECKING or not _is_our_command():
         AlbertTokenClassifier,
     )
     from albert_tf.models.early_exit import LearnedExit
+    from albert_tf.models.permutation import XlnetPretrainer
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
     from albert_tf.models.span_predictor import AlbertSpanPredictor
@@ -50,6 +51,7 @@ _HOMES = {
     "AlbertTokenClassifier": "models.classifiers",
     "LearnedExit": "models.early_exit",
     "AlbertPretrainer": "models.pretrainer",
+    "XlnetPretrainer": "models.permutation",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.
@@ -76,5 +78,6 @@ __all__ = [
     "AlbertTokenClassifier",
     "LearnedExit",
     "Preprocessor",
+    "XlnetPretrainer",
     "load",
 ]

@@ -1,15 +1,15 @@
-"""One frozen description of an encoder: ALBERT, BERT, RoBERTa, and everything between them."""
+"""One frozen description of an encoder: ALBERT, BERT, RoBERTa, XLNet, and everything between them."""
 
 import dataclasses
-import difflib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
+from albert_tf.config_reading import is_xlnet, nearest, read_fields
 from albert_tf.config_rules import check
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NAMED, NEARLY, OTHER_NAMES, ROBERTA_TYPES
+from albert_tf.published import NAMED, OTHER_NAMES, XLNET_NAMES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
@@ -71,14 +71,21 @@ class AlbertConfig:
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products: a
             glu has half as many weights again as an mlp of the same.
         position_type: "absolute" adds a learned vector for each position; "rotary" has none, and turns queries and keys
-            by their positions (Su et al. 2021, section 3.2), in rows of any length: then `max_position_embeddings` is
-            no more than what the commands take for the longest.
+            by their positions (Su et al. 2021, section 3.2), "relative" scores distances and segments as XLNet does
+            (layers/relative_attention.py), whose embeddings have no layer norm and whose attention no biases. Both take
+            rows of any length: `max_position_embeddings` is no more than what the commands take for the longest.
         rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
         use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
             heads have theirs in any case.
         attention_window: to how many places on each side a token attends, beside the first token, which attends to all
             (layers/local_attention.py); 0: all attend to all. Rows of up to so many tokens and one are as without.
         global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
+        attention_type: of relative positions: "bi": all attend to all, "uni": no token to what is behind it.
+        clamp_length: the largest distance that relative positions tell apart; 0: there is none.
+        memory_length: how many places before a row its tokens attend to as they were in the rows before; 0: none. With
+            it the encoder gives the memory that the next rows are to be given.
+        reuse_length: how many of a row's first tokens are remembered; 0: all.
+        untie_biases: whether the position, content and segment biases of a shared block are every step's own.
 
     Raises:
         UserError: a value is impossible; the message names it.
@@ -131,6 +138,11 @@ class AlbertConfig:
     use_bias: bool = True
     attention_window: int = 0
     global_attention_every: int = 0
+    attention_type: str = "bi"
+    clamp_length: int = 0
+    memory_length: int = 0
+    reuse_length: int = 0
+    untie_biases: bool = False
 
     def __post_init__(self) -> None:
         check(self)
@@ -144,6 +156,11 @@ class AlbertConfig:
     def max_seq_length(self) -> int:
         """Gives the length of the longest row, in tokens: all positions but those before `position_offset`."""
         return self.max_position_embeddings - self.position_offset
+
+    @property
+    def summary_column(self) -> int:
+        """Gives the column of the token that stands for a row: its first, or of relative positions its last, -1."""
+        return -1 if self.position_type == "relative" else 0
 
     @property
     def num_steps(self) -> int:
@@ -174,12 +191,12 @@ class AlbertConfig:
         if hint := download_hint(name):
             raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
         if name not in NAMED:
-            raise UserError(f"no configuration is called '{name}'{_nearest(name, NAMED)}; known: {', '.join(NAMED)}")
+            raise UserError(f"no configuration is called '{name}'{nearest(name, NAMED)}; known: {', '.join(NAMED)}")
         return cls(**cast(dict[str, Any], NAMED[name]))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, google-research's ALBERT or BERT configuration, or HuggingFace's (RoBERTa's, too).
+        """Reads our own fields, google's files of an ALBERT or BERT, XLNet's, or HuggingFace's of these and RoBERTa.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -187,36 +204,7 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
-        if reason := NEARLY.get(values.get("model_type", "")):
-            raise UserError(
-                f"model_type '{values['model_type']}' has no exact form here: {reason}; the options nearest to it,"
-                " for a model of your own, are in docs/depth.md, 'The modern block'"
-            )
-        names = {field.name for field in dataclasses.fields(cls)}
-        from_huggingface = "model_type" in values or "transformers_version" in values
-        for key, value in values.items():
-            if key in names:
-                continue
-            if key in MUST_EQUAL:
-                if value not in MUST_EQUAL[key]:
-                    raise UserError(f"{key} {value!r} is another architecture; supported: {MUST_EQUAL[key]}")
-            elif key not in IGNORED_KEYS and not (from_huggingface and key.startswith("_")):
-                raise UserError(f"unknown configuration key '{key}'{_nearest(key, names)}")
-        known = {key: value for key, value in values.items() if key in names}
-        model_type = values.get("model_type")
-        if model_type in ROBERTA_TYPES:
-            padding = values.get("pad_token_id")
-            known = {"position_offset": (1 if padding is None else padding) + 1} | known
-        says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
-        if model_type in ("bert", *ROBERTA_TYPES) or not says_albert:
-            known = {"sharing": "none", "embedding_size": known.get("hidden_size", cls.hidden_size)} | known
-        elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
-            known["factorization"] = "word"
-        if model_type == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
-            known.setdefault("always_project", True)
-        if from_huggingface and isinstance(known.get("hidden_act"), str):
-            known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
-        return cls(**known)
+        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -232,7 +220,8 @@ class AlbertConfig:
             raise UserError(f"'{path}' holds no JSON object")
         if model_type is not None:
             values.setdefault("model_type", model_type)
-        missing = [key for key in _SIZES if key not in values]
+        said = {XLNET_NAMES.get(key) for key in values} if is_xlnet(values) else values.keys()
+        missing = [key for key in _SIZES if key not in said]
         if missing:
             raise UserError(f"'{path}' lacks {', '.join(missing)}")
         try:
@@ -258,7 +247,7 @@ class AlbertConfig:
         """Makes a copy with some fields changed, checked like a new one."""
         unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
         for key in sorted(unknown):
-            raise UserError(f"unknown configuration key '{key}'{_nearest(key, dataclasses.asdict(self))}")
+            raise UserError(f"unknown configuration key '{key}'{nearest(key, dataclasses.asdict(self))}")
         return dataclasses.replace(self, **changes)
 
 
@@ -272,23 +261,8 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
 _FIELDS = dataclasses.fields(AlbertConfig)
 _NAMES = [field.name for field in _FIELDS]
 # What the first configurations were written with, what came later, and of that what no published model has.
 _FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _FIELDS[_NAMES.index("position_offset") :]
 _EXTENSIONS = _FIELDS[_NAMES.index("depth_plan") :]
-_HUGGINGFACE_ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "gelu_accurate": "gelu",
-    "gelu_python": "gelu_erf",
-    "swish": "silu",
-}
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""

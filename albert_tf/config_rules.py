@@ -19,10 +19,18 @@ CHOICES = {
     "norm_position": ("post", "pre"),
     "norm": ("layer_norm", "rms_norm"),
     "feed_forward": ("mlp", "glu"),
-    "position_type": ("absolute", "rotary"),
+    "position_type": ("absolute", "rotary", "relative"),
+    "attention_type": ("bi", "uni"),
 }
+# What keeps of a step's state more than the tokens' vectors, or counts places otherwise.
+_NOT_WITH_RELATIVE = ("position_offset", "attention_window", "halting")
+# What is remembered is what enters each step of a fixed plan.
+_NOT_WITH_MEMORY = ("step_signal", "hyper_connections", "random_depth_min", "equilibrium_solver", "norm_position")
+_ONLY_RELATIVE = ("attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases")
 # What gives each step something of its own, or asks for states on the way: a fixed point has neither.
-_NOT_WITH_EQUILIBRIUM = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min")
+_NOT_WITH_EQUILIBRIUM = (
+    *("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min", "untie_biases"),
+)
 
 
 def check(config: Any) -> None:
@@ -38,6 +46,7 @@ def check(config: Any) -> None:
             raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
     for check_some in (_check_sizes, _check_extensions, _check_depth_plan, _check_depth_lora, _check_equilibrium):
         check_some(config)
+    _check_relative(config)
 
 
 def _check_type(field: dataclasses.Field, value: Any) -> None:
@@ -138,8 +147,34 @@ def _check_equilibrium(config: Any) -> None:
     if config.equilibrium_tolerance >= 1:
         raise UserError(f"equilibrium_tolerance must be below 1, not {config.equilibrium_tolerance}")
     for name in _NOT_WITH_EQUILIBRIUM if config.equilibrium_solver != "none" else ():
-        if getattr(config, name) not in ("none", 0):
+        if _differs(config, name):
             raise UserError(
                 f"{name} {getattr(config, name)!r} and equilibrium_solver '{config.equilibrium_solver}' exclude each"
                 " other: a fixed point is of one function, the same at every step; leave one out"
             )
+
+
+def _check_relative(config: Any) -> None:
+    if config.position_type != "relative":
+        for name in _ONLY_RELATIVE:
+            if _differs(config, name):
+                raise UserError(
+                    f"{name} {getattr(config, name)!r} needs position_type 'relative'; set it, or leave this"
+                )
+        return
+    if config.hidden_size % 2:
+        raise UserError(f"position_type 'relative' has a sine for each cosine; hidden_size {config.hidden_size} is odd")
+    excluded = {"position_type 'relative'": _NOT_WITH_RELATIVE}
+    if config.memory_length:
+        excluded[f"memory_length {config.memory_length}"] = _NOT_WITH_MEMORY
+    for what, names in excluded.items():
+        for name in names:
+            if _differs(config, name):
+                raise UserError(f"{name} {getattr(config, name)!r} and {what} exclude each other; leave one out")
+    if config.reuse_length and not config.memory_length:
+        raise UserError(f"reuse_length {config.reuse_length} is a part of the memory, and there is none")
+
+
+def _differs(config: Any, name: str) -> bool:
+    """Whether a field is not what it is by default."""
+    return getattr(config, name) != type(config).__dataclass_fields__[name].default

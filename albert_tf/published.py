@@ -13,6 +13,9 @@ _BERT = _DROPOUT | dict(sharing="none")
 # The released configurations: 512 tokens behind two rows that no token has, one segment type, transformers' exact gelu.
 _ROBERTA = _BERT | dict(vocab_size=50265, max_position_embeddings=514, position_offset=2, type_vocab_size=1)
 _ROBERTA |= dict(layer_norm_eps=1e-5, hidden_act="gelu_erf")
+# zihangdai/xlnet: no table of positions, whose number is what commands take for the longest row, or of segments.
+XLNET = _DROPOUT | dict(sharing="none", position_type="relative", hidden_act="gelu", type_vocab_size=4)
+_XLNET = XLNET | dict(vocab_size=32000)
 
 NAMED = {
     # README of google-research/albert: version 2 trains without dropout, version 1 with it except for xxlarge.
@@ -40,6 +43,10 @@ NAMED = {
     "bert_large_cased": _LARGE | _BERT | dict(vocab_size=28996, embedding_size=1024),
     "roberta_base": _BASE | _ROBERTA | dict(embedding_size=768),
     "roberta_large": _LARGE | _ROBERTA | dict(embedding_size=1024),
+    "xlnet_base": _BASE | _XLNET | dict(embedding_size=768),
+    "xlnet_large": _LARGE | _XLNET | dict(embedding_size=1024),
+    # ALBERT's form of XLNet, which nobody published: one block, and factorised embeddings.
+    "albert_xlnet_base": _BASE | _XLNET | dict(sharing="all", embedding_size=128),
 }
 
 OTHER_NAMES = {
@@ -86,6 +93,22 @@ MUST_EQUAL: dict[str, tuple] = {
     "per_layer_config": (None,),
 }
 
+# XLNet's names of fields, in transformers and in its own code.
+XLNET_NAMES = {
+    **{"n_token": "vocab_size", "vocab_size": "vocab_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers"},
+    **{"n_head": "num_attention_heads", "d_head": "head_size", "d_inner": "intermediate_size"},
+    **{"ff_activation": "hidden_act", "attn_type": "attention_type", "dropout": "hidden_dropout_prob"},
+    **{"clamp_len": "clamp_length", "mem_len": "memory_length", "reuse_len": "reuse_length"},
+    **{"initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps"},
+}
+# Keys of its files whose one supported value leaves the encoder as it is; rows that run backwards say so themselves.
+XLNET_MUST_EQUAL: dict[str, tuple] = {
+    **{"model_type": ("xlnet",), "bi_data": (False,), "same_length": (False,), "tie_word_embeddings": (True,)},
+    **{"summary_type": ("last",), "summary_use_proj": (True,), "summary_activation": ("tanh",), "pruned_heads": ({},)},
+    **{"is_decoder": (False,), "add_cross_attention": (False,), "is_encoder_decoder": (False,)},
+    **{"cross_attention_hidden_size": (None,), "chunk_size_feed_forward": (0,), "per_layer_config": (None,)},
+}
+
 # What keeps models that the modern block is made after from an exact form here.
 NEARLY = {
     "modernbert": "two of three of its layers attend to 128 neighbours alone, and its first has one norm less",
@@ -103,8 +126,10 @@ no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences o
 output_past output_scores pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
 pooler_size_per_head pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
 return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id suppress_tokens
-task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
-torchscript transformers.js_config transformers_version typical_p unk_token_id use_bfloat16 use_cache use_return_dict
+task_specific_params summary_last_dropout start_n_top end_n_top
+temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
+torchscript transformers.js_config transformers_version typical_p unk_token_id untie_r use_bfloat16 use_cache use_mems
+use_mems_eval use_mems_train use_return_dict
 xla_device
 """
 IGNORED_KEYS = frozenset(_IGNORED.split())

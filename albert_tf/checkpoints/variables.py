@@ -11,6 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM
+from albert_tf.layers.relative_attention import OWN_WEIGHTS, RelativeAttention
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -19,6 +20,8 @@ from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
 
+# XLNet's own: a vector of the embeddings, and weights of the attention halves that are no dense layer's.
+MASK_EMBEDDING = "mask_embedding"
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 # What a checkpoint may have and a model not, and the other way round: nothing else may differ.
 OPTIONAL = (
@@ -85,9 +88,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    tables = {f"embeddings/{name}": getattr(embeddings, name) for name in TABLES}
+    tables = {f"embeddings/{name}": getattr(embeddings, name) for name in (*TABLES, MASK_EMBEDDING)}
     variables = {name: table for name, table in tables.items() if table is not None}
-    layers = {"embeddings/layer_norm": embeddings.layer_norm}
+    layers = {"embeddings/layer_norm": embeddings.layer_norm} if embeddings.layer_norm is not None else {}
     if encoder.final_norm is not None:
         layers["final_norm"] = encoder.final_norm
     if encoder.pooler is not None:
@@ -97,6 +100,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     for i, attention in enumerate(encoder.attentions):
         for name in ("query", "key", "value", "output_dense", "layer_norm"):
             layers[f"attention_{i}/{name.removesuffix('_dense')}"] = getattr(attention, name)
+        if isinstance(attention, RelativeAttention):
+            layers[f"attention_{i}/relative"] = attention.relative
+            variables |= {f"attention_{i}/{name}": getattr(attention, name) for name in OWN_WEIGHTS}
     for i, feed_forward in enumerate(encoder.feed_forwards):
         for name in ("intermediate", "gate", "output_dense", "layer_norm"):
             if (layer := getattr(feed_forward, name)) is not None:

@@ -12,7 +12,6 @@ from albert_tf.layers.dense import activation, dense, norm, residual_scale
 from albert_tf.layers.depth_lora import adapted, make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
 from albert_tf.layers.local_attention import attend_by_parts, attend_nearby
-from albert_tf.layers.rotary import Rotation
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
@@ -20,6 +19,8 @@ MASKED_SCORE = -10000.0
 PROJECTIONS = ("query", "key", "value", "output")
 # Between the dropouts of the parts of a long row: beyond those of all steps, and of the depth that is drawn.
 _PART_SITE = 1 << 22
+# Of XLNet's third dropout of a step, short of the depth that is drawn.
+_INSIDE_SITE = 1 << 17
 
 
 def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
@@ -60,12 +61,15 @@ class SelfAttention(keras.layers.Layer):
         **kwargs: arguments of `keras.layers.Layer`.
     """
 
+    has_bias = True
+
     def __init__(self, config: AlbertConfig, steps: Sequence[int] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config, self.head_size = config, config.head_size
         scales = (1.0, 1.0, 1.0, residual_scale(config))
+        use_bias = config.use_bias and self.has_bias
         self.query, self.key, self.value, self.output_dense = (
-            dense(config, config.hidden_size, scale, use_bias=config.use_bias, dtype=self.dtype_policy, name=name)
+            dense(config, config.hidden_size, scale, use_bias=use_bias, dtype=self.dtype_policy, name=name)
             for name, scale in zip(PROJECTIONS, scales)
         )
         self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
@@ -88,7 +92,7 @@ class SelfAttention(keras.layers.Layer):
         length: Tensor,
         seed: Tensor = None,
         step: Tensor = 0,
-        rotation: Rotation | None = None,
+        places: Any = None,
         is_local: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Lets every token attend to its row.
@@ -99,7 +103,7 @@ class SelfAttention(keras.layers.Layer):
             length: tokens a row, the sequence axis of the batch.
             seed: uint32 [2] that the dropout masks follow from; None outside training.
             step: which of the plan's steps this is; weights that differ from step to step are indexed by it.
-            rotation: what turns queries and keys where positions are rotary.
+            places: of the batch, where positions are not absolute: what turns queries and keys.
             is_local: whether to the tokens nearby alone, of a configuration that has an attention_window.
 
         Returns:
@@ -108,7 +112,7 @@ class SelfAttention(keras.layers.Layer):
         """
         config = self.config
         inputs = self.layer_norm(hidden) if config.norm_position == "pre" else hidden
-        query, key = (self._heads(self._project(name, inputs, step), length, rotation) for name in PROJECTIONS[:2])
+        query, key = (self._heads(self._project(name, inputs, step), length, places) for name in PROJECTIONS[:2])
         value = self._heads(self._project("value", inputs, step), length)
         probabilities: Tensor = ()  # keras.remat passes on no None
         if config.attention_window:
@@ -157,9 +161,9 @@ class SelfAttention(keras.layers.Layer):
     def _project(self, name: str, inputs: Tensor, step: Tensor) -> Tensor:
         return adapted(self.projections[name], self.adapters.get(name), inputs, step)
 
-    def _heads(self, flat: Tensor, length: Tensor, rotation: Rotation | None = None) -> Tensor:
+    def _heads(self, flat: Tensor, length: Tensor, places: Any = None) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.head_size))
-        return ops.transpose(split if rotation is None else rotation(split), (0, 2, 1, 3))
+        return ops.transpose(split if places is None else places(split), (0, 2, 1, 3))
 
 
 class FeedForward(keras.layers.Layer):
@@ -210,6 +214,9 @@ class FeedForward(keras.layers.Layer):
             inside = self.activation(inside)
         if self.gate is not None:
             inside = inside * adapted(self.gate, adapters.get("gate"), inputs, step)
+        if self.config.position_type == "relative":
+            # XLNet's alone (zihangdai/xlnet modeling.py, positionwise_ffn).
+            inside = dropout(inside, self.config.hidden_dropout_prob, site_seed(seed, _INSIDE_SITE))
         transformed = adapted(self.output_dense, adapters.get("output"), inside, step)
         transformed = dropout(transformed, self.config.hidden_dropout_prob, site_seed(seed, 2))
         return hidden + transformed if is_pre else self.layer_norm(hidden, transformed)
@@ -239,11 +246,11 @@ class TransformerBlock(keras.layers.Layer):
         length: Tensor,
         seed: Tensor = None,
         step: Tensor = 0,
-        rotation: Rotation | None = None,
+        places: Any = None,
         is_local: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Runs one depth step; arguments and results are those of `SelfAttention.call`."""
         hidden, probabilities = self.attention(
-            hidden, bias=bias, length=length, seed=seed, step=step, rotation=rotation, is_local=is_local
+            hidden, bias=bias, length=length, seed=seed, step=step, places=places, is_local=is_local
         )
         return self.feed_forward(hidden, seed=seed, step=step), probabilities

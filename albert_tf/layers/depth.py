@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -113,6 +113,14 @@ def _runs(config: AlbertConfig) -> list[Segment]:
 def of_step(table: Any, step: Any) -> Any:
     """Gives the row of a step out of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
     return ops.convert_to_tensor(table)[step]
+
+
+def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
+    """Tells which of the `steps` that run some weights one of the plan is: an int, or a scalar tensor within a loop."""
+    if isinstance(step, int):
+        return steps.index(step)
+    table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
+    return ops.convert_to_tensor(table, "int32")[step]
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:

@@ -12,7 +12,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import initializer
-from albert_tf.layers.depth import of_step
+from albert_tf.layers.depth import of_step, visit_of
 
 
 class DepthLora(keras.layers.Layer):
@@ -42,10 +42,7 @@ class DepthLora(keras.layers.Layer):
 
     def visit(self, step: Tensor) -> Tensor:
         """Tells which of the steps that run the layer a step of the plan is."""
-        if isinstance(step, int):
-            return self.steps.index(step)
-        table = [self.steps.index(i) if i in self.steps else 0 for i in range(self.config.num_steps)]
-        return ops.convert_to_tensor(table, "int32")[step]
+        return visit_of(self.config, self.steps, step)
 
 
 def make_adapters(

@@ -18,11 +18,13 @@ from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
-from albert_tf.layers.features import by_name, first_tokens, plain, rows_of, token_positions
+from albert_tf.layers.features import by_name, check_features, plain, rows_of, summary_tokens, token_positions
 from albert_tf.layers.halting import Halting
 from albert_tf.layers.hyper_connections import HyperConnections
 from albert_tf.layers.pullback import Function
+from albert_tf.layers.relative import Relations
 from albert_tf.layers.rotary import Rotation
+from albert_tf.layers.stack import make_blocks
 from albert_tf.layers.step_signal import StepSignal
 from tfrecords.base.errors import UserError
 
@@ -70,7 +72,7 @@ class AlbertEncoder(BaseModel):
         self.depth_draw: Any = depth_draw(config)
         self._distinct = tuple(dict.fromkeys(step._replace(is_local=False) for step in self.steps))
         self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
-        self.blocks = self._make_blocks()
+        self.blocks = make_blocks(config, self.steps, self._distinct, self.dtype_policy)
         self.step_signal = self.connections = None
         self.equilibrium: Any = None
         if config.step_signal != "none":
@@ -132,6 +134,7 @@ class AlbertEncoder(BaseModel):
                 position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
                 sequence; with an offset, over the tokens that are no padding);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
+                Where positions are relative, no packed rows and no position_ids, but those of layers/relative.py.
             training: whether dropout applies, and whether the depth is drawn where `random_depth_min` asks for it.
             output_hidden_states: True also where `walk` is "loop", which is then unrolled, and where the depth would be
                 drawn, which then is not; False never. A walk to an equilibrium keeps none, and no attentions.
@@ -141,6 +144,9 @@ class AlbertEncoder(BaseModel):
             dict of
                 embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
                 sequence_output [batch, sequence, hidden_size];
+                query_output [batch, targets, hidden_size], of the query stream where features name targets;
+                memory [steps, batch, up to memory_length, hidden_size], where the configuration has a memory_length:
+                feature of the batch whose rows follow these, without gradient; a loop is then unrolled;
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts; where there is a
                 pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then what each step would give
@@ -154,7 +160,7 @@ class AlbertEncoder(BaseModel):
             UserError: features by unknown names, or hidden states or attentions of an equilibrium.
         """
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
-        embedding_output, state, apply, length = self._begin(features := by_name(features), seed)
+        embedding_output, state, apply, length, relations = self._begin(features := by_name(features), seed)
         # Whoever asks for the state after every step has them all made.
         draws = self.depth_draw is not None and training and not (output_hidden_states or output_attentions)
         drawn = self.depth_draw(seed) if draws else None
@@ -164,8 +170,9 @@ class AlbertEncoder(BaseModel):
         if self.walk == EQUILIBRIUM:
             if output_hidden_states or output_attentions:
                 raise UserError("a walk to an equilibrium keeps no hidden states and no attentions on its way")
-            state, solved = walks.solve(self.config, apply, state, self.equilibrium, rows_of(features))
-        elif self.walk == "loop" and not (output_hidden_states or output_attentions):
+            rows = rows_of(features, relations and relations.queries)
+            state, solved = walks.solve(self.config, apply, state, self.equilibrium, rows)
+        elif self.walk == "loop" and not (output_hidden_states or output_attentions or self.config.memory_length):
             state = walks.loop(self.config, apply, state, self.depth_draw, drawn)
         else:
             run = functools.partial(walks.list_steps, show=self._shown, recompute=self.walk == "recompute")
@@ -174,29 +181,46 @@ class AlbertEncoder(BaseModel):
             loss, solved["steps"] = self.halting.conclude(state[1], features.get("input_mask"), length)
             self.add_loss(loss)
         sequence_output = self._rows(self.finish(state), length)
-        outputs = {"embedding_output": embedding_output, "sequence_output": sequence_output} | solved
+        streams = {"sequence_output": sequence_output} if relations is None else relations.outputs(sequence_output)
+        outputs = {"embedding_output": embedding_output} | streams | solved
+        hidden_states = [self._rows(hidden, length) for hidden in hidden_states]
+        if relations is not None:
+            hidden_states = [relations.content(hidden) for hidden in hidden_states]
+            if self.config.memory_length:
+                outputs["memory"] = relations.remembered(hidden_states[:-1])
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(first_tokens(sequence_output, features.get("sequence_starts")))
+            outputs["pooled_output"] = self.pooler(
+                summary_tokens(outputs["sequence_output"], self.config.summary_column, features.get("sequence_starts"))
+            )
         listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
         if output_hidden_states or (output_hidden_states is None and listed):
-            outputs["hidden_states"] = [self._rows(hidden, length) for hidden in hidden_states]
+            outputs["hidden_states"] = hidden_states
         if output_attentions:
             outputs["attentions"] = attentions
         return outputs
 
-    def _begin(self, features: dict[str, Any], seed: Tensor) -> tuple[Tensor, Any, Callable, Tensor]:
-        """The embeddings' output, the state before the first step, what runs a step, and the sequence's length."""
-        if self.config.attention_window and "sequence_ids" in features:
-            raise plain(UserError("attention_window and packed rows exclude each other; leave out sequence_ids"))
-        input_ids, positions = features["input_ids"], token_positions(features, self.config)
-        embedding_output, hidden = self.embeddings(input_ids, features.get("segment_ids"), positions, seed=seed)
-        length = ops.shape(input_ids)[1]
-        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), hidden.dtype)
-        shared = {"bias": bias, "length": length}
+    def _begin(self, features: dict[str, Any], seed: Tensor) -> tuple[Tensor, Any, Callable, Tensor, Relations | None]:
+        """The embeddings' output, the state before the first step, what runs a step, a row's length, its relations."""
+        check_features(features, self.config)
+        input_ids, positions, relations = features["input_ids"], token_positions(features, self.config), None
+        if self.config.position_type == "relative":
+            relations = Relations(self.config, features, self.compute_dtype, seed)
+        queries = relations and relations.queries
+        embedding_output, hidden = self.embeddings(
+            input_ids, features.get("segment_ids"), positions, seed=seed, queries=queries
+        )
+        length = ops.shape(hidden)[1]
+        shared = {"length": length, "bias": None, "places": relations}
+        if relations is None:
+            shared["bias"] = attention_bias(features.get("input_mask"), features.get("sequence_ids"), hidden.dtype)
+        elif self.walk in ("unrolled", "loop"):
+            # Once for all steps that share them. A step that is recomputed finds gradients of its own weights alone.
+            relations.projected = {half: half.position_keys(relations.distances) for half in self.attentions}
         if self.config.position_type == "rotary":
-            shared["rotation"] = Rotation(self.config, length, positions)
+            shared["places"] = Rotation(self.config, length, positions)
         apply = functools.partial(self.apply, shared=shared, seed=seed)
-        return embedding_output, self.start(ops.reshape(hidden, (-1, self.config.hidden_size))), apply, length
+        state = self.start(ops.reshape(hidden, (-1, self.config.hidden_size)))
+        return embedding_output[:, : ops.shape(input_ids)[1]], state, apply, length, relations
 
     def recurrence(self, features: Any) -> tuple[Function, Tensor, RectangleRows]:
         """Gives what a fixed point is sought of, for a batch, whatever the walk.
@@ -213,14 +237,14 @@ class AlbertEncoder(BaseModel):
             UserError: the plan has no single run of blocks that repeats.
         """
         place, features = repeated_segment(self.config), by_name(features)
-        _, state, apply, _ = self._begin(features, seed=None)
+        _, state, apply, _, relations = self._begin(features, seed=None)
         *before, blocks = walks.cycles(self.config, apply)[: place + 1]
         for cycle in before:
             state = cycle(0, state)
         function: Function = functools.partial(blocks, 0)
         if self.equilibrium is not None:
             function = self.equilibrium.recurrence(function, state)
-        return function, state, rows_of(features)
+        return function, state, rows_of(features, relations and relations.queries)
 
     @property
     def means(self) -> list[keras.metrics.Metric]:
@@ -295,22 +319,6 @@ class AlbertEncoder(BaseModel):
         """Adds the adapters to their kernels and takes them away; every weight is trained again. Compile anew."""
         merge_adapters(self)
 
-    def _make_blocks(self) -> list[TransformerBlock]:
-        config, dtype = self.config, self.dtype_policy
-        attention_steps = _by_half([step.attention for step in self.steps])
-        feed_forward_steps = _by_half([step.feed_forward for step in self.steps])
-        attentions = {
-            half: SelfAttention(config, steps, dtype=dtype, name="attention") for half, steps in attention_steps.items()
-        }
-        feed_forwards = {
-            half: FeedForward(config, steps, dtype=dtype, name="feed_forward")
-            for half, steps in feed_forward_steps.items()
-        }
-        return [
-            TransformerBlock(attentions[s.attention], feed_forwards[s.feed_forward], dtype=dtype, name=f"block_{i}")
-            for i, s in enumerate(self._distinct)
-        ]
-
     def start(self, hidden: Tensor) -> Any:
         """Gives the state that travels from step to step, for the first: a tensor, or tensors in tuples.
 
@@ -381,8 +389,3 @@ class AlbertEncoder(BaseModel):
         base = super().get_config()
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
         return {**base, **own, "pooler": self.pooler is not None}
-
-
-def _by_half(halves: Sequence[int]) -> dict[int, list[int]]:
-    """The numbers of the steps that run each half."""
-    return {half: [step for step, other in enumerate(halves) if other == half] for half in dict.fromkeys(halves)}

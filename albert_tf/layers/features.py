@@ -15,8 +15,10 @@ _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
 # What models read beside: places, labels and their weights, which the encoder passes over.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
+# Of relative positions alone.
+_OF_RELATIVE = ("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed")
 _OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
-NAMES = (*_OF_ENCODER, *_OF_PRETRAINING, *_OF_SPANS)
+NAMES = (*_OF_ENCODER, *_OF_RELATIVE, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
@@ -45,6 +47,21 @@ def by_name(features: Any) -> dict[str, Any]:
     if "input_ids" not in named:
         raise plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
     return named
+
+
+def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
+    """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
+    if config.attention_window and "sequence_ids" in features:
+        raise plain(UserError("attention_window and packed rows exclude each other; leave out sequence_ids"))
+    if config.position_type == "relative":
+        for name in ("sequence_ids", "sequence_starts", "position_ids"):
+            if name in features:
+                raise plain(UserError(f"relative positions are those of the columns of a row; leave out {name}"))
+        if "target_mapping" in features and "query_positions" in features:
+            raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
+    for name in () if config.position_type == "relative" else _OF_RELATIVE:
+        if name in features:
+            raise plain(UserError(f"{name} is for an encoder with position_type 'relative'; leave it out"))
 
 
 def plain(error: UserError) -> UserError:
@@ -79,14 +96,23 @@ def _unpadded(input_mask: Tensor) -> Tensor:
     return ops.cumsum(mask, axis=1) * mask - 1
 
 
-def rows_of(features: dict[str, Any]) -> RectangleRows:
-    """Says which tokens make a row, and which of them are no padding."""
+def rows_of(features: dict[str, Any], queries: Tensor = None) -> RectangleRows:
+    """Says which tokens make a row, with so many queries behind them, if any, and which of them are no padding."""
     mask = features.get("input_mask")
-    return RectangleRows(ops.ones_like(features["input_ids"]) if mask is None else mask)
+    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
+    if queries is not None:
+        mask = ops.concatenate([mask, ops.ones((ops.shape(mask)[0], queries), mask.dtype)], axis=1)
+    return RectangleRows(mask)
 
 
-def first_tokens(sequence_output: Tensor, sequence_starts: Tensor | None) -> Tensor:
-    """Gives [batch, hidden_size] at each row's first token, or [batch, n, hidden_size] at those of packed sequences."""
+def summary_tokens(sequence_output: Tensor, column: int, sequence_starts: Tensor | None) -> Tensor:
+    """Gives what stands for each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
+
+    Args:
+        sequence_output: [batch, sequence, hidden_size].
+        column: of the token: `summary_column` of the configuration.
+        sequence_starts: [batch, n], the columns of the packed sequences' first tokens; None: rows are not packed.
+    """
     if sequence_starts is None:
-        return sequence_output[:, 0]
+        return sequence_output[:, column]
     return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)

@@ -61,17 +61,50 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
     return ops.cast(logits, "float32") + ops.cast(output_bias, "float32")
 
 
-class MaskedLMHead(keras.layers.Layer):
-    """Scores the vocabulary at masked positions with the word embeddings, transposed (run_pretraining.py:294-337).
+class TiedLMHead(keras.layers.Layer):
+    """Scores the vocabulary with the word embeddings, transposed, and a bias: XLNet's head (modeling.py, lm_loss).
 
-    The embeddings belong to the encoder: they are held, not owned, so that no weight is counted or saved twice.
+    Where the embeddings are projected, it goes back to words through the projection, transposed. The embeddings belong
+    to the encoder: they are held, not owned, so that no weight is counted or saved twice.
     """
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config
         self._embeddings = lambda: embeddings
+        self.goes_back = embeddings.projection is not None
+
+    def build(self, input_shape: Any = None) -> None:
+        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return (*input_shape[:-1], self.config.vocab_size)
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        """Gives the sub-layers that have weights, by the names that checkpoints know them by."""
+        return {}
+
+    def transformed(self, vectors: Tensor) -> Tensor:
+        """Gives what is scored, [n, width], of [n, hidden_size]."""
+        return vectors
+
+    def call(self, vectors: Tensor) -> Tensor:
+        """Takes [..., hidden_size] and gives float32 logits [..., vocab_size]."""
+        embeddings = self._embeddings()
+        leading = ops.shape(vectors)[:-1]
+        words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
+        projection = kernel_of(embeddings.projection, words.dtype) if self.goes_back else None
+        logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
+        return ops.reshape(logits, (*leading, self.config.vocab_size))
+
+
+class MaskedLMHead(TiedLMHead):
+    """Scores the vocabulary at masked positions with the word embeddings, transposed (run_pretraining.py:294-337)."""
+
+    def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
+        super().__init__(config, embeddings, **kwargs)
         # brightmart/albert_zh transforms at hidden_size and goes back to words through its projection, transposed.
+        self.goes_back = self.goes_back and config.factorization == "word"
         self.width = embeddings.width
         self.dense = dense(
             config, self.width, activation=activation(config.hidden_act), dtype=self.dtype_policy, name="dense"
@@ -81,20 +114,13 @@ class MaskedLMHead(keras.layers.Layer):
     def build(self, input_shape: Any = None) -> None:
         self.dense.build((None, self.config.hidden_size))
         self.layer_norm.build((None, self.width))
-        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
+        super().build(input_shape)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return (*input_shape[:-1], self.config.vocab_size)
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        return {"dense": self.dense, "layer_norm": self.layer_norm}
 
-    def call(self, vectors: Tensor) -> Tensor:
-        """Takes [..., hidden_size] and gives float32 logits [..., vocab_size]."""
-        embeddings = self._embeddings()
-        leading = ops.shape(vectors)[:-1]
-        words = self.layer_norm(self.dense(ops.reshape(vectors, (-1, self.config.hidden_size))))
-        goes_back = self.config.factorization == "word" and embeddings.projection is not None
-        projection = kernel_of(embeddings.projection, words.dtype) if goes_back else None
-        logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
-        return ops.reshape(logits, (*leading, self.config.vocab_size))
+    def transformed(self, vectors: Tensor) -> Tensor:
+        return self.layer_norm(self.dense(vectors))
 
 
 class ExitGate(keras.layers.Layer):

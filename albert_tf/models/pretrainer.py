@@ -11,7 +11,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
-from albert_tf.layers.heads import MaskedLMHead, gather_positions
+from albert_tf.layers.heads import MaskedLMHead, TiedLMHead, gather_positions
 from albert_tf.models.base import EncoderModel, variables_of
 from tfrecords.base.errors import UserError
 
@@ -52,6 +52,9 @@ class AlbertPretrainer(EncoderModel):
 
     feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
     learning_rate = 1e-4
+    head_class: type[TiedLMHead] = MaskedLMHead
+    # Added to the count of words that the loss is a mean over.
+    loss_epsilon = 1e-5
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs: Any):
         if pair_task == "none":
@@ -64,7 +67,9 @@ class AlbertPretrainer(EncoderModel):
             raise UserError(f"pair_task '{pair_task}' needs an encoder with a pooler")
         self.pair_task = pair_task
         config = encoder.config
-        self.masked_lm_head = MaskedLMHead(config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head")
+        self.masked_lm_head = self.head_class(
+            config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
+        )
         self.pair_head = None
         names = ["masked_lm_loss", "masked_lm_accuracy"]
         if pair_task is not None:
@@ -86,7 +91,8 @@ class AlbertPretrainer(EncoderModel):
     def head_variables(self) -> dict[str, keras.Variable]:
         head = self.masked_lm_head
         variables = {"masked_lm/output_bias": head.output_bias}
-        variables |= variables_of("masked_lm/dense", head.dense) | variables_of("masked_lm/layer_norm", head.layer_norm)
+        for name, layer in head.parts().items():
+            variables |= variables_of(f"masked_lm/{name}", layer)
         return variables if self.pair_head is None else variables | variables_of("pair", self.pair_head)
 
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
@@ -122,7 +128,7 @@ class AlbertPretrainer(EncoderModel):
         """
         words, pairs = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
         nll, weights = _word_losses(x, y_pred)
-        loss = self.with_added_losses(ops.sum(nll * weights) / (words + 1e-5))
+        loss = self.with_added_losses(ops.sum(nll * weights) / (words + self.loss_epsilon))
         if self.pair_head is None:
             return loss
         labels, logits, weights = _pairs(x, y_pred)

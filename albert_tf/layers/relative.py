@@ -1,0 +1,202 @@
+"""What relative attention knows of a batch: distances, segments, who may see whom, targets and memory.
+
+Source: XLNet (Yang et al. 2019, arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from albert_tf.layers.dropout import dropout, site_seed
+
+# Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
+MASKED, MASKED_HALF = -1e30, -65500.0
+# Beyond those of all steps, short of those of the depth that is drawn.
+_DISTANCE_SITE, _OUTPUT_SITE = 1 << 18, 1 << 19
+
+
+def sinusoids(distances: Tensor, width: int) -> Tensor:
+    """Gives float32 [n, width] of distances [n]: sines, then cosines, of distance * 10000**(-2i / width).
+
+    >>> sinusoids([1.0, 0.0], 4)[0].numpy().round(6).tolist()
+    [0.841471, 0.01, 0.540302, 0.99995]
+    """
+    frequencies = 10000.0 ** (-ops.arange(0, width, 2, dtype="float32") / width)
+    angles = ops.cast(distances, "float32")[:, None] * frequencies
+    return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+
+
+def distance_table(config: AlbertConfig, length: Any, keys: Any) -> Tensor:
+    """Encodes all distances from a query to a key, from `keys` down: float32 [distances, hidden_size].
+
+    Column c is of the distance keys - c; a key behind its query has a negative one, which "uni" attention lacks
+    (modeling.py:222-243).
+
+    Args:
+        config: of the encoder.
+        length: tokens a row.
+        keys: tokens a row and its memory together.
+    """
+    count = keys + length if config.attention_type == "bi" else keys + 1
+    distances = keys - ops.arange(count)
+    if config.clamp_length:
+        distances = ops.clip(distances, -config.clamp_length, config.clamp_length)
+    return sinusoids(distances, config.hidden_size)
+
+
+def shifted(scores: Tensor, keys: Any) -> Tensor:
+    """Gives [batch, heads, i, keys] whose column j is column j + i's number - query's of [batch, heads, i, distances].
+
+    That is the score of the distance from query i to key j: the relative shift of Transformer-XL (modeling.py:163-172).
+    Splits, since the gradient of a slice takes several times as long.
+    """
+    batch, heads, queries, count = ops.shape(scores)
+    flat = ops.reshape(scores, (batch * heads, queries * count))
+    flat = ops.split(flat, [queries], axis=1)[1]
+    rows = ops.reshape(flat, (batch, heads, queries, count - 1))
+    return ops.split(rows, [keys], axis=3)[0]
+
+
+class Relations:
+    """Holds what scores and masks of a batch follow from, the same at every step.
+
+    A row's content tokens may be followed by queries: tokens that know the place of a target and not what stands there.
+    They attend to content, nobody attends to them: XLNet's query stream (section 2.3). Not a tuple of tensors: those
+    Keras would round to a layer's dtype.
+
+    Attributes:
+        length: content tokens a row.
+        keys: what is attended to: those, and the memory before them.
+        queries: targets a row; None: there is one stream.
+        memory: [steps, batch, memory, hidden_size], without gradient; None: there is none.
+        bias: [batch or 1, 1, length + queries, keys], what is added to the scores of pairs: MASKED for those that must
+            not attend, 0 for others; None: all may.
+        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, 0 for others; None: there is
+            one segment.
+        distances: [1, distances, hidden_size], or [2, ...] with those of rows that run backwards.
+        projected: W_r of `distances` by attention half, of those that have it computed once for all steps.
+    """
+
+    def __init__(self, config: AlbertConfig, features: dict[str, Any], dtype: str, seed: Tensor):
+        self.config = config
+        batch, self.length = ops.shape(features["input_ids"])
+        self.memory, past = features.get("memory"), 0
+        if self.memory is not None:
+            self.memory, past = ops.stop_gradient(ops.cast(self.memory, dtype)), ops.shape(self.memory)[2]
+        self.keys = self.length + past
+        self._targets, self._weights = _targets(features)
+        self.queries = None if self._targets is None else ops.shape(self._targets)[1]
+        self.bias, self.differs = None, None
+        if (blocked := self._blocked(features, past)) is not None:
+            self.bias = ops.cast(blocked, dtype) * (MASKED_HALF if dtype == "float16" else MASKED)
+        if features.get("segment_ids") is not None:
+            segments = features["segment_ids"]
+            of_keys = ops.concatenate([ops.zeros((batch, past), segments.dtype), segments], axis=1)
+            differs = self._with_queries(ops.not_equal(segments[:, :, None], of_keys[:, None, :]))
+            self.differs = ops.cast(differs, dtype)[:, None]
+        table = distance_table(config, self.length, self.keys)
+        tables, self._is_reversed = table[None], features.get("is_reversed")
+        if self._is_reversed is not None:
+            # The sine of the negated distance.
+            sines, cosines = ops.split(table, 2, axis=-1)
+            tables = ops.stack([table, ops.concatenate([-sines, cosines], axis=-1)])
+        # One mask for all rows, where the original draws one for each: so W_r is applied once.
+        self.distances = dropout(ops.cast(tables, dtype), config.hidden_dropout_prob, site_seed(seed, _DISTANCE_SITE))
+        self._seed = seed
+        self.projected = dict[Any, Tensor]()
+
+    def content(self, rows: Tensor) -> Tensor:
+        """Gives the content stream of [batch, length + queries, ...]."""
+        return rows if self._targets is None else rows[:, : self.length]
+
+    def by_row(self, of_distances: Tensor) -> Tensor:
+        """Gives [1, ...] or [2, ...], of either direction, as what goes with each row: [1 or batch, ...]."""
+        if self._is_reversed is None:
+            return of_distances
+        return ops.take(of_distances, ops.reshape(ops.cast(self._is_reversed, "int32"), (-1,)), axis=0)
+
+    def scores(self, of_distances: Tensor) -> Tensor:
+        """Gives scores by key, [batch, heads, length + queries, keys], of those by distance, [..., distances]."""
+        if self._targets is None:
+            return shifted(of_distances, self.keys)
+        content, queries = ops.split(of_distances, [self.length], axis=2)
+        batch, heads, count, distances = ops.shape(queries)
+        first = (self.length - self._targets)[:, None, :, None]
+        # Of "uni" attention the columns behind a target, which are masked.
+        columns = ops.minimum(first + ops.arange(self.keys, dtype="int32"), distances - 1)
+        starts = distances * ops.reshape(ops.arange(batch * heads * count, dtype="int32"), (batch, heads, count, 1))
+        queries = ops.take(ops.reshape(queries, (-1,)), starts + columns)
+        return ops.concatenate([shifted(content, self.keys), queries], axis=2)
+
+    def weighed(self, contexts: Tensor) -> Tensor:
+        """Gives contexts [batch, length + queries, width] with zeros for what is no target, as its zero row would."""
+        if self._weights is None:
+            return contexts
+        weights = ops.concatenate([ops.ones_like(contexts[:, : self.length, 0]), self._weights], axis=1)
+        return contexts * ops.cast(weights, contexts.dtype)[:, :, None]
+
+    def outputs(self, rows: Tensor) -> dict[str, Tensor]:
+        """Gives the streams of what the last step gave, [batch, length + queries, hidden_size], by their names."""
+        rows = dropout(rows, self.config.hidden_dropout_prob, site_seed(self._seed, _OUTPUT_SITE))
+        streams = {"sequence_output": self.content(rows)}
+        return streams if self._targets is None else streams | {"query_output": rows[:, self.length :]}
+
+    def remembered(self, states: Sequence[Tensor]) -> Tensor:
+        """Gives the memory for the rows that follow, [steps, batch, memory, hidden_size] (modeling.py:189-202).
+
+        Args:
+            states: content, [batch, length, hidden_size], as it enters each step.
+        """
+        recent = ops.stop_gradient(ops.stack(list(states)))
+        if self.config.reuse_length:
+            recent = recent[:, :, : self.config.reuse_length]
+        if self.memory is not None:
+            recent = ops.concatenate([self.memory, recent], axis=2)
+        return recent[:, :, -self.config.memory_length :]
+
+    def _with_queries(self, of_content: Tensor) -> Tensor:
+        """[batch, length, keys] and, behind it, the rows of the targets."""
+        if self._targets is None:
+            return of_content
+        return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
+
+    def _blocked(self, features: dict[str, Any], past: Any) -> Tensor | None:
+        """Of content, a token always sees itself; a query sees what is at its place only where the masks let it."""
+        batch, length = ops.shape(features["input_ids"])
+        blocked = None
+        if "input_mask" in features:
+            blocked = ops.logical_not(ops.cast(features["input_mask"], "bool"))[:, None, :]
+        if "perm_mask" in features:
+            permuted = ops.cast(features["perm_mask"], "float32") > 0
+            blocked = permuted if blocked is None else ops.logical_or(permuted, blocked)
+        places = ops.arange(length)
+        if self.config.attention_type == "uni":
+            later = (places[None, :] > places[:, None])[None]
+            blocked = later if blocked is None else ops.logical_or(later, blocked)
+        if blocked is None:
+            return None
+        others = (places[None, :] != places[:, None])[None]
+        rows = ops.logical_and(blocked, others)
+        if self._targets is not None:
+            blocked, rows = (ops.broadcast_to(pairs, (batch, length, length)) for pairs in (blocked, rows))
+            rows = ops.concatenate([rows, self._of_targets(blocked)], axis=1)
+        if self.memory is not None:
+            seen = ops.zeros((*ops.shape(rows)[:2], past), "bool")
+            rows = ops.concatenate([seen, rows], axis=2)
+        return rows[:, None]
+
+    def _of_targets(self, of_content: Tensor) -> Tensor:
+        """What [batch, length, keys] says of the targets' places: [batch, queries, keys]."""
+        return ops.take_along_axis(of_content, self._targets[:, :, None], axis=1)
+
+
+def _targets(features: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+    """Places of targets, int32 [batch, queries], and what is one, [batch, queries]; None where nothing is said."""
+    mapping = features.get("target_mapping")
+    if mapping is not None:
+        return ops.cast(ops.argmax(mapping, axis=-1), "int32"), ops.max(ops.cast(mapping, "float32"), axis=-1)
+    positions = features.get("query_positions")
+    return (None if positions is None else ops.cast(positions, "int32")), None

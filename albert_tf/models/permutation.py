@@ -1,0 +1,81 @@
+"""The permutation pre-trainer: each target is predicted from what comes before it in an order drawn for its row."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import by_name
+from albert_tf.layers.heads import TiedLMHead
+from albert_tf.models.pretrainer import AlbertPretrainer
+from tfrecords.base.errors import UserError
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class XlnetPretrainer(AlbertPretrainer):
+    """Predicts targets by XLNet's query stream (arXiv:1906.08237, section 2.3), for an encoder of relative positions.
+
+    It brings its own loss and metrics, those of AlbertPretrainer's masked words: `compile(optimizer=...)`, then `fit`
+    on a dataset of feature dicts. Rows hold the true words, not masks; `perm_mask` says who sees whom.
+
+    Args:
+        encoder: an AlbertEncoder, or the AlbertConfig of a new one, with position_type "relative".
+        pair_task: None: XLNet has no pair task.
+        **kwargs: arguments of `keras.Model`.
+
+    Raises:
+        UserError: the encoder's positions are not relative, or a pair task is asked for.
+
+    >>> import numpy as np
+    >>> config = AlbertConfig.named("albert_xlnet_base").replace(num_hidden_layers=2, hidden_size=96)
+    >>> features = {"input_ids": np.array([[17, 21, 5, 4, 3]]), "masked_lm_positions": np.array([[1, 2]])}
+    >>> XlnetPretrainer(config).predict(features, verbose=0)["masked_lm_logits"].shape
+    (1, 2, 32000)
+    """
+
+    head_class = TiedLMHead
+    # Theirs is the plain mean (modeling.py, lm_loss; train_gpu.py); a batch without words is worth 0.
+    loss_epsilon = 1e-12
+
+    def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = None, **kwargs: Any):
+        if pair_task not in (None, "none"):
+            raise UserError(f"pair_task '{pair_task}': XLNet has none; leave it out")
+        super().__init__(encoder, pair_task=None, **kwargs)
+        position_type = self.encoder.config.position_type
+        if position_type != "relative":
+            raise UserError(f"XlnetPretrainer needs position_type 'relative', not '{position_type}'")
+
+    def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
+        """Scores the vocabulary at targets.
+
+        Args:
+            features: those of AlbertEncoder, and the targets: masked_lm_positions int32 [batch, predictions], or
+                target_mapping float [batch, predictions, sequence], one-hot, zero rows for none. With positions and
+                without a perm_mask no token sees what any target is. Without either, content itself is scored.
+            training: whether dropout applies.
+
+        Returns:
+            dict of float32 masked_lm_logits [batch, predictions or sequence, vocab_size] and, of an encoder that has a
+            memory_length, memory [steps, batch, memory, hidden_size].
+        """
+        features = by_name(features)
+        if "masked_lm_positions" in features and "target_mapping" not in features:
+            features = features | {"query_positions": features["masked_lm_positions"]}
+            if "perm_mask" not in features:
+                features["perm_mask"] = _hidden_targets(features)
+        outputs = self.encoder(features, training=training)
+        vectors = outputs.get("query_output", outputs["sequence_output"])
+        logits = {"masked_lm_logits": self.masked_lm_head(vectors)}
+        return logits | ({"memory": outputs["memory"]} if "memory" in outputs else {})
+
+
+def _hidden_targets(features: dict[str, Any]) -> Tensor:
+    """Hides every target from all: float32 [batch, sequence, sequence]."""
+    batch, length = ops.shape(features["input_ids"])
+    targets = ops.one_hot(ops.cast(features["masked_lm_positions"], "int32"), length, dtype="float32")
+    if "masked_lm_weights" in features:
+        targets = targets * ops.cast(features["masked_lm_weights"], "float32")[:, :, None]
+    return ops.broadcast_to(ops.max(targets, axis=1)[:, None], (batch, length, length))
