@@ -169,8 +169,10 @@ class AlbertConfig:
 
     @property
     def extensions(self) -> list[str]:
-        """Lists the fields that ask for what no published ALBERT, BERT or RoBERTa has."""
-        return [field.name for field in _EXTENSIONS if getattr(self, field.name) != field.default]
+        """Lists the fields that ask for what no published ALBERT, BERT, RoBERTa or XLNet has."""
+        known = _OF_XLNET if self.position_type == "relative" else ()
+        fields = [field for field in _EXTENSIONS if field.name not in known]
+        return [field.name for field in fields if getattr(self, field.name) != field.default]
 
     @property
     def is_projected(self) -> bool:
@@ -266,3 +268,4 @@ _NAMES = [field.name for field in _FIELDS]
 # What the first configurations were written with, what came later, and of that what no published model has.
 _FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _FIELDS[_NAMES.index("position_offset") :]
 _EXTENSIONS = _FIELDS[_NAMES.index("depth_plan") :]
+_OF_XLNET = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")

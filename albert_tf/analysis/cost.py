@@ -59,14 +59,21 @@ def parameters(config: AlbertConfig) -> Parameters:
     rows = config.type_vocab_size + (config.position_type == "absolute") * config.max_position_embeddings
     embeddings = config.vocab_size * embedding + rows * width + norm * width + projection
     attention = 4 * (hidden * hidden + bias * hidden) + norm * hidden
+    if config.position_type == "relative":
+        # One vector in place of tables and norm; five kernels, three biases and two embeddings of segments.
+        embeddings = config.vocab_size * embedding + embedding + projection
+        attention = 5 * hidden * hidden + 5 * hidden + norm * hidden
     inner = inner_products * (hidden * inside + bias * inside)
     feed_forward = inner + inside * hidden + bias * hidden + norm * hidden
     final_norm = (config.norm_position == "pre") * norm * hidden
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
+    if config.untie_biases:
+        blocks += 5 * hidden * (len(steps) - len({s.attention for s in steps}))
     blocks += final_norm + hidden * (config.equilibrium_solver != "none") + depth_parameters(config)
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
-    return Parameters(embeddings, blocks, hidden * hidden + hidden, masked_lm + 2 * hidden + 2)
+    heads = config.vocab_size if config.position_type == "relative" else masked_lm + 2 * hidden + 2
+    return Parameters(embeddings, blocks, hidden * hidden + hidden, heads)
 
 
 def depth_parameters(config: AlbertConfig) -> int:
@@ -117,6 +124,10 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 def attended_pairs(config: AlbertConfig, length: int) -> int:
     """Counts the pairs of tokens whose scores a row's forward pass computes, in all steps of the plan together."""
+    if config.position_type == "relative":
+        # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
+        distances = 2 * length if config.attention_type == "bi" else length + 1
+        return config.num_steps * (length * length + length * distances // 2)
     return sum(pairs(length, config.attention_window * step.is_local) for step in plan(config))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of HuggingFace transformers: ALBERT, BERT and RoBERTa, with or without heads, as safetensors.
+"""Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa and XLNet, with or without heads, as safetensors.
 
 PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several files with an index.
 """
@@ -9,9 +9,10 @@ from typing import Any
 
 import keras
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from albert_tf.checkpoints import xlnet
+from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import (
     TABLES,
     Source,
@@ -26,7 +27,7 @@ from albert_tf.checkpoints.variables import (
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import SHARDS, weights_file
+from albert_tf.model_files import weights_file
 from albert_tf.models.classifiers import (
     AlbertClassifier,
     AlbertMultipleChoice,
@@ -34,9 +35,10 @@ from albert_tf.models.classifiers import (
     AlbertTokenClassifier,
     ClassesModel,
 )
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
 _ARCHITECTURES = {
@@ -50,7 +52,7 @@ _ARCHITECTURES = {
 
 
 def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
-    """Loads an ALBERT, BERT or RoBERTa (XLM-RoBERTa, CamemBERT) saved by transformers.
+    """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT) or XLNet saved by transformers.
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
@@ -66,7 +68,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     """
     path = Path(path)
     file = weights_file(path) if path.is_dir() else path
-    tensors = _read(file)
+    tensors = read_tensors(file)
     values = read_json(file.parent / "config.json") if model is None else {}
     if model is None:
         config = AlbertConfig.from_json(file.parent / "config.json", _family_in(tensors))
@@ -74,10 +76,13 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         config = encoder_of(model).config
     family = _family_in(tensors, config)
     exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
-    sources = _sources(config, family, _prefix(tensors, f"{family}."), exits)
+    sources = _sources(config, family, _prefix(tensors, _PREFIXES[family]), exits, "classifier.weight" in tensors)
     if family == "roberta" and "classifier.out_proj.weight" in tensors:
         _make_pooler_of_head(sources, tensors)
-    _drop_copies(tensors, sources, family)
+    if family == "xlnet":
+        tensors = xlnet.flattened(tensors)
+    else:
+        _drop_copies(tensors, sources, family)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
         model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
@@ -90,7 +95,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` as transformers reads them.
 
-    An unshared model without projection becomes a BERT, or with a position offset a RoBERTa, any other an ALBERT.
+    An unshared model without projection becomes a BERT, with a position offset a RoBERTa, with relative positions an
+    XLNet, any other an ALBERT.
     transformers' ALBERT projects its embeddings always: where ours does not, an identity is written.
 
     Returns:
@@ -101,17 +107,18 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
             position offset where blocks are shared, a RoBERTa with a pair head).
     """
     config = encoder_of(model).config
-    check_published(config, "transformers", has_roberta=True)
     family = _family_for(config)
-    prefix = "" if isinstance(model, AlbertEncoder) else f"{family}."
-    exits = 0 if family == "roberta" else len(getattr(model, "exit_heads", []))
-    sources = _sources(config, family, prefix, exits)
+    prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
+    exits = len(getattr(model, "exit_heads", [])) if family in ("albert", "bert") else 0
+    sources = _sources(config, family, prefix, exits, isinstance(model, AlbertTokenClassifier))
     if family == "roberta" and isinstance(model, (AlbertClassifier, AlbertRegressor)):
         _make_pooler_of_head(sources)
     tensors = extract(model, sources)
     if family == "albert" and not config.is_projected:
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.weight"] = np.eye(config.hidden_size, dtype="float32")
         tensors[f"{prefix}encoder.embedding_hidden_mapping_in.bias"] = np.zeros(config.hidden_size, "float32")
+    if family == "xlnet":
+        tensors = xlnet.unflattened(tensors, config)
     directory = make_output_dir(directory)
     with replacing(directory / "model.safetensors") as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
@@ -121,6 +128,8 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
 
 def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = None) -> str:
     """The family that a checkpoint's names are of; where they may be BERT's or RoBERTa's, the configuration says it."""
+    if mentions(tensors, ".rel_attn."):
+        return "xlnet"
     if not mentions(tensors, "encoder.layer."):
         return "albert"
     if config is not None:
@@ -130,6 +139,10 @@ def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = Non
 
 def _family_for(config: AlbertConfig) -> str:
     """The family that a model is written as."""
+    if config.position_type == "relative":
+        xlnet.check_form(config, "transformers")
+        return "xlnet"
+    check_published(config, "transformers", has_roberta=True)
     if config.sharing in ("attention", "ffn"):
         raise UserError(f"transformers has no model with sharing '{config.sharing}'")
     if config.is_projected and config.factorization == "word":
@@ -144,22 +157,18 @@ def _family_for(config: AlbertConfig) -> str:
 
 
 def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[str, Any]:
-    name = family.capitalize()
-    if isinstance(model, AlbertPretrainer):
+    name = _CLASSES.get(family, family.capitalize())
+    if isinstance(model, XlnetPretrainer):
+        architecture = name + "LMHeadModel"
+    elif family == "xlnet" and isinstance(model, AlbertSpanPredictor):
+        architecture = name + ("ForQuestionAnswering" if model.joint else "ForQuestionAnsweringSimple")
+    elif isinstance(model, AlbertPretrainer):
         architecture = name + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
     else:
         architecture = name + _ARCHITECTURES[type(model)]
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
-    own = ("sharing", "factorization", "always_project", "position_offset")
-    groups = () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
-    values |= {key: value for key, value in config.to_dict().items() if key not in own + groups}
-    if family == "roberta":
-        # From which positions are counted there.
-        values["pad_token_id"] = config.position_offset - 1
-    if config.sharing == "none" and family == "albert":
-        values["num_hidden_groups"] = config.num_hidden_layers
-    values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
-    if getattr(model, "exit_heads", []) and family != "roberta":
+    values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
+    if getattr(model, "exit_heads", []) and family in ("albert", "bert"):
         # The class of transformers' research folder for patience-based early exit.
         values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
@@ -171,6 +180,19 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
     return values
 
 
+def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
+    own = ("sharing", "factorization", "always_project", "position_offset")
+    groups = () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
+    values = {key: value for key, value in config.to_dict().items() if key not in own + groups}
+    if family == "roberta":
+        # From which positions are counted there.
+        values["pad_token_id"] = config.position_offset - 1
+    if config.sharing == "none" and family == "albert":
+        values["num_hidden_groups"] = config.num_hidden_layers
+    values["hidden_act"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
+    return values
+
+
 def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
     """The names that a configuration gives its classes; None where transformers made them up, or some are missing."""
     names = values.get("id2label") or {}
@@ -179,8 +201,10 @@ def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
     return None if made_up or len(labels) < num_classes else labels
 
 
-def _sources(config: AlbertConfig, family: str, prefix: str, exits: int = 0) -> dict[str, Source]:
+def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
     """Our names to transformers'. Dense kernels are transposed there. exits: how many heads there are over depth."""
+    if family == "xlnet":
+        return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
     sources = {f"embeddings/{name}": Source(f"{prefix}embeddings.{name}.weight") for name in TABLES}
     sources["masked_lm/output_bias"] = Source(f"{_WORDS[family]}.bias")
@@ -202,6 +226,9 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int = 0) -> 
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
 
 
+# What the encoder's names begin with where there is a head, and the classes' names.
+_PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "xlnet": "transformer."}
+_CLASSES = {"xlnet": "XLNet"}
 # By whether the checkpoint has BERT's layers.
 _ATTENTION = {
     True: {name: f"attention.self.{name}" for name in ("query", "key", "value")}
@@ -259,55 +286,3 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
             del tensors[f"{decoder}.{part}"]
     for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
         del tensors[name]
-
-
-def _read(file: Path) -> dict[str, np.ndarray]:
-    if not file.is_file():
-        raise UserError(f"no '{file}'; copy or download it again")
-    if file.name.endswith(SHARDS):
-        return _read_shards(file)
-    if file.suffix == ".bin":
-        return _read_pytorch(file)
-    try:
-        with safe_open(file, framework="np") as reader:
-            return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
-
-
-def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    try:
-        names = set(read_json(index)["weight_map"].values())
-        # In the folder of the index, whatever the index says.
-        shards = [index.parent / Path(name).name for name in sorted(names)]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
-    return {name: tensor for shard in shards for name, tensor in _read(shard).items()}
-
-
-def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
-    try:
-        import torch
-    except ImportError as error:
-        raise UserError(
-            f"'{file}' is a PyTorch file, which PyTorch alone reads: pip install torch; "
-            "or download the same model's model.safetensors, where its page has one"
-        ) from error
-    try:
-        # Nothing but tensors: a .bin may hold any program.
-        found = torch.load(file, map_location="cpu", weights_only=True)
-        return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
-    except Exception as error:
-        # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors. Its own words on pickle
-        # advise to load the file all the same, which would run what is in it.
-        said = "it is damaged, or holds more than tensors, which could run any program and is never loaded"
-        what = said if type(error).__name__ == "UnpicklingError" else f"it is damaged ({first_line(error)})"
-        raise UserError(f"cannot read '{file}' as PyTorch weights: {what}; download it anew") from error
-
-
-def _modern(name: str) -> str:
-    # bert-base-uncased and others of its time keep TensorFlow's names; transformers renames them on load, too.
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name

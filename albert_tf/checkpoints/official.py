@@ -1,4 +1,4 @@
-"""Checkpoints of google-research/albert, google-research/bert and brightmart/albert_zh: TensorFlow 1 files."""
+"""Checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet: TensorFlow 1 files."""
 
 import os
 import re
@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints import xlnet
 from albert_tf.checkpoints.variables import (
     TABLES,
     Source,
@@ -25,15 +26,15 @@ from albert_tf.checkpoints.variables import (
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import make_output_dir
+from tfrecords.base.files import make_output_dir, write_json
 
 
 def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
-    """Loads a TensorFlow 1 checkpoint of an ALBERT or BERT.
+    """Loads a TensorFlow 1 checkpoint of an ALBERT, BERT or XLNet.
 
     Args:
-        path: a checkpoint's prefix (`.../model.ckpt-best`), or a folder holding one, with its `albert_config.json`
-            or `bert_config.json` beside it.
+        path: a checkpoint's prefix (`.../model.ckpt-best`), or a folder holding one, with its `albert_config.json`,
+            `bert_config.json` or `xlnet_config.json` beside it.
         model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
             built from the configuration file: an AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
 
@@ -45,6 +46,8 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     """
     prefix = checkpoint_prefix(path)
     tensors = read_tensors(prefix)
+    if xlnet.is_official(tensors):
+        tensors = xlnet.unstacked(xlnet.flattened(tensors))
     if model is None:
         config = AlbertConfig.from_json(_config_file(Path(prefix).parent))
         task = "nsp" if mentions(tensors, "/layer_0/") else "sop"
@@ -56,8 +59,8 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
 def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
     """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration beside them.
 
-    The form is google-research/albert's, or BERT's for an unshared model without projection, or brightmart's for
-    factorization "word"; bit-equal to what the code of that name would write.
+    The form is google-research/albert's, BERT's for an unshared model without projection, brightmart's for
+    factorization "word", or XLNet's for relative positions; bit-equal to what the code of that name would write.
 
     Returns:
         The checkpoint's prefix.
@@ -68,14 +71,20 @@ def save_official(model: keras.Model, directory: str | os.PathLike, name: str = 
     config = encoder_of(model).config
     sources = sources_for(config)
     tensors = extract(model, sources)
+    is_xlnet = config.position_type == "relative"
+    values = xlnet.config_values(config, "official") if is_xlnet else {}
     directory = make_output_dir(directory)
+    if is_xlnet:
+        write_tensors(directory / name, xlnet.stacked(xlnet.unflattened(tensors, config), config))
+        write_json(directory / "xlnet_config.json", values)
+        return str(directory / name)
     write_tensors(directory / name, tensors)
     config.to_json(directory / ("bert_config.json" if mentions(tensors, "/layer_0/") else "albert_config.json"))
     return str(directory / name)
 
 
 def _config_file(directory: Path) -> Path:
-    for name in ("albert_config.json", "bert_config.json", "config.json"):
+    for name in ("albert_config.json", "bert_config.json", "xlnet_config.json", "config.json"):
         if (directory / name).is_file():
             return directory / name
     others = sorted(directory.glob("*config*.json"))
@@ -116,6 +125,8 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
     Where a group or inner group of the model is not in the checkpoint, its first is taken, as modeling.py:352-408
     does: so a model with more groups starts from one with fewer.
     """
+    if xlnet.is_official(tensors):
+        return xlnet.official_sources(config)
     if mentions(tensors, "/layer_shared/"):
         # Only the words are factorised: word_embeddings_2 is the projection, and it has no bias.
         projection = {"embeddings/projection/kernel": Source("bert/embeddings/word_embeddings_2")}
@@ -135,6 +146,9 @@ def sources_for(config: AlbertConfig) -> dict[str, Source]:
     Raises:
         UserError: the configuration has no form in any of the three code bases.
     """
+    if config.position_type == "relative":
+        xlnet.check_form(config, "XLNet's code")
+        return xlnet.official_sources(config)
     check_published(config, "the official code")
     if config.hidden_act not in ("gelu", "relu", "tanh", "linear"):
         raise UserError(f"the official code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")

@@ -14,6 +14,7 @@ from albert_tf.layers.equilibrium_walk import EQUILIBRIUM
 from albert_tf.layers.relative_attention import OWN_WEIGHTS, RelativeAttention
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from tfrecords.base.errors import UserError
@@ -113,9 +114,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str, has_roberta: bool = False) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or RoBERTa if so told."""
+def check_published(config: AlbertConfig, where: str, has_roberta: bool = False, has_xlnet: bool = False) -> None:
+    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or others if so told."""
     names = list(config.extensions)
+    if config.position_type == "relative" and not has_xlnet:
+        names.insert(0, "position_type")
     if config.position_offset and not has_roberta:
         names.insert(0, "position_offset")
     if names:
@@ -228,6 +231,8 @@ def build_model(
         return name in sources and sources[name].name in tensors
 
     encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
+    if has("masked_lm/output_bias") and config.position_type == "relative":
+        return XlnetPretrainer(encoder)
     if has("masked_lm/output_bias"):
         return AlbertPretrainer(encoder, pair_task=pair_task if has("pair/kernel") else None)
     if has("span/kernel") or has("start/kernel"):

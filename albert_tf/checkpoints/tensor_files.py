@@ -1,0 +1,67 @@
+"""Files of tensors by name: safetensors, PyTorch's older form, and either in several files with an index."""
+
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from albert_tf.model_files import SHARDS
+from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.files import read_json
+
+
+def read_tensors(file: Path) -> dict[str, np.ndarray]:
+    """Reads all tensors of a file, or of the files that an index lists, by their names and as float32.
+
+    Raises:
+        UserError: there is no such file, it is damaged, or PyTorch is missing that alone reads it.
+    """
+    if not file.is_file():
+        raise UserError(f"no '{file}'; copy or download it again")
+    if file.name.endswith(SHARDS):
+        return _read_shards(file)
+    if file.suffix == ".bin":
+        return _read_pytorch(file)
+    try:
+        with safe_open(file, framework="np") as reader:
+            return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, ValueError) as error:
+        raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    try:
+        names = set(read_json(index)["weight_map"].values())
+        # In the folder of the index, whatever the index says.
+        shards = [index.parent / Path(name).name for name in sorted(names)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
+    return {name: tensor for shard in shards for name, tensor in read_tensors(shard).items()}
+
+
+def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(
+            f"'{file}' is a PyTorch file, which PyTorch alone reads: pip install torch; "
+            "or download the same model's model.safetensors, where its page has one"
+        ) from error
+    try:
+        # Nothing but tensors: a .bin may hold any program.
+        found = torch.load(file, map_location="cpu", weights_only=True)
+        return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
+    except Exception as error:
+        # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors. Its own words on pickle
+        # advise to load the file all the same, which would run what is in it.
+        said = "it is damaged, or holds more than tensors, which could run any program and is never loaded"
+        what = said if type(error).__name__ == "UnpicklingError" else f"it is damaged ({first_line(error)})"
+        raise UserError(f"cannot read '{file}' as PyTorch weights: {what}; download it anew") from error
+
+
+def _modern(name: str) -> str:
+    # bert-base-uncased and others of its time keep TensorFlow's names; transformers renames them on load, too.
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

@@ -1,0 +1,145 @@
+"""XLNet's names, in transformers and in its own code's TensorFlow 1 checkpoints, and the shapes that are theirs alone.
+
+Sources: transformers modeling_xlnet.py; zihangdai/xlnet modeling.py. Their attention kernels are
+[d_model, heads, head_size], the output's too; the original stacks the biases of all layers.
+"""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from albert_tf.checkpoints.variables import Source, check_published, layer_sources
+from albert_tf.config import AlbertConfig
+from albert_tf.published import XLNET_NAMES
+from tfrecords.base.errors import UserError
+
+_PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o", "relative": "r"}
+_KERNEL = re.compile(r"/?rel_attn[./][qkvor](/kernel)?$")
+_BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bias": "r_s_bias"}
+_STACKED = {**_BIASES, "segment_embeddings": "seg_embed"}
+_TF1 = "model/transformer"
+_JOINT = {
+    **{"start": "start_logits.dense", "end_hidden": "end_logits.dense_0", "end_norm": "end_logits.LayerNorm"},
+    **{"end": "end_logits.dense_1", "answer_hidden": "answer_class.dense_0", "answer": "answer_class.dense_1"},
+}
+
+
+def check_form(config: AlbertConfig, where: str) -> None:
+    """Raises UserError where a configuration is no published XLNet's: shared blocks, factorised embeddings."""
+    check_published(config, where, has_xlnet=True)
+    if config.sharing != "none" or config.is_projected or config.inner_group_num > 1:
+        raise UserError(f"{where} has no XLNet with shared blocks or factorised embeddings; keep it as a .keras file")
+
+
+def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> dict[str, Source]:
+    """Maps our names to transformers', of a checkpoint whose encoder's names begin with `prefix`."""
+    layers = {"pooler": "sequence_summary.summary", "span": "qa_outputs", **_JOINT}
+    layers["classifier"] = "classifier" if is_tagger else "logits_proj"
+    own = {
+        "embeddings/word_embeddings": Source(f"{prefix}word_embedding.weight"),
+        "embeddings/mask_embedding": Source(f"{prefix}mask_emb"),
+        "masked_lm/output_bias": Source("lm_loss.bias"),
+    }
+    for i in range(config.num_steps):
+        scope = f"{prefix}layer.{i}"
+        layers |= {f"attention_{i}/layer_norm": f"{scope}.rel_attn.layer_norm"}
+        layers |= {f"feed_forward_{i}/layer_norm": f"{scope}.ff.layer_norm"}
+        layers |= {f"feed_forward_{i}/intermediate": f"{scope}.ff.layer_1"}
+        layers |= {f"feed_forward_{i}/output": f"{scope}.ff.layer_2"}
+        own |= _attention(i, f"{scope}.rel_attn.", "")
+        own |= {f"attention_{i}/{ours}": Source(f"{scope}.rel_attn.{name}") for ours, name in _STACKED.items()}
+    return own | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
+
+
+def official_sources(config: AlbertConfig) -> dict[str, Source]:
+    """Maps our names to those of XLNet's own code, whose stacks are in layers, as `unstacked` gives them."""
+    # The typing error is theirs.
+    layers = {"pooler": "model/sequnece_summary/summary"}
+    own = {
+        "embeddings/word_embeddings": Source(f"{_TF1}/word_embedding/lookup_table"),
+        "embeddings/mask_embedding": Source(f"{_TF1}/mask_emb/mask_emb"),
+        "masked_lm/output_bias": Source("model/lm_loss/bias"),
+    }
+    for i in range(config.num_steps):
+        scope = f"{_TF1}/layer_{i}"
+        layers |= {f"attention_{i}/layer_norm": f"{scope}/rel_attn/LayerNorm"}
+        layers |= {f"feed_forward_{i}/layer_norm": f"{scope}/ff/LayerNorm"}
+        layers |= {f"feed_forward_{i}/intermediate": f"{scope}/ff/layer_1"}
+        layers |= {f"feed_forward_{i}/output": f"{scope}/ff/layer_2"}
+        own |= _attention(i, f"{scope}/rel_attn/", "/kernel")
+        own |= {f"attention_{i}/{ours}": Source(f"{_TF1}/{name}/{i}") for ours, name in _STACKED.items()}
+    return own | layer_sources(layers)
+
+
+def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
+    """The kernels of a layer; the output's, flattened, lies as [d_model, heads * head_size]."""
+    return {
+        f"attention_{i}/{ours}/kernel": Source(f"{scope}{name}{end}", transposed=ours == "output")
+        for ours, name in _PROJECTIONS.items()
+    }
+
+
+def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gives a checkpoint's tensors with kernels of two axes and without copies of the tied word embeddings."""
+    result = dict(tensors)
+    for name, tensor in tensors.items():
+        if _KERNEL.search(name) and tensor.ndim == 3:
+            result[name] = tensor.reshape(tensor.shape[0], -1)
+        elif name.endswith("mask_emb"):
+            result[name] = tensor.reshape(-1)
+    words, copy = tensors.get("transformer.word_embedding.weight"), tensors.get("lm_loss.weight")
+    if words is not None and copy is not None and np.array_equal(words, copy):
+        del result["lm_loss.weight"]
+    return result
+
+
+def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Gives them as they are in a checkpoint; the inverse of `flattened`."""
+    kernel = (config.hidden_size, config.num_attention_heads, config.head_size)
+    shapes = {name: kernel for name in tensors if _KERNEL.search(name)}
+    shapes |= {name: (1, 1, config.hidden_size) for name in tensors if name.endswith("mask_emb")}
+    return {name: tensor.reshape(shapes.get(name, tensor.shape)) for name, tensor in tensors.items()}
+
+
+def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Gives each layer its own of what the original stacks; tied biases, which are not stacked, are every layer's."""
+    result, segments = dict(tensors), tensors.get(f"{_TF1}/seg_embed")
+    for name in _STACKED.values():
+        tensor = result.pop(f"{_TF1}/{name}", None)
+        if tensor is None or segments is None:
+            continue
+        is_tied = name in _BIASES.values() and tensor.ndim == 2
+        result |= {f"{_TF1}/{name}/{i}": tensor if is_tied else tensor[i] for i in range(len(segments))}
+    return result
+
+
+def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
+    """Gives them as the original's, untied; the inverse of `unstacked`."""
+    result = dict(tensors)
+    for name in _STACKED.values():
+        layers = [result.pop(f"{_TF1}/{name}/{i}") for i in range(config.num_steps)]
+        result[f"{_TF1}/{name}"] = np.stack(layers)
+    return result
+
+
+def is_official(names: Any) -> bool:
+    """Tells whether the names of a TensorFlow checkpoint are XLNet's."""
+    return any(name.startswith(f"{_TF1}/") for name in names)
+
+
+def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
+    """Gives the configuration in XLNet's words, for transformers or for its own code ("official")."""
+    fields = {ours: theirs for theirs, ours in XLNET_NAMES.items() if theirs not in ("n_token", "d_head")}
+    if where == "official":
+        if config.hidden_act not in ("gelu", "relu"):
+            raise UserError(f"XLNet's code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")
+        own = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+        own |= {"n_token": "vocab_size", "d_inner": "intermediate_size", "ff_activation": "hidden_act"}
+        values = {theirs: getattr(config, ours) for theirs, ours in own.items()}
+        return values | {"d_head": config.head_size, "untie_r": True}
+    values = {theirs: getattr(config, ours) for ours, theirs in fields.items()}
+    values |= {"d_head": config.head_size, "untie_r": True, "bi_data": False, "same_length": False}
+    values["ff_activation"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
+    values |= {"clamp_len": config.clamp_length or -1, "mem_len": config.memory_length or None}
+    return values | {"reuse_len": config.reuse_length or None, "summary_type": "last", "summary_use_proj": True}

@@ -1,0 +1,264 @@
+"""XLNet in transformers' form and in its own code's: both ways, and parity with PyTorch where it is installed."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from albert_tf import (
+    AlbertClassifier,
+    AlbertConfig,
+    AlbertEncoder,
+    AlbertMultipleChoice,
+    AlbertSpanPredictor,
+    AlbertTokenClassifier,
+    XlnetPretrainer,
+)
+from albert_tf.checkpoints import load_huggingface, load_official, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.official import read_tensors, write_tensors
+from albert_tf.checkpoints.variables import named_variables
+from tfrecords.base.errors import UserError
+
+TOLERANCE = dict(atol=1e-5, rtol=0)
+CONFIG = AlbertConfig(
+    vocab_size=30, embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24,
+    position_type="relative", sharing="none", clamp_length=5, memory_length=4, reuse_length=3, type_vocab_size=4,
+)  # fmt: skip
+MAKERS = {
+    "encoder": lambda: AlbertEncoder(CONFIG, pooler=False),
+    "pretrainer": lambda: XlnetPretrainer(CONFIG),
+    "classifier": lambda: AlbertClassifier(CONFIG, 3, labels=["a", "b", "c"]),
+    "tagger": lambda: AlbertTokenClassifier(CONFIG, 3),
+    "choices": lambda: AlbertMultipleChoice(CONFIG),
+    "spans": lambda: AlbertSpanPredictor(CONFIG),
+    "joint": lambda: AlbertSpanPredictor(CONFIG, joint=True),
+}
+
+
+def same_values(one, other):
+    assert type(one) is type(other)
+    ours, theirs = named_variables(one), named_variables(other)
+    assert ours.keys() == theirs.keys()
+    for name, variable in ours.items():
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(variable), theirs[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_transformers_form_and_the_way_back(name, tmp_path):
+    model = MAKERS[name]()
+    save_huggingface(model, tmp_path)
+    same_values(load_huggingface(tmp_path), model)
+    again = load_huggingface(tmp_path)
+    assert getattr(again, "encoder", again).config == CONFIG.replace(hidden_act="gelu")
+    tensors, values = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    kernel = tensors[f"{'' if name == 'encoder' else 'transformer.'}layer.0.rel_attn.o"]
+    assert kernel.shape == (16, 4, 4) and values["clamp_len"] == 5 and values["model_type"] == "xlnet"
+
+
+@pytest.mark.parametrize("name", ["encoder", "pretrainer"])
+def test_the_originals_form_and_the_way_back(name, tmp_path):
+    model = MAKERS[name]()
+    save_official(model, tmp_path)
+    again = load_official(tmp_path)
+    same_values(again, model)
+    tensors = read_tensors(str(tmp_path / "model.ckpt-best"))
+    assert tensors["model/transformer/r_w_bias"].shape == (2, 4, 4)
+    assert tensors["model/transformer/seg_embed"].shape == (2, 2, 4, 4)
+    assert tensors["model/transformer/layer_1/rel_attn/o/kernel"].shape == (16, 4, 4)
+    assert tensors["model/transformer/mask_emb/mask_emb"].shape == (1, 1, 16)
+    values = json.loads((tmp_path / "xlnet_config.json").read_text())
+    assert values.keys() == {"d_head", "d_inner", "d_model", "ff_activation", "n_head", "n_layer", "n_token", "untie_r"}
+
+
+def test_tied_biases_are_every_layers(tmp_path):
+    save_official(MAKERS["encoder"](), tmp_path)
+    tensors = read_tensors(str(tmp_path / "model.ckpt-best"))
+    for name in ("r_w_bias", "r_r_bias", "r_s_bias"):
+        tensors[f"model/transformer/{name}"] = tensors[f"model/transformer/{name}"][0]
+    write_tensors(tmp_path / "model.ckpt-best", tensors)
+    weights = named_variables(load_official(tmp_path))
+    for i in range(2):
+        np.testing.assert_array_equal(weights[f"attention_{i}/content_bias"], tensors["model/transformer/r_w_bias"])
+
+
+def test_a_tied_head_may_be_in_the_file_and_another_may_not(tmp_path):
+    save_huggingface(MAKERS["pretrainer"](), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    copy = {"lm_loss.weight": tensors["transformer.word_embedding.weight"]}
+    save_file(tensors | copy, tmp_path / "model.safetensors")
+    assert isinstance(load_huggingface(tmp_path), XlnetPretrainer)
+    save_file(tensors | {"lm_loss.weight": copy["lm_loss.weight"] + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"not part of this model: lm_loss\.weight"):
+        load_huggingface(tmp_path)
+
+
+def test_what_has_no_form_says_so(tmp_path):
+    shared = AlbertEncoder(CONFIG.replace(sharing="all"), pooler=False)
+    for save in (save_huggingface, save_official):
+        with pytest.raises(UserError, match="no XLNet with shared blocks or factorised embeddings"):
+            save(shared, tmp_path)
+        with pytest.raises(UserError, match="cannot hold a model with norm 'rms_norm'"):
+            save(AlbertEncoder(CONFIG.replace(norm="rms_norm")), tmp_path)
+    with pytest.raises(UserError, match="keras-hub cannot hold a model with position_type 'relative'"):
+        save_keras_hub(shared, tmp_path)
+    with pytest.raises(UserError, match="hidden_act 'gelu_erf'; its gelu is the tanh form"):
+        save_official(AlbertEncoder(CONFIG.replace(hidden_act="gelu_erf"), pooler=False), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bi_data": True}, "bi_data True is another architecture"),
+        ({"same_length": True}, "same_length True is another architecture"),
+        ({"d_head": 8}, "d_head 8 is another architecture"),
+        ({"clamp_length": 3}, "unknown configuration key 'clamp_length'; did you mean 'clamp_len'"),
+    ],
+)
+def test_configurations_that_ask_for_more_are_named(changes, message):
+    values = {"model_type": "xlnet", "d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24, "vocab_size": 30}
+    with pytest.raises(UserError, match=message):
+        AlbertConfig.from_dict(values | changes)
+
+
+def test_gelu_is_erf_in_transformers_and_tanh_in_the_original():
+    sizes = {"d_model": 16, "n_layer": 2, "n_head": 4, "d_inner": 24, "ff_activation": "gelu"}
+    assert AlbertConfig.from_dict(sizes | {"n_token": 30, "d_head": 4, "untie_r": True}).hidden_act == "gelu"
+    assert AlbertConfig.from_dict(sizes | {"vocab_size": 30, "model_type": "xlnet"}).hidden_act == "gelu_erf"
+
+
+BATCH, LENGTH, TARGETS = 3, 7, 2
+
+
+@pytest.fixture(scope="module")
+def torch_folder(tmp_path_factory):
+    """Makes a random tiny model of transformers in a folder; gives it, and the folder."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+    def make(name: str, **options):
+        torch.manual_seed(len(name))
+        values = dict(
+            vocab_size=30, d_model=32, n_layer=3, n_head=4, d_inner=40, initializer_range=0.3, mem_len=5, dropout=0.1
+        )
+        model = getattr(transformers, name)(transformers.XLNetConfig(**(values | options))).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        folder = tmp_path_factory.mktemp(name)
+        model.save_pretrained(folder)
+        return model, folder
+
+    return make
+
+
+def batch(seed: int, mapped: bool, permuted: bool, remembered: bool, rows: int = BATCH):
+    """The same batch in transformers' words and in ours."""
+    import torch
+
+    rng = np.random.default_rng(seed)
+    features = {
+        "input_ids": rng.integers(0, 30, (rows, LENGTH)),
+        "token_type_ids": rng.integers(0, 4, (rows, LENGTH)),
+        "attention_mask": np.ones((rows, LENGTH), "int64"),
+    }
+    features["attention_mask"][0, :3] = 0
+    if permuted:
+        features["perm_mask"] = (rng.random((rows, LENGTH, LENGTH)) < 0.4).astype("float32")
+    if mapped:
+        places = np.array([rng.permutation(LENGTH)[:TARGETS] for _ in range(rows)])
+        features["target_mapping"] = np.eye(LENGTH, dtype="float32")[places]
+        features["target_mapping"][-1, 1] = 0
+    theirs = {name: torch.tensor(value) for name, value in features.items()}
+    theirs["attention_mask"] = theirs["attention_mask"].float()
+    if remembered:
+        features["memory"] = rng.normal(size=(3, rows, 5, 32)).astype("float32")
+        theirs["mems"] = [torch.tensor(layer.transpose(1, 0, 2)) for layer in features["memory"]]
+    return theirs, features
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"attn_type": "uni", "clamp_len": 4}, {"reuse_len": 3}])
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("permuted", [True, False])
+@pytest.mark.parametrize("remembered", [True, False])
+def test_streams_memory_and_loss_against_transformers(torch_folder, options, mapped, permuted, remembered):
+    import torch
+
+    theirs, folder = torch_folder("XLNetLMHeadModel", **options)
+    model = load_huggingface(folder)
+    assert isinstance(model, XlnetPretrainer)
+    # Theirs takes masks of one row alone where attention is one-directional.
+    rows = 1 if "attn_type" in options else BATCH
+    inputs, features = batch(3, mapped, permuted, remembered, rows)
+    labels = np.random.default_rng(5).integers(0, 30, (rows, TARGETS if mapped else LENGTH))
+    with torch.no_grad():
+        expected = theirs(**inputs, labels=torch.tensor(labels), use_mems=True, output_hidden_states=True)
+    outputs, predictions = model.encoder(features), model(features)
+    # With targets transformers lists content and queries in turns.
+    contents = expected.hidden_states[:: 2 if mapped else 1]
+    np.testing.assert_allclose(np.stack(outputs["hidden_states"]), np.stack(contents), **TOLERANCE)
+    if mapped:
+        np.testing.assert_allclose(outputs["query_output"], expected.hidden_states[-1], **TOLERANCE)
+    memory = np.stack([layer.numpy().transpose(1, 0, 2) for layer in expected.mems])
+    np.testing.assert_allclose(outputs["memory"], memory, **TOLERANCE)
+    scale = max(1.0, float(expected.logits.abs().max()))
+    np.testing.assert_allclose(predictions["masked_lm_logits"], expected.logits, atol=1e-5 * scale, rtol=0)
+    x = {"masked_lm_ids": labels, "masked_lm_weights": np.ones(labels.shape, "float32")}
+    assert float(model.compute_loss(x, None, predictions)) == pytest.approx(float(expected.loss), abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice", "ForQuestionAnsweringSimple"]
+)
+def test_heads_against_transformers_and_the_way_back(torch_folder, name, tmp_path):
+    import torch
+
+    theirs, folder = torch_folder(f"XLNet{name}", mem_len=None)
+    model = load_huggingface(folder)
+    inputs, features = batch(4, mapped=False, permuted=False, remembered=False)
+    if name == "ForMultipleChoice":
+        inputs, features = ({key: value[None] for key, value in one.items()} for one in (inputs, features))
+    with torch.no_grad():
+        expected = theirs(**inputs)
+    if name == "ForQuestionAnsweringSimple":
+        answers = model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})
+        tokens = features["attention_mask"] == 1
+        for end in ("start", "end"):
+            logits = np.where(tokens, expected[f"{end}_logits"].numpy(), -1e30)
+            log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            ours = np.asarray(answers[f"{end}_log_probs"])
+            np.testing.assert_allclose(ours[tokens], log_probs[tokens], **TOLERANCE)
+    else:
+        np.testing.assert_allclose(model(features), expected.logits, **TOLERANCE)
+    save_huggingface(model, tmp_path)
+    ours, original = load_file(tmp_path / "model.safetensors"), load_file(folder / "model.safetensors")
+    assert ours.keys() == original.keys()
+    for key, value in original.items():
+        np.testing.assert_array_equal(ours[key], value, err_msg=key)
+    back = type(theirs).from_pretrained(tmp_path).eval()
+    with torch.no_grad():
+        again = back(**inputs)
+    key = "logits" if "logits" in again else "start_logits"
+    np.testing.assert_array_equal(again[key], expected[key])
+
+
+@pytest.mark.slow
+def test_the_joint_span_head_against_transformers(torch_folder):
+    """Answerability and starts: the ends of its beam are those of our search."""
+    import torch
+
+    theirs, folder = torch_folder("XLNetForQuestionAnswering", mem_len=None)
+    model = load_huggingface(folder)
+    assert isinstance(model, AlbertSpanPredictor) and model.joint
+    inputs, features = batch(4, mapped=False, permuted=False, remembered=False)
+    inputs["attention_mask"][:], features["attention_mask"][:] = 1, 1
+    with torch.no_grad():
+        expected = theirs(**inputs)
+    starts = np.asarray(model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})["start_log_probs"])
+    top = np.sort(np.exp(starts), axis=1)[:, ::-1][:, : expected.start_top_log_probs.shape[1]]
+    np.testing.assert_allclose(top, expected.start_top_log_probs, **TOLERANCE)
+    answers = model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})["answerable_logits"]
+    np.testing.assert_allclose(answers, expected.cls_logits, **TOLERANCE)
