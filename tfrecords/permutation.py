@@ -68,7 +68,9 @@ class Rows:
         """Gives TFRecord bytes."""
         features = {name: getattr(self, name) for name in ("input", "target", "is_masked", "seg_id")}
         features["label"] = self.labels[:, None]
-        return encode_records(features, {name: np.full(len(self.input), row.shape[1]) for name, row in features.items()})
+        return encode_records(
+            features, {name: np.full(len(self.input), row.shape[1]) for name, row in features.items()}
+        )
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
@@ -185,7 +187,9 @@ def _lay_out(ids, begins, backwards, first, keys, starts, special, lengths, goal
             _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])
             begun = starts[inputs[row]]
             masks[row, :reuse] = sample_spans(begun[:reuse], backwards[stream], goals[0], key, _SPANS, rule, thresholds)
-            masks[row, reuse:] = sample_spans(begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, rule, thresholds)
+            masks[row, reuse:] = sample_spans(
+                begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, rule, thresholds
+            )
         count += len(ids)
     return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
 

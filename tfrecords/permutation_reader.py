@@ -76,9 +76,7 @@ def read_permutations(
     plan = _Plan(paths, counts, manifest, batch_size, training, seed)
     share = _Share(manifest, batch_size, parts, num_workers, worker)
     steps = plan.steps(skip_batches).enumerate(start=skip_batches).map(share).unbatch()
-    batches = steps.map(
-        _Parser(manifest, seed, perm_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
+    batches = steps.map(_Parser(manifest, seed, perm_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     length = tf.data.INFINITE_CARDINALITY if training else max(0, plan.length - skip_batches) * parts
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
     options = tf.data.Options()
@@ -197,7 +195,9 @@ class _Parser:
     def __call__(self, positions: tf.Tensor, records: tf.Tensor, is_reversed: tf.Tensor) -> dict[str, tf.Tensor]:
         whole = tf.io.FixedLenFeature([self._sequence], tf.int64)
         parsed = tf.io.parse_example(records, {name: whole for name in ("input", "is_masked", "seg_id")})
-        input_ids, is_masked, segment_ids = (tf.cast(parsed[name], tf.int32) for name in ("input", "is_masked", "seg_id"))
+        input_ids, is_masked, segment_ids = (
+            tf.cast(parsed[name], tf.int32) for name in ("input", "is_masked", "seg_id")
+        )
         orders = tf.numpy_function(self._orders, [positions], tf.int32)
         orders = tf.ensure_shape(orders, input_ids.shape)
         perm_mask, is_target = permutation_masks(input_ids, is_masked > 0, orders, self._reuse, self._special)
@@ -218,7 +218,11 @@ class _Parser:
     def _orders(self, positions: np.ndarray) -> np.ndarray:
         """int32 [batch, max_seq_length]: each token's place in the order of its part; one permutation for a part."""
         random = derive(
-            self._seed, _ORDERS, positions[:, None, None], np.arange(len(self._parts))[:, None], np.arange(self._perm_size)
+            self._seed,
+            _ORDERS,
+            positions[:, None, None],
+            np.arange(len(self._parts))[:, None],
+            np.arange(self._perm_size),
         )
         permutations = np.argsort(random, axis=-1)
         orders = [

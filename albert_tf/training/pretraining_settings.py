@@ -36,7 +36,9 @@ class PretrainingSettings(CheckedSettings):
         0, help="permutation: places before a row that it sees as they were; 0: as many as --config says", at_least=0
     )
     perm_size: int = setting(
-        0, help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts", at_least=0
+        0,
+        help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts",
+        at_least=0,
     )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
     second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")

@@ -111,7 +111,12 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     said = read_config(config)
     own, other = dataclasses.asdict(weights), dataclasses.asdict(said)
     plain = dataclasses.asdict(AlbertConfig())
-    free = {"random_depth_min", "memory_length", "reuse_length", *(name for name in own if name.endswith("dropout_prob"))}
+    free = {
+        "random_depth_min",
+        "memory_length",
+        "reuse_length",
+        *(name for name in own if name.endswith("dropout_prob")),
+    }
     free |= {name for name in BEGIN_AS_ALBERT if own[name] == plain[name]}
     ignored = {"vocab_size", "initializer_range", "gate_init"}
     different = [

@@ -1,7 +1,5 @@
 """XLNet's rows: what a record holds, and the random rules behind it."""
 
-import shutil
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -204,7 +202,9 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
 
 def test_a_span_has_six_times_its_length_around_it():
     """So spans are a seventh of a long row, where the goal does not end them before."""
-    taken = [sample_spans(np.ones(3000, bool), False, 300, key, 0, RULE, THRESHOLDS) for key in derive(6, np.arange(200))]
+    taken = [
+        sample_spans(np.ones(3000, bool), False, 300, key, 0, RULE, THRESHOLDS) for key in derive(6, np.arange(200))
+    ]
     shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
     assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
 
@@ -256,14 +256,3 @@ def test_without_a_reused_part_rows_follow_each_other(tokenizer):
     rows = lay_out_steps(config, MaskingVocabulary.of(tokenizer), streams, derive(1), 0, 30)
     np.testing.assert_array_equal(rows.input[:, 0], 100 + 13 * np.arange(len(rows.input)))
     assert 12 < len(rows.input) < 16 and set(rows.is_masked.sum(axis=1)) == {2}
-
-
-def test_the_command_builds_them(run_module, corpus_file, tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer")
-    built = run_module(
-        *("tfrecords.create_pretraining_data", f"--input={corpus_file}", f"--tokenizer={tmp_path / 'tokenizer'}"),
-        *(f"--output_dir={tmp_path / 'data'}", "--objective=permutation", "--max_seq_length=64", "--seed=1"),
-    )
-    assert built.returncode == 0, built.stderr
-    assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
-    shutil.rmtree(tmp_path / "data")

@@ -4,6 +4,9 @@ import csv
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from albert_tf import AlbertConfig, XlnetPretrainer
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading import load
 from albert_tf.training import loop, pretraining
+from albert_tf.training.devices import Devices
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.permutation_reader import read_permutations
 
@@ -28,6 +33,7 @@ def permutation_data(tmp_path_factory, topics, tiny_data, run_module):
         "--chunk_megabytes=0.1",
     )
     assert built.returncode == 0, built.stderr
+    assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
     return folder
 
 
@@ -43,7 +49,7 @@ def settings(tiny_settings, permutation_data, tmp_path_factory):
     return dataclasses.replace(
         tiny_settings, config=str(config), train_data=str(permutation_data), eval_data=str(permutation_data),
         objective="permutation", memory_length=24, train_batch_size=8, gradient_accumulation_steps=2,
-        eval_batch_size=4, num_train_steps=5, learning_rate=0.003,
+        eval_batch_size=4, max_eval_steps=2, num_train_steps=5, learning_rate=0.003,
     )  # fmt: skip
 
 
@@ -80,7 +86,9 @@ def test_the_memory_is_what_the_batch_before_left(straight, settings):
     model = load_keras(straight / "last.keras", compile=True)
     batch = next(read_permutations(settings.train_data, 8, True, parts=2).as_numpy_iterator())
     memory = model.memory.to_numpy()
-    given = model.encoder({key: batch[key] for key in ("input_ids", "segment_ids", "is_reversed")} | {"memory": memory[0]})
+    given = model.encoder(
+        {key: batch[key] for key in ("input_ids", "segment_ids", "is_reversed")} | {"memory": memory[0]}
+    )
     model.encoder.seed_generator = None
     model(batch, training=True)
     after = model.memory.to_numpy()
@@ -90,7 +98,7 @@ def test_the_memory_is_what_the_batch_before_left(straight, settings):
     np.testing.assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
 
 
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_killed_and_resumed_equals_uninterrupted(settings, straight, tmp_path, monkeypatch, after):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
 
@@ -112,6 +120,7 @@ def test_killed_and_resumed_equals_uninterrupted(settings, straight, tmp_path, m
     assert_same(tmp_path / "run", straight)
 
 
+@pytest.mark.slow
 def test_a_signal_saves_the_memory_too(settings, straight, tmp_path, monkeypatch):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     step, count = loop.Report.step, iter(range(1, 100))
@@ -129,14 +138,15 @@ def test_a_signal_saves_the_memory_too(settings, straight, tmp_path, monkeypatch
     assert_same(tmp_path / "run", straight)
 
 
-def test_without_memory_it_is_another_model(settings, straight, tmp_path):
-    folder = pretraining.pretrain(dataclasses.replace(settings, memory_length=0, output_dir=str(tmp_path / "run")))
-    model = load_keras(folder / "last.keras", compile=True)
-    assert not model.memory.is_kept and not model.encoder.config.memory_length
-    losses = [
-        list(csv.DictReader((path / "history.csv").read_text().splitlines()))[-1]["val_loss"] for path in (folder, straight)
-    ]
-    assert losses[0] != losses[1] and all(5 < float(loss) < 7 for loss in losses)
+def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):
+    def config_of(**changes):
+        run = dataclasses.replace(settings, output_dir=str(tmp_path), **changes)
+        return pretraining.Pretraining(run, Devices(), 0.0).config
+
+    assert config_of(memory_length=0).memory_length == config_of(memory_length=0).reuse_length == 0
+    AlbertConfig.from_json(settings.config).replace(memory_length=10).to_json(tmp_path / "config.json")
+    config = config_of(memory_length=0, config=str(tmp_path / "config.json"))
+    assert (config.memory_length, config.reuse_length) == (10, 16)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +175,40 @@ def test_absolute_positions_and_masked_records_are_refused(settings, tiny_settin
         pretraining.pretrain(dataclasses.replace(settings, train_data=tiny_settings.train_data, **folder))
 
 
+@pytest.mark.slow
 def test_a_dry_run_walks_every_path_and_keeps_nothing(settings, tmp_path, capsys):
     pretraining.try_all_paths(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
     assert "dry run: trained, evaluated, stopped, resumed and loaded" in capsys.readouterr().out
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+_UNDER_JAX = """
+import dataclasses, sys
+import numpy as np
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords.base import files
+
+settings = PretrainingSettings(**files.read_json(sys.argv[1]))
+straight, other = (dataclasses.replace(settings, output_dir=f"{settings.output_dir}/{name}") for name in "ab")
+pretrain(straight)
+pretrain(other, stop_step=3)
+pretrain(other)
+models = [load_keras(f"{run.output_dir}/last.keras", compile=True) for run in (straight, other)]
+for one, two in zip(*([*model.get_weights(), model.memory.to_numpy()] for model in models), strict=True):
+    np.testing.assert_array_equal(one, two)
+assert models[0].memory.to_numpy().all()
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_under_jax_a_stopped_run_goes_on_to_the_same_bits(settings, tmp_path):
+    pytest.importorskip("jax")
+    changed = dataclasses.replace(settings, output_dir=str(tmp_path / "runs"))
+    files.write_json(tmp_path / "settings.json", dataclasses.asdict(changed))
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-c", _UNDER_JAX, str(tmp_path / "settings.json")]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0 and ran.stdout.endswith("equal\n"), ran.stderr
