@@ -196,7 +196,7 @@ def _lay_out(ids, begins, backwards, first, keys, starts, special, lengths, goal
 
 @compiled
 def _cut_pair(begins, begin, room, key):
-    """(label, end of A, begin and end of B), A and B of together `room` tokens; label -1 where the stream is at its end.
+    """(label, end of A, begin and end of B), A and B of together `room` tokens; label -1 at the end of the stream.
 
     begins: bool [tokens]. begin: of A. zihangdai/xlnet data_utils.py:255-319.
     """

@@ -1,4 +1,4 @@
-"""Permutation records to batches of tensors, in order, so that a row goes on where the same row of the batch before ended.
+"""Permutation records to batches in order: a row goes on where the same row of the batch before ended.
 
     files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
 
@@ -103,8 +103,8 @@ class _Plan:
         self._lanes, rest = divmod(batch_size, self._streams)
         if rest or not self._lanes:
             raise UserError(
-                f"a batch of {batch_size} rows must be a multiple of the {self._streams} streams that the records go on "
-                "in; choose another batch size, or build them anew with other --streams"
+                f"a batch of {batch_size} rows must be a multiple of the {self._streams} streams that the records "
+                "go on in; choose another batch size, or build them anew with other --streams"
             )
         self.length = int(self._counts.sum()) // self._lanes
         if not self.length:

@@ -28,7 +28,8 @@ class RowMemory(keras.metrics.Metric):
 
     def __init__(self, name: str, lasts: bool):
         super().__init__(name=name, dtype="float32")
-        self._lasts, self._rows = lasts, None
+        self._lasts = lasts
+        self._rows: Any = None
 
     @property
     def is_kept(self) -> bool:

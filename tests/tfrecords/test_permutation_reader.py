@@ -59,7 +59,7 @@ def batches_of_rows(draw):
 @settings(max_examples=60, deadline=None)
 @given(batches_of_rows())
 def test_masks_are_those_of_a_reference_written_apart(batch):
-    input_ids, is_masked, orders, reuse = batch
+    input_ids, _, orders, reuse = batch
     blocked, targets = (values.numpy() for values in permutation_masks(*batch, (CLS, SEP)))
     expected_blocked, expected_targets = reference(*batch)
     np.testing.assert_array_equal(targets, expected_targets)
