@@ -158,9 +158,9 @@ class AlbertConfig:
         return self.max_position_embeddings - self.position_offset
 
     @property
-    def summary_column(self) -> int:
-        """Gives the column of the token that stands for a row: its first, or of relative positions its last, -1."""
-        return -1 if self.position_type == "relative" else 0
+    def ends_with_cls(self) -> bool:
+        """Tells whether the token that stands for a row is its last, as XLNet's [CLS] is, and not its first."""
+        return self.position_type == "relative"
 
     @property
     def num_steps(self) -> int:

@@ -113,6 +113,7 @@ def load(
     own = read_tokenizer(tokenizer, *rules) if tokenizer else _tokenizer_beside(inside, *rules)
     if own is not None:
         _check_fit(model, own, folder, tokenizer or str(folder))
+        own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
     task = load_task(folder) or _named_classes(inside)

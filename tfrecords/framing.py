@@ -1,7 +1,8 @@
 """Tokens to rows: [CLS] and [SEP] around one text, a pair, choices, words or windows of a passage, cut to a length.
 
 The tokenizer says which ids these are, how many [SEP] stand between two texts, and the second one's segment: RoBERTa's
-pairs are `<s> first </s></s> second </s>`, all of segment 0.
+pairs are `<s> first </s></s> second </s>`, all of segment 0. XLNet's rows are `first [SEP] second [SEP] [CLS]`, with
+[CLS] a third segment (zihangdai/xlnet classifier_utils.py, convert_single_example).
 
 Training calls these TensorFlow operations on the ids of the Python tokenizer, an exported graph holds them behind the
 tokenizer's own operations: both see the same rows.
@@ -17,6 +18,8 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # Tokens of question and choice together (google-research/albert:run_race.py, --max_qa_length).
 MAX_CHOICE_LENGTH = 128
+# Of a [CLS] that is last.
+CLS_SEGMENT = 2
 
 
 class TokenBatch(NamedTuple):
@@ -43,7 +46,8 @@ class FramedRows(NamedTuple):
 
     Attributes:
         input_ids: ragged int32 [rows, tokens].
-        segment_ids: ragged int32 [rows, tokens]: 0 up to the second text, then the tokenizer's `second_segment_id`.
+        segment_ids: ragged int32 [rows, tokens]: 0 up to the second text, then the tokenizer's `second_segment_id`; 2
+            for a [CLS] at the end.
         pad_id: what `padded` puts behind a row's ids.
     """
 
@@ -131,8 +135,8 @@ class Framer:
     def single(self, tokens: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
         tokenizer = self.tokenizer
-        ids = self._between(tokenizer.cls_id, [], [tokenizer.sep_id], tokens[:, : self.max_seq_length - 2])
-        return FramedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_id)
+        ids = self._between([], tokens[:, : self.max_seq_length - 2])
+        return FramedRows(ids, self._segments(ids, ids.values < 0), tokenizer.pad_id)
 
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] first [SEP] second [SEP]; what does not fit is cut off the end of the longer one.
@@ -169,9 +173,11 @@ class Framer:
         unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.tokenizer.unk_id, tf.int32))
         words = tf.concat([words, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
         pieces = pieces.with_values(words)
-        # Behind [CLS] a word begins where all words before it end.
+        # Behind [CLS], if it is first, a word begins where all words before it end.
         before = words.row_starts() - tf.gather(words.row_splits, tf.gather(pieces.row_starts(), pieces.value_rowids()))
-        return self.single(pieces.merge_dims(1, 2)), pieces.with_values(tf.cast(before, tf.int32) + 1)
+        before = tf.cast(before, tf.int32)
+        columns = before + tf.where(before < self.max_seq_length - 2, self._first_column, 1)
+        return self.single(pieces.merge_dims(1, 2)), pieces.with_values(columns)
 
     def masked(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Joins the parts of each text by the mask's id: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
@@ -194,8 +200,8 @@ class Framer:
         between = self.tokenizer.separators_between
         question = question[:, : min(max_query_length, self.max_seq_length // 2 - 1 - between)]
         sizes = _sizes(context)
-        before = _sizes(question) + 1 + between
-        room = self.max_seq_length - 1 - before
+        before = _sizes(question) + self._first_column + between
+        room = self.max_seq_length - 2 + self._first_column - before
         stride = tf.minimum(doc_stride, room)
         counts = tf.maximum(-((room - sizes) // stride), 0) + 1
         row = tf.repeat(tf.range(tf.size(counts)), counts)
@@ -205,7 +211,8 @@ class Framer:
         first = tf.gather(tf.cast(context.row_starts(), tf.int32), row) + first_token
         tokens, questions = tf.ragged.range(first, first + size), tf.gather(question, row)
         rows = self._join(questions, tokens.with_values(tf.gather(context.values, tokens.values)))
-        token = self._between(-1, [-1] * between, [-1], questions.with_values(-tf.ones_like(questions.values)), tokens)
+        nothing = questions.with_values(-tf.ones_like(questions.values))
+        token = self._between([-1] * between, nothing, tokens, special=-1)
         owner = _most_context(tokens, first, size, tf.size(context.values))
         is_best = (token.values >= 0) & (
             tf.gather(owner, tf.maximum(token.values, 0)) == tf.cast(token.value_rowids(), tf.int64)
@@ -217,20 +224,38 @@ class Framer:
         """Tokens of two texts that fit into a row."""
         return self.max_seq_length - 2 - self.tokenizer.separators_between
 
+    @property
+    def _first_column(self) -> int:
+        """Of a row's first text."""
+        return 0 if self.tokenizer.cls_last else 1
+
     def _join(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
         tokenizer, between = self.tokenizer, self.tokenizer.separators_between
-        ids = self._between(tokenizer.cls_id, [tokenizer.sep_id] * between, [tokenizer.sep_id], first, second)
-        is_second = _columns(ids) > tf.gather(_sizes(first) + between, ids.value_rowids())
-        segments = tf.cast(is_second, tf.int32) * tokenizer.second_segment_id
-        return FramedRows(ids, ids.with_values(segments), tokenizer.pad_id)
+        ids = self._between([tokenizer.sep_id] * between, first, second)
+        before = self._first_column + _sizes(first) + between
+        is_second = _columns(ids) >= tf.gather(before, ids.value_rowids())
+        return FramedRows(ids, self._segments(ids, is_second), tokenizer.pad_id)
 
-    @staticmethod
-    def _between(start: int, middle: Sequence[int], end: Sequence[int], *texts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Joins texts: `start`, a text, `middle` before the next one, and `end` behind the last."""
-        parts = [_column(texts[0], start)]
+    def _segments(self, ids: tf.RaggedTensor, is_second: tf.Tensor) -> tf.RaggedTensor:
+        """The segments of rows whose second texts are said, bool [tokens of all rows]."""
+        segments = tf.cast(is_second, tf.int32) * self.tokenizer.second_segment_id
+        if self.tokenizer.cls_last:
+            is_last = _columns(ids) == tf.gather(_sizes(ids) - 1, ids.value_rowids())
+            segments = tf.where(is_last, CLS_SEGMENT, segments)
+        return ids.with_values(segments)
+
+    def _between(self, middle: Sequence[int], *texts: tf.RaggedTensor, special: int | None = None) -> tf.RaggedTensor:
+        """Joins texts: [CLS], a text, `middle` before the next one, and [SEP] behind the last; or [CLS] at the end.
+
+        special: what stands for [CLS] and the last [SEP]; None: their ids.
+        """
+        cls, sep = (self.tokenizer.cls_id, self.tokenizer.sep_id) if special is None else (special, special)
+        parts = [] if self.tokenizer.cls_last else [_column(texts[0], cls)]
         for number, text in enumerate(texts, 1):
-            behind = end if number == len(texts) else middle
+            behind = [sep] if number == len(texts) else middle
             parts += [text, *(_column(text, token) for token in behind)]
+        if self.tokenizer.cls_last:
+            parts.append(_column(texts[0], cls))
         return tf.concat(parts, axis=1)
 
 

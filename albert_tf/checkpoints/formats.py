@@ -132,7 +132,8 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 def _tokenizer_config(tokenizer: Tokenizer) -> dict[str, Any]:
     """What transformers must know beside the vocabulary."""
-    values: dict[str, Any] = {"tokenizer_class": _CLASSES[tokenizer.kind]}
+    is_xlnet = tokenizer.pieces[tokenizer.cls_id] == "<cls>"
+    values: dict[str, Any] = {"tokenizer_class": "XLNetTokenizer" if is_xlnet else _CLASSES[tokenizer.kind]}
     if tokenizer.kind == "bpe":
         return values | {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents

@@ -134,7 +134,8 @@ class AlbertEncoder(BaseModel):
                 position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
                 sequence; with an offset, over the tokens that are no padding);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
-                Where positions are relative, no packed rows and no position_ids, but those of layers/relative.py.
+                Where positions are relative, there are no packed rows and no position_ids, but perm_mask,
+                query_positions or target_mapping, memory and is_reversed: see layers/relative.py.
             training: whether dropout applies, and whether the depth is drawn where `random_depth_min` asks for it.
             output_hidden_states: True also where `walk` is "loop", which is then unrolled, and where the depth would be
                 drawn, which then is not; False never. A walk to an equilibrium keeps none, and no attentions.
@@ -189,9 +190,7 @@ class AlbertEncoder(BaseModel):
             if self.config.memory_length:
                 outputs["memory"] = relations.remembered(hidden_states[:-1])
         if self.pooler is not None:
-            outputs["pooled_output"] = self.pooler(
-                summary_tokens(outputs["sequence_output"], self.config.summary_column, features.get("sequence_starts"))
-            )
+            outputs["pooled_output"] = self.pooler(summary_tokens(outputs["sequence_output"], features, self.config))
         listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
         if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = hidden_states

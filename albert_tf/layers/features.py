@@ -105,14 +105,29 @@ def rows_of(features: dict[str, Any], queries: Tensor = None) -> RectangleRows:
     return RectangleRows(mask)
 
 
-def summary_tokens(sequence_output: Tensor, column: int, sequence_starts: Tensor | None) -> Tensor:
+def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
+    """Gives the column of the token that stands for each row, int32 [batch]: the first, or the last of XLNet's.
+
+    The last that is no padding, on whichever side padding is.
+    """
+    ids = features["input_ids"]
+    if not config.ends_with_cls:
+        return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
+    mask = ops.cast(features.get("input_mask", ops.ones_like(ids)), "int32")
+    return ops.max(mask * ops.arange(ops.shape(ids)[1], dtype="int32"), axis=1)
+
+
+def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
     """Gives what stands for each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
 
     Args:
         sequence_output: [batch, sequence, hidden_size].
-        column: of the token: `summary_column` of the configuration.
-        sequence_starts: [batch, n], the columns of the packed sequences' first tokens; None: rows are not packed.
+        features: of the batch; sequence_starts where rows are packed.
+        config: of the encoder.
     """
-    if sequence_starts is None:
-        return sequence_output[:, column]
-    return ops.take_along_axis(sequence_output, ops.cast(sequence_starts, "int32")[:, :, None], axis=1)
+    starts = features.get("sequence_starts")
+    if starts is None and not config.ends_with_cls:
+        return sequence_output[:, 0]
+    columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
+    tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
+    return tokens[:, 0] if starts is None else tokens

@@ -193,10 +193,16 @@ class JointSpanHead(keras.layers.Layer):
         ends = self.end(self.end_norm(self.end_hidden(ops.concatenate(pairs, axis=-1))))
         return ops.cast(ends[..., 0], "float32")
 
-    def answerable_logits(self, hidden: Tensor, start_probabilities: Tensor, training: bool = False) -> Tensor:
-        """Gives float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence]."""
+    def answerable_logits(
+        self, hidden: Tensor, start_probabilities: Tensor, training: bool = False, summary: Tensor = None
+    ) -> Tensor:
+        """Gives float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence].
+
+        summary: [batch, hidden_size], of the token that stands for a row; None: the first.
+        """
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
-        answer = self.answer_hidden(ops.concatenate([expected, hidden[:, 0]], axis=-1))
+        summary = hidden[:, 0] if summary is None else summary
+        answer = self.answer_hidden(ops.concatenate([expected, summary], axis=-1))
         return ops.cast(self.answer(self.dropout(answer, training=training))[:, 0], "float32")
 
 
@@ -216,7 +222,11 @@ class SpanScores(NamedTuple):
 
 
 def span_scores(
-    head: JointSpanHead | keras.layers.Dense, hidden: Tensor, allowed: Tensor, training: bool = False
+    head: JointSpanHead | keras.layers.Dense,
+    hidden: Tensor,
+    allowed: Tensor,
+    training: bool = False,
+    summary: Tensor = None,
 ) -> SpanScores:
     """Scores the positions of a batch with either head: a joint one, or a dense layer of two outputs.
 
@@ -225,12 +235,13 @@ def span_scores(
         hidden: [batch, sequence, hidden_size].
         allowed: bool [batch, sequence], where an answer may start or end.
         training: whether the head's dropout applies.
+        summary: see `JointSpanHead.answerable_logits`.
     """
     if isinstance(head, JointSpanHead):
         starts = _log_probs(head.start_logits(hidden), allowed)
         expected = ops.cast(ops.exp(starts), hidden.dtype)
         ends = lambda given: _log_probs(head.end_logits(hidden, given), allowed[:, None])  # noqa: E731
-        return SpanScores(starts, ends, head.answerable_logits(hidden, expected, training=training))
+        return SpanScores(starts, ends, head.answerable_logits(hidden, expected, training, summary))
     logits = head(hidden)
     ends = _log_probs(logits[..., 1], allowed)[:, None]
     return SpanScores(_log_probs(logits[..., 0], allowed), lambda given: ends, None)

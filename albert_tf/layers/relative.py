@@ -67,6 +67,18 @@ class Relations:
     They attend to content, nobody attends to them: XLNet's query stream (section 2.3). Not a tuple of tensors: those
     Keras would round to a layer's dtype.
 
+    Args:
+        config: of the encoder.
+        features: input_ids, and what there is of
+            input_mask, segment_ids: as for every encoder; segments may be any numbers, memory's is 0;
+            perm_mask [batch, length, length], 1 or True where token i must not attend to j;
+            query_positions int32 [batch, queries], the targets' places; or target_mapping [batch, queries, length],
+            one-hot, a row of zeros for no target;
+            memory [steps, batch, n, hidden_size], what entered each step in the rows before;
+            is_reversed [batch], 1 for rows whose text runs backwards: their distances are negated.
+        dtype: of the encoder's computations.
+        seed: uint32 [2] that dropout follows from; None outside training.
+
     Attributes:
         length: content tokens a row.
         keys: what is attended to: those, and the memory before them.

@@ -88,6 +88,8 @@ class EarlyExitModel(DenseHeadModel):
             )
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
+        if early_exit and getattr(config, "ends_with_cls", False):
+            raise UserError("exits look at a row's first token, and relative positions have [CLS] last; leave it out")
         if early_exit and getattr(config, "halting", "none") != "none":
             raise UserError(f"early_exit and halting '{config.halting}' exclude each other; leave one out")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
@@ -192,6 +194,8 @@ def check_exit(rule: ExitRule, model: keras.Model) -> None:
 
     By "movement" any model may leave, by the head that it has.
     """
+    if model.encoder.config.ends_with_cls and not rule.by_token:
+        raise UserError("a row leaves by its first token, and relative positions have [CLS] last; leave out early exit")
     if rule.name == "learned" and getattr(model, "exit_gate", None) is None:
         raise UserError(f"this {type(model).__name__} has not learned when to leave; train it with --learned_exit")
     if rule.reads_answers and not getattr(model, "exit_heads", []):

@@ -8,7 +8,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
+from albert_tf.layers.features import by_name, summary_tokens
 from albert_tf.layers.heads import mean_pool, unit_length
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.exit_rules import ExitRule, leave, movements
@@ -82,7 +82,7 @@ class AlbertSentenceEmbedder(EncoderModel):
 
     def _pooled(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
         if self.pooling == "cls":
-            vectors = ops.cast(hidden[:, 0], "float32")
+            vectors = ops.cast(summary_tokens(hidden, features, self.encoder.config), "float32")
         else:
             vectors = mean_pool(hidden, features.get("input_mask", ops.ones_like(features["input_ids"])))
         return unit_length(vectors) if self.normalize else vectors

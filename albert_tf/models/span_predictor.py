@@ -9,7 +9,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
+from albert_tf.layers.features import by_name, summary_columns, summary_tokens
 from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.base import EncoderModel, share_of_replica, variables_of
 from tfrecords.base.errors import UserError
@@ -79,8 +79,8 @@ class AlbertSpanPredictor(EncoderModel):
 
         Args:
             features: those of AlbertEncoder, and
-                p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: segment
-                0, but for position 0);
+                p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: all but
+                segment 1 and [CLS]);
                 start_mask [batch, sequence], 1 where no span that the search finds may start, beside p_mask (default:
                 none; probabilities do not depend on it);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
@@ -95,7 +95,9 @@ class AlbertSpanPredictor(EncoderModel):
         """
         features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
-        scores = span_scores(self.head, hidden, _allowed(features), training)
+        config = self.encoder.config
+        summary = summary_tokens(hidden, features, config)
+        scores = span_scores(self.head, hidden, _allowed(features, config), training, summary)
         outputs = {"start_log_probs": scores.start_log_probs}
         if self.joint:
             outputs["answerable_logits"] = scores.answerable_logits
@@ -134,15 +136,16 @@ class AlbertSpanPredictor(EncoderModel):
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
-def _allowed(features: Any) -> Tensor:
-    """bool [batch, sequence]: where an answer may start or end, or, at position 0, say that there is none."""
+def _allowed(features: Any, config: AlbertConfig) -> Tensor:
+    """bool [batch, sequence]: where an answer may start or end, or, at [CLS], say that there is none."""
     ids = features["input_ids"]
     tokens = ops.cast(features.get("input_mask", ops.ones_like(ids)), "bool")
     if "p_mask" in features:
         # A batch pads every feature with zeros, this one too.
         return ops.logical_and(ops.logical_not(ops.cast(features["p_mask"], "bool")), tokens)
-    passage = ops.cast(features.get("segment_ids", ops.ones_like(ids)), "bool")
-    return ops.logical_and(ops.logical_or(passage, ops.arange(ops.shape(ids)[1]) == 0), tokens)
+    passage = ops.equal(features.get("segment_ids", ops.ones_like(ids)), 1)
+    is_summary = ops.equal(ops.arange(ops.shape(ids)[1])[None], summary_columns(features, config)[:, None])
+    return ops.logical_and(ops.logical_or(passage, is_summary), tokens)
 
 
 def _nll(features: Any, predictions: dict[str, Tensor], end: str) -> Tensor:

@@ -87,7 +87,8 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
         first = first or tokenizer
         if tokenizer.sha256 != first.sha256:
             raise UserError(f"'{folder}' has another tokenizer than '{folders[0]}'; an ensemble reads the same tokens")
-        positions = AlbertConfig.from_json(folder / "config.json").max_seq_length
+        config = AlbertConfig.from_json(folder / "config.json")
+        first, positions = first.with_cls_last(config.ends_with_cls), config.max_seq_length
         if max_seq_length > positions:
             raise UserError(f"--max_seq_length={max_seq_length} is more than the {positions} positions of '{folder}'")
         if not max_seq_length:

@@ -52,8 +52,9 @@ def load_start(
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer)
-    own = read_tokenizer(tokenizer, lower_case, keep_accents) if tokenizer else None
-    return Start(read_config(config), None, own)
+    made = read_config(config)
+    own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.ends_with_cls) if tokenizer else None
+    return Start(made, None, own)
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:

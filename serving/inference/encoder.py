@@ -111,6 +111,8 @@ class InferenceEncoder(tf.Module):
     def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
         super().__init__()
         self.config, self.options = encoder.config, options
+        if self.config.position_type == "relative":
+            raise UserError("a model with position_type 'relative' (XLNet) has no export; answer with albert_tf.load")
         if options.compute == "bfloat16":
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():

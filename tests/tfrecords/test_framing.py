@@ -11,15 +11,20 @@ from tfrecords.framing import Framer
 
 class Ids:
     pad_id, unk_id, cls_id, sep_id, mask_id = 0, 1, 2, 3, 4
-    separators_between, second_segment_id = 1, 1
+    separators_between, second_segment_id, cls_last = 1, 1, False
 
 
 class RobertaIds:
     cls_id, pad_id, sep_id, unk_id, mask_id = 0, 1, 2, 3, 4
-    separators_between, second_segment_id = 2, 0
+    separators_between, second_segment_id, cls_last = 2, 0, False
 
 
-either = pytest.mark.parametrize("form", [Ids, RobertaIds])
+class XlnetIds:
+    unk_id, cls_id, sep_id, pad_id, mask_id = 0, 3, 4, 5, 6
+    separators_between, second_segment_id, cls_last = 1, 1, True
+
+
+either = pytest.mark.parametrize("form", [Ids, RobertaIds, XlnetIds])
 
 
 def ragged(rows, first=10):
@@ -33,6 +38,9 @@ def framed(rows):
 
 def joined(form, first, second):
     middle = [form.sep_id] * form.separators_between
+    if form.cls_last:
+        row = [*first, *middle, *second, form.sep_id, form.cls_id]
+        return row, [0] * (len(first) + len(middle)) + [form.second_segment_id] * (len(second) + 1) + [2]
     row = [form.cls_id, *first, *middle, *second, form.sep_id]
     return row, [0] * (len(first) + 1 + len(middle)) + [form.second_segment_id] * (len(second) + 1)
 
@@ -64,7 +72,11 @@ def test_single_texts_and_pairs_are_cut_as_the_official_code_does(form, sizes, l
     extra = 2 + form.separators_between
     assert framed(framer.pair(first, second)) == [joined(form, *cut_in_turn(*pair, length - extra)) for pair in texts]
     single = [[form.cls_id, *text[: length - 2], form.sep_id] for text, _ in texts]
-    assert framed(framer.single(first)) == [(ids, [0] * len(ids)) for ids in single]
+    segments = [[0] * len(ids) for ids in single]
+    if form.cls_last:
+        single = [[*ids[1:], form.cls_id] for ids in single]
+        segments = [[*row[:-1], 2] for row in segments]
+    assert framed(framer.single(first)) == list(zip(single, segments))
     batch = framer.pair(first, second).padded()
     assert batch.input_ids.shape == batch.mask.shape == batch.segment_ids.shape
     assert batch.lengths.numpy().tolist() == [min(a + b + extra, length) for a, b in sizes]
@@ -82,20 +94,28 @@ def test_choices_keep_their_end_and_cut_the_context(form, sizes, length):
     assert framed(Framer(form, length).choices(contexts, choices)) == expected
 
 
+@pytest.mark.parametrize("form", [Ids, XlnetIds])
 @given(st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=4), st.integers(5, 20))
 @settings(max_examples=25, deadline=None)
-def test_words_begin_where_those_before_them_end(counts, length):
+def test_words_begin_where_those_before_them_end(form, counts, length):
     pieces = tf.RaggedTensor.from_row_lengths(
         ragged([size for row in counts for size in row]), np.array([len(row) for row in counts], np.int64)
     )
-    rows, columns = Framer(Ids, length).words(pieces)
+    rows, columns = Framer(form, length).words(pieces)
     for row, words in enumerate(pieces.to_list()):
-        ids, first = [2], []
+        ids, first = [], []
         for word in words:
             first.append(len(ids))
-            ids += word or [1]
-        assert rows.input_ids[row].numpy().tolist() == [*ids[: length - 1], 3]
-        assert columns[row].numpy().tolist() == first
+            ids += word or [form.unk_id]
+        found, text = columns[row].numpy().tolist(), ids[: length - 2]
+        expected = [*text, form.sep_id, form.cls_id] if form.cls_last else [form.cls_id, *text, form.sep_id]
+        assert rows.input_ids[row].numpy().tolist() == expected
+        is_cut = [place >= length - 2 for place in first]
+        assert [column >= length - 1 for column in found] == is_cut
+        shift = 0 if form.cls_last else 1
+        assert [column for column, cut in zip(found, is_cut) if not cut] == [
+            place + shift for place, cut in zip(first, is_cut) if not cut
+        ]
 
 
 def test_masks_stand_between_the_parts_of_a_text():
@@ -112,8 +132,8 @@ def test_windows_cover_everything_and_the_best_sees_most(form, sizes, length, st
     rows, place, passages = framed(windows.rows), iter(range(len(windows.question))), context.row_starts().numpy()
     for number, (passage, asked) in enumerate(zip(context.to_list(), question.to_list())):
         asked = asked[: min(7, length // 2 - 1 - form.separators_between)]
-        before = len(asked) + 1 + form.separators_between
-        room = length - 1 - before
+        before = len(asked) + (not form.cls_last) + form.separators_between
+        room = length - (2 if form.cls_last else 1) - before
         starts = window_starts(len(passage), room, stride)
         parts = [passage[start : start + room] for start in starts]
         around = [
@@ -126,9 +146,10 @@ def test_windows_cover_everything_and_the_best_sees_most(form, sizes, length, st
             layout = (windows.question, windows.first_column, windows.first_token, windows.size)
             assert [int(values[row]) for values in layout] == [number, before, start, len(part)]
             tokens = [passages[number] + start + at for at in range(len(part))]
-            assert windows.token[row].numpy().tolist() == [-1] * before + tokens + [-1]
+            behind = 2 if form.cls_last else 1
+            assert windows.token[row].numpy().tolist() == [-1] * before + tokens + [-1] * behind
             best = [all(own[at] >= other[at] for other in around if at in other) for at in sorted(own)]
-            assert windows.is_best[row].numpy().tolist() == [False] * before + best + [False]
+            assert windows.is_best[row].numpy().tolist() == [False] * before + best + [False] * behind
     assert next(place, None) is None
     batch, token, is_best = windows.padded()
     assert batch.mask.shape == token.shape == is_best.shape

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Tokenizer(abc.ABC):
         separators_between: how many `sep_id` stand between the two texts of a pair: 2 of RoBERTa.
         second_segment_id: the segment id of a pair's second text: 0 of RoBERTa, which tells texts by separators alone.
         word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
+        cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
+            the model's to say; see `with_cls_last`.
     """
 
     kind: str
@@ -50,13 +52,24 @@ class Tokenizer(abc.ABC):
     separators_between: int = 1
     second_segment_id: int = 1
     word_prefix: str = ""
+    cls_last: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary
         self.lower_case, self.keep_accents = lower_case, keep_accents
 
     def __reduce__(self):
-        return type(self), (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
+        made_of = (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
+        return type(self), made_of, {"cls_last": self.cls_last}
+
+    def with_cls_last(self, cls_last: bool) -> Self:
+        """Gives a tokenizer of the same ids whose rows end with `cls_id`, or begin with it."""
+        if cls_last == self.cls_last:
+            return self
+        # Not copy.copy, which makes a tokenizer anew from its vocabulary.
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | {"cls_last": cls_last}
+        return other
 
     @property
     def vocab_size(self) -> int:

@@ -52,8 +52,10 @@ class SentencePieceTokenizer(Tokenizer):
         super().__init__(vocabulary, lower_case, keep_accents)
         self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
         self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
-        self.cls_id, self.sep_id = self._special("[CLS]", path), self._special("[SEP]", path)
-        self.mask_id = self._special("[MASK]", path)
+        # XLNet's own vocabularies have <cls>, <sep> and <mask>.
+        of_xlnet = "[CLS]" not in self.pieces and "<cls>" in self.pieces
+        names = ("<cls>", "<sep>", "<mask>") if of_xlnet else ("[CLS]", "[SEP]", "[MASK]")
+        self.cls_id, self.sep_id, self.mask_id = (self._special(name, path) for name in names)
 
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)

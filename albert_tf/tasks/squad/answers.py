@@ -62,24 +62,24 @@ def find_answers(
         ranked = sorted((span for row in of_example for span in spans[row]), key=lambda span: -span[2])
         candidates = _different(examples[number].context, rows.offsets[number], ranked, n_best)
         best = candidates[0].score if candidates else IMPOSSIBLE
-        answers.append(Answers(candidates, _null_odds([outputs[row] for row in of_example], best)))
+        answers.append(Answers(candidates, _null_odds(rows, of_example, outputs, best)))
     return answers
 
 
-def null_scores(output: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
+def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
     """Gives the score of "no answer" in one window, float [models], and whether a span's score is to be taken off it.
 
-    A joint head has a logit for it; otherwise it is the span at [CLS], as in BERT.
+    A joint head has a logit for it; otherwise it is the span at [CLS], in `null_column`, as in BERT.
     """
     if "answerable_logits" in output:
         return np.atleast_1d(output["answerable_logits"]), False
     starts, ends = (np.asarray(output[f"{side}_log_probs"]) for side in ("start", "end"))
-    return np.atleast_1d(starts[..., 0] + ends[..., 0]), True
+    return np.atleast_1d(starts[..., null_column] + ends[..., null_column]), True
 
 
-def _null_odds(outputs: Sequence[Mapping[str, Any]], best: float) -> float:
+def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping[str, Any]], best: float) -> float:
     """Of each model the least null score of the windows; then the mean of the models."""
-    pairs = [null_scores(output) for output in outputs]
+    pairs = [null_scores(outputs[row], rows.null_column[row]) for row in windows]
     score = float(np.mean(np.min([scores for scores, _ in pairs], axis=0), dtype=np.float64))
     return score - best if pairs[0][1] else score
 

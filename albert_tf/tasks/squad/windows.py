@@ -25,6 +25,7 @@ class SpanRows(FeatureRows):
         first_column: of the window's tokens in the row, int32 [rows].
         first_token: of the passage that is in the window, int32 [rows].
         size: tokens of the passage in the window, int32 [rows].
+        null_column: of [CLS], which stands for no answer, int32 [rows].
         offsets: for each example int32 [passage tokens, 2]: where each comes from, in characters of the context.
         unaligned: labelled examples whose answer is nothing that the tokenizer keeps, such as a control character.
     """
@@ -33,6 +34,7 @@ class SpanRows(FeatureRows):
     first_column: np.ndarray
     first_token: np.ndarray
     size: np.ndarray
+    null_column: np.ndarray
     offsets: list[np.ndarray]
     unaligned: int = 0
 
@@ -51,7 +53,7 @@ def make_rows(
     Beside the features of every row `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage
     (squad_utils.py:389-435 of google-research/albert); `start_mask` where no span of this window may start: also at
     [CLS] and what another window shows better. A window that does not hold the whole answer is labelled impossible
-    with start = end = 0, as squad_utils.py:446-468 does.
+    with start and end at [CLS], as squad_utils.py:446-468 does.
 
     Raises:
         UserError: rows too short for a question and a passage, or an answer_start that does not point at its answer.
@@ -65,7 +67,9 @@ def make_rows(
     questions = encode(tokenizer, [example.question for example in examples])
     windows = Framer(tokenizer, max_seq_length).windows(questions, passages, doc_stride, max_query_length)
     p_mask = (windows.token.values.numpy() < 0).astype(np.int32)
-    p_mask[windows.token.row_starts().numpy()] = 0
+    null_column = windows.rows.input_ids.row_lengths().numpy().astype(np.int32) - 1
+    null_column *= tokenizer.cls_last
+    p_mask[windows.token.row_starts().numpy() + null_column] = 0
     start_mask = 1 - windows.is_best.values.numpy().astype(np.int32)
     of_context = np.split(offsets, splits[1:-1])
     rows = SpanRows(
@@ -76,6 +80,7 @@ def make_rows(
         first_column=windows.first_column.numpy(),
         first_token=windows.first_token.numpy(),
         size=windows.size.numpy(),
+        null_column=null_column,
         offsets=[of_context[number] for number in context],
     )
     return _label(rows, examples) if training else rows
@@ -100,8 +105,8 @@ def _label(rows: SpanRows, examples: Sequence[SquadExample]) -> SpanRows:
     inside = (first >= rows.first_token) & (last < rows.first_token + rows.size) & (first >= 0)
     shift = rows.first_column - rows.first_token
     values = {
-        "start_positions": np.where(inside, first + shift, 0).astype(np.int32),
-        "end_positions": np.where(inside, last + shift, 0).astype(np.int32),
+        "start_positions": np.where(inside, first + shift, rows.null_column).astype(np.int32),
+        "end_positions": np.where(inside, last + shift, rows.null_column).astype(np.int32),
         "is_impossible": (~inside).astype(np.int32),
     }
     return dataclasses.replace(rows, values=values, unaligned=unaligned)
