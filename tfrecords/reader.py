@@ -69,7 +69,9 @@ def read_examples(
     total = sum(counts)
     check_expected(manifest, expected or {}, paths[0].parent)
     if manifest.get("objective") == "permutation":
-        raise UserError(f"the records in '{paths[0].parent}' are for --objective=permutation; read them by permutation_reader")
+        raise UserError(
+            f"the records in '{paths[0].parent}' are for --objective=permutation; tfrecords.permutation_reader reads them"
+        )
 
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
