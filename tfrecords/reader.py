@@ -70,7 +70,7 @@ def read_examples(
     check_expected(manifest, expected or {}, paths[0].parent)
     if manifest.get("objective") == "permutation":
         raise UserError(
-            f"the records in '{paths[0].parent}' are for --objective=permutation; tfrecords.permutation_reader reads them"
+            f"the records in '{paths[0].parent}' are for --objective=permutation; permutation_reader reads them"
         )
 
     skip = skip_batches * batch_size * num_workers
