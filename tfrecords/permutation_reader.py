@@ -256,7 +256,7 @@ def permutation_masks(
     targets = is_masked & ~functional
     known_at = tf.where(hidden, orders, -1)
     knows_until = tf.where(targets, known_at, known_at + 1)
-    unseen = (knows_until[:, :, None] <= known_at[:, None, :]) & hidden[:, None, :]
+    unseen = knows_until[:, :, None] <= known_at[:, None, :]
     is_behind = tf.range(tf.shape(input_ids)[1]) >= reuse_length
     same_part = is_behind[:, None] == is_behind[None, :]
     return tf.where(same_part, unseen, is_behind[None, :]), targets
