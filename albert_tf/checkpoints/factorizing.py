@@ -87,7 +87,9 @@ def word_table(encoder: Any) -> np.ndarray:
 
 
 def check_size(config: AlbertConfig, size: int) -> None:
-    """Raises UserError where a table of `size` columns would be no smaller."""
+    """Raises UserError where a table of `size` columns would be no smaller, or positions are relative."""
+    if config.position_type == "relative":
+        raise UserError("embeddings beside relative positions (XLNet) are not factorised afterwards; leave their size")
     if not 0 < size < config.embedding_size:
         raise UserError(
             f"embedding size {size} must be from 1 to below the model's {config.embedding_size}; at that nothing is cut"

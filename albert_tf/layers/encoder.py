@@ -219,7 +219,9 @@ class AlbertEncoder(BaseModel):
             shared["places"] = Rotation(self.config, length, positions)
         apply = functools.partial(self.apply, shared=shared, seed=seed)
         state = self.start(ops.reshape(hidden, (-1, self.config.hidden_size)))
-        return embedding_output[:, : ops.shape(input_ids)[1]], state, apply, length, relations
+        if relations is not None:
+            embedding_output = relations.content(embedding_output)
+        return embedding_output, state, apply, length, relations
 
     def recurrence(self, features: Any) -> tuple[Function, Tensor, RectangleRows]:
         """Gives what a fixed point is sought of, for a batch, whatever the walk.

@@ -51,13 +51,23 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
     """Gives [batch, heads, i, keys] whose column j is column j + i's number - query's of [batch, heads, i, distances].
 
     That is the score of the distance from query i to key j: the relative shift of Transformer-XL (modeling.py:163-172).
-    Splits, since the gradient of a slice takes several times as long.
     """
     batch, heads, queries, count = ops.shape(scores)
     flat = ops.reshape(scores, (batch * heads, queries * count))
-    flat = ops.split(flat, [queries], axis=1)[1]
+    flat = _parted(flat, queries, axis=1)[1]
     rows = ops.reshape(flat, (batch, heads, queries, count - 1))
-    return ops.split(rows, [keys], axis=3)[0]
+    return _parted(rows, keys, axis=3)[0]
+
+
+def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
+    """The first so many along an axis, and the others; TensorFlow takes twice as long for the gradient of a slice."""
+    if isinstance(first, int) and values.shape[axis] is not None:
+        return ops.split(values, [first], axis=axis)
+    sizes, parts = ops.shape(values), []
+    for start, count in ((0, first), (first, sizes[axis] - first)):
+        starts = [start if place == axis else 0 for place in range(len(sizes))]
+        parts.append(ops.slice(values, starts, [count if place == axis else size for place, size in enumerate(sizes)]))
+    return parts
 
 
 class Relations:
@@ -134,7 +144,7 @@ class Relations:
         """Gives scores by key, [batch, heads, length + queries, keys], of those by distance, [..., distances]."""
         if self._targets is None:
             return shifted(of_distances, self.keys)
-        content, queries = ops.split(of_distances, [self.length], axis=2)
+        content, queries = _parted(of_distances, self.length, axis=2)
         batch, heads, count, distances = ops.shape(queries)
         first = (self.length - self._targets)[:, None, :, None]
         # Of "uni" attention the columns behind a target, which are masked.

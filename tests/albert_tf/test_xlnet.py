@@ -119,6 +119,26 @@ def test_walks_give_the_same_numbers_and_gradients(walk):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_one_graph_takes_rows_of_every_length():
+    """As fine-tuning's, whose batches differ in length."""
+    model = pretrainer(small(num_hidden_layers=1))
+    long = features_of(model.encoder.config, memory=False, is_reversed=np.array([0, 1], "int32"))
+    short = {name: value for name, value in long.items() if name != "perm_mask"}
+    short |= {name: value[:, 2:] for name, value in long.items() if name in ("input_ids", "input_mask", "segment_ids")}
+    short |= {"perm_mask": long["perm_mask"][:, 2:, 2:], "masked_lm_positions": long["masked_lm_positions"] // 2}
+
+    def run(features):
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(features, None, model(features))
+        return loss, *map(tf.convert_to_tensor, tape.gradient(loss, model.trainable_variables))
+
+    spec = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in long.items()}
+    graph = tf.function(run, input_signature=[spec], autograph=False)
+    for features in (long, short):
+        for ours, expected in zip(graph(features), run(features), strict=True):
+            np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
 def test_a_fixed_point_is_found_of_both_streams():
     config = small(equilibrium_solver="fixed_point", equilibrium_tolerance=0.0, equilibrium_max_steps=4)
     features = as_queries(features_of(config, memory=False))
