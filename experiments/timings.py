@@ -72,7 +72,8 @@ def _training_step(run: Run, data: Path, folder: Path) -> Callable[[], object]:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         training = Pretraining(settings, Devices(), time.monotonic())
-        model = training.new_model()
+        training.model = model = training.new_model()
+        training.prepare()
     parts = training.settings.gradient_accumulation_steps
     steps = make_steps(model, Devices(), settings.jit_compile, parts)
     batches = steps.batches(training.batches(training.phases()[0], 0), training=True)()

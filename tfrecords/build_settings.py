@@ -3,13 +3,19 @@
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tfrecords import pairs, segments
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.masking import MaskingRule
 
+OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
+# Said in the manifest of permutation records only: those of masked words are described as before these settings were.
+_OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+# Tokens of A and of B at least, and [SEP] twice and [CLS].
+_SHORTEST_PAIR = 5
 # Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
 _MANY_SHARDS = 1000
@@ -33,10 +39,14 @@ class BuildSettings(CheckedSettings):
     max_seq_length: int = setting(
         512, help="Tokens in an example, [CLS] and [SEP] included.", at_least=8, at_most=1 << 20
     )
-    # As the recipes of google-research have it (512 tokens x 0.15: 77).
+    objective: str = setting(
+        "masked", help="What the records are for; permutation: XLNet's rows, in order.", choices=OBJECTIVES
+    )
+    # As the recipes of google-research have it (512 tokens x 0.15: 77), and of XLNet (512 / 6: 85).
     max_predictions_per_seq: int | None = setting(
         None,
-        help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset.",
+        help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset; in "
+        "permutation records just so many, --max_seq_length x --mask_beta / --mask_alpha, rounded down, if unset.",
         at_least=1,
         at_most="max_seq_length",
     )
@@ -46,11 +56,23 @@ class BuildSettings(CheckedSettings):
     masked_lm_prob: float = setting(
         0.15, help="Share of the tokens to predict, up to the most.", at_least=0.0, at_most=1.0
     )
-    max_ngram: int = setting(
-        3, help="Longest span of words to mask; 1 masks single words.", at_least=1, at_most=64, flag="ngram"
+    max_ngram: int | None = setting(
+        None,
+        help="Longest span of words to mask; 1 masks single words; 3 if unset, and 5 in permutation records.",
+        at_least=1,
+        at_most=64,
+        flag="ngram",
     )
-    whole_words: bool = setting(True, help="Mask whole words; --nowhole_words masks single pieces.")
-    pair_task: str = setting("sop", help="What the two segments of an example are.", choices=pairs.PAIR_TASKS)
+    whole_words: bool | None = setting(
+        None,
+        help="Mask whole words; --nowhole_words masks single pieces, as permutation records do if unset: there a span "
+        "begins with a word and is so many pieces long, as the published ones are.",
+    )
+    pair_task: str | None = setting(
+        None,
+        help="What the two segments of an example are; sop if unset, and none in permutation records.",
+        choices=pairs.PAIR_TASKS,
+    )
     input_format: str = setting("segment-pair", help="What fills an example.", choices=segments.INPUT_FORMATS)
     # 0.1 as in the official code, 0 as in RoBERTa.
     short_seq_prob: float | None = setting(
@@ -63,6 +85,18 @@ class BuildSettings(CheckedSettings):
         "example",
         help="Whether that is drawn for each example, or as in google-research/albert for each document.",
         choices=segments.SHORT_RULES,
+    )
+    reuse_length: int | None = setting(
+        None,
+        help="Permutation: tokens at a row's front that go on in the stream, and the memory of the row behind it; half "
+        "of --max_seq_length if unset, 0 for none.",
+        at_least=0,
+    )
+    mask_alpha: int = setting(6, help="Permutation: a span of n is masked in a context of n x this / beta.", at_least=1)
+    mask_beta: int = setting(1, help="Permutation: see --mask_alpha.", at_least=1, at_most="mask_alpha")
+    bi_data: bool = setting(True, help="Permutation: half of the streams run backwards.")
+    streams: int = setting(
+        2, help="Permutation: a file's rows go on side by side in so many streams of text.", at_least=1, at_most=1 << 16
     )
     dupe_factor: int = setting(
         1, help="Passes over the corpus, each with other cuts, pairs and masks.", at_least=1, at_most=1 << 20
@@ -82,14 +116,59 @@ class BuildSettings(CheckedSettings):
     def __post_init__(self) -> None:
         """Raises UserError for a value that no build could have, and fills in those that depend on others."""
         super().__post_init__()
+        if self.objective == "permutation":
+            self._settle_permutation()
+        self._fill_in("pair_task", "sop")
+        self._fill_in("max_ngram", 3)
+        self._fill_in("whole_words", True)
         if not self.is_pair and self.pair_task != "none":
             raise UserError(f"--input_format={self.input_format} has one segment; set --pair_task=none with it")
-        if self.short_seq_prob is None:
-            object.__setattr__(self, "short_seq_prob", 0.1 if self.is_pair else 0.0)
-        if self.max_predictions_per_seq is None:
-            # 0.1 x 30 is 3.0000000000000004.
-            most = math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6))
-            object.__setattr__(self, "max_predictions_per_seq", max(most, 1))
+        self._fill_in("short_seq_prob", 0.1 if self.is_pair else 0.0)
+        # 0.1 x 30 is 3.0000000000000004.
+        self._fill_in("max_predictions_per_seq", max(math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6)), 1))
+
+    def _fill_in(self, name: str, value: object) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _settle_permutation(self) -> None:
+        """Raises UserError for what no permutation records can be, and fills in what XLNet's have."""
+        for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
+            self._fill_in(name, only)
+            if getattr(self, name) != only:
+                raise UserError(f"--{name}={getattr(self, name)} is for --objective=masked; leave it out")
+        self._fill_in("max_ngram", 5)
+        self._fill_in("whole_words", False)
+        self._fill_in("reuse_length", self.max_seq_length // 2)
+        self._fill_in("max_predictions_per_seq", max(self.max_seq_length * self.mask_beta // self.mask_alpha, 1))
+        if self.reuse_length > self.max_seq_length - _SHORTEST_PAIR:
+            raise UserError(
+                f"--reuse_length={self.reuse_length} must be at most {self.max_seq_length - _SHORTEST_PAIR}, so that "
+                f"--max_seq_length={self.max_seq_length} has room for two segments"
+            )
+        if self.bi_data and self.streams % 2:
+            raise UserError(f"--streams={self.streams} must be even: half of them run backwards, or set --nobi_data")
+        lengths = self.reuse_length, self.max_seq_length - self.reuse_length
+        for goal, length in zip(self.predictions_of_parts, lengths):
+            if goal > length:
+                raise UserError(
+                    f"--max_predictions_per_seq={self.max_predictions_per_seq} puts {goal} predictions into {length} "
+                    f"tokens; lower it, or set another --reuse_length than {self.reuse_length}"
+                )
+
+    @property
+    def predictions_of_parts(self) -> tuple[int, int]:
+        """Tokens to predict in the reused part of a permutation row, and behind it: the first has the odd one."""
+        total = self.max_predictions_per_seq
+        first = total - total // 2 if self.reuse_length else 0
+        return first, total - first
+
+    def described(self) -> dict[str, Any]:
+        """Returns the settings by name, as the manifest says them: what decides no byte of masked ones is left out."""
+        values = dataclasses.asdict(self)
+        if self.objective == "masked":
+            values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
+        return values
 
     @property
     def is_pair(self) -> bool:

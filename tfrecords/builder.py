@@ -79,7 +79,7 @@ def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
     """The part of the manifest that is known before the work: equal descriptions and inputs, equal bytes."""
     return {
         "format_version": _FORMAT_VERSION,
-        **dataclasses.asdict(settings),
+        **settings.described(),
         "vocab_size": tokenizer.vocab_size,
         "tokenizer_sha256": tokenizer.sha256,
         "pad_id": tokenizer.pad_id,
@@ -278,6 +278,10 @@ def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
     if not documents:
         raise UserError("the corpus holds no document; check --input")
     hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
+    if settings.objective == "permutation":
+        hint = (
+            "a stream needs more tokens than --max_seq_length, and a file as many streams as --streams: give more text"
+        )
     other_share = "add documents (a blank line parts them in plain text), or set --held_out_fraction=0"
     if not splits["train"]["documents"]:
         raise UserError(f"all {documents} documents of the corpus are held out, none is left to train: {other_share}")

@@ -93,7 +93,7 @@ class Lanes:
             lanes.append(lane)
             windows.append(window)
             skips.append(done - window * self._window)
-            stretches += _stretches(files, splits, min(start + window * self._window, end), end)
+            stretches += stretches_of(files, splits, min(start + window * self._window, end), end)
             stretch_splits.append(len(stretches))
         stretches = np.array(stretches, np.int64).reshape(-1, 3)
         return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
@@ -104,7 +104,7 @@ class Lanes:
         return tuple(place * size + min(place, more) for place in (lane, lane + 1))
 
 
-def _stretches(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
+def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
     """The places from `start` to `end` as (index of a file, rows to pass over, rows)."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []

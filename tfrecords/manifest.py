@@ -142,6 +142,11 @@ _SAME = (
     "tokenizer_sha256",
     "masking",
     "pair_task",
+    # Of permutation records.
+    "objective",
+    "reuse_length",
+    "streams",
+    "bi_data",
 )
 # What the reader's masks hang on.
 _MASKS = ("masked_lm_prob", "max_ngram", "whole_words")

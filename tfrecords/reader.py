@@ -67,12 +67,16 @@ def read_examples(
     paths = find_records(patterns, split)
     manifest, counts = describe_records(paths, split)
     total = sum(counts)
-    _check_expected(manifest, expected or {}, paths[0].parent)
+    check_expected(manifest, expected or {}, paths[0].parent)
+    if manifest.get("objective") == "permutation":
+        raise UserError(
+            f"the records in '{paths[0].parent}' are for --objective=permutation; permutation_reader reads them"
+        )
 
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
     if training and manifest.get("format_version", 1) > 1 and examples_per_row == 1:
-        order = Lanes(_records, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
+        order = Lanes(read_file, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
         names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
@@ -131,13 +135,15 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
     return manifest, [file["examples"] for file in manifest["splits"]["train"]["files"]]
 
 
-def _check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
+def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError where the manifest of the records in `folder` has not these entries."""
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
-def _records(name: tf.Tensor) -> tf.data.Dataset:
+def read_file(name: tf.Tensor) -> tf.data.Dataset:
+    """Reads the records, string [], of the file with this name, string []."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
@@ -146,7 +152,7 @@ def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int, files_at
     """Rows of the files, in turns from several at once, always in the same order: string [], or [examples_per_row]."""
 
     def read(name: tf.Tensor) -> tf.data.Dataset:
-        records = _records(name)
+        records = read_file(name)
         if examples_per_row == 1:
             return records
         return pack_records(records, sequence, examples_per_row)

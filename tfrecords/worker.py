@@ -20,6 +20,7 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
 from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.masking import MaskingVocabulary
+from tfrecords.permutation import document_end_id, encode_streams
 from tfrecords.randomness import derive
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -36,7 +37,7 @@ class Worker:
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
-        self.vocabulary = MaskingVocabulary.of(tokenizer)
+        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer), document_end_id(tokenizer)
         self._is_warm = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,8 +164,14 @@ class Worker:
         return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
 
     def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
-        """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time."""
+        """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time.
+
+        Permutation rows keep their order.
+        """
         for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
+            if settings.objective == "permutation":
+                yield from encode_streams(settings, self.vocabulary, self.end_id, *documents.arrays(), copy)
+                continue
             plan = plan_examples(settings, self.vocabulary, *documents.arrays(), copy)
             order = np.argsort(derive(settings.seed, _SHUFFLE, copy, documents.numbers[0], np.arange(len(plan))))
             for start in range(0, len(order), _BLOCK):

@@ -11,6 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
 from albert_tf.layers.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.row_memory import RowMemory
 from tfrecords.base.errors import UserError
 
 
@@ -48,6 +49,31 @@ class XlnetPretrainer(AlbertPretrainer):
         if position_type != "relative":
             raise UserError(f"XlnetPretrainer needs position_type 'relative', not '{position_type}'")
 
+    def build(self, input_shape: Any = None) -> None:
+        self.memory, self.held_out_memory = RowMemory("memory", lasts=True), RowMemory("held_out_memory", lasts=False)
+        super().build(input_shape)
+
+    def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
+        """Has the model hand on the memory of each batch's rows to the next batch; checkpoints hold that of training.
+
+        What it has already is kept, if it is of that size; else it begins with zeros.
+
+        Args:
+            train_batch_size: rows of every batch of training.
+            eval_batch_size: rows of every other batch; their memory is forgotten when metrics are reset.
+            parts: batches of training that come in turn, each going on from the last of its own.
+
+        Raises:
+            UserError: the encoder has no memory_length.
+        """
+        config = self.encoder.config
+        if not config.memory_length:
+            raise UserError("memory is kept of an encoder that has a memory_length; set it above 0")
+        shapes = ((config.num_steps, rows, config.memory_length, config.hidden_size)
+                  for rows in (train_batch_size, eval_batch_size))  # fmt: skip
+        for memory, shape, turns in zip((self.memory, self.held_out_memory), shapes, (parts, 1)):
+            memory.begin((turns, *shape))
+
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
         """Scores the vocabulary at targets.
 
@@ -66,10 +92,26 @@ class XlnetPretrainer(AlbertPretrainer):
             features = features | {"query_positions": features["masked_lm_positions"]}
             if "perm_mask" not in features:
                 features["perm_mask"] = _hidden_targets(features)
+        kept = self.memory if training else self.held_out_memory
+        keeps = kept.is_kept and "memory" not in features
+        if keeps:
+            features = features | {"memory": kept.result_of_turn()}
         outputs = self.encoder(features, training=training)
+        if keeps:
+            kept.update_state(outputs["memory"])
         vectors = outputs.get("query_output", outputs["sequence_output"])
         logits = {"masked_lm_logits": self.masked_lm_head(vectors)}
         return logits | ({"memory": outputs["memory"]} if "memory" in outputs else {})
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.memory.is_kept:
+            store["memory"] = self.memory.to_numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        super().load_own_variables(store)
+        if "memory" in set(store.keys()):
+            self.memory.begin_with(store["memory"])
 
 
 def _hidden_targets(features: dict[str, Any]) -> Tensor:

@@ -70,7 +70,10 @@ class Lamb(AdamWeightDecay):
             ratio = self._ratio_by_step(update, variable)
             self.assign(self._ratios[index], ops.mean(ratio))
             return update * ratio
-        weight_norm, update_norm = ops.norm(variable), ops.norm(update)
+        # `norm` takes two axes at most; segment embeddings of relative attention have three.
+        weight_norm, update_norm = (
+            ops.norm(values if len(values.shape) < 3 else ops.reshape(values, (-1,))) for values in (variable, update)
+        )
         defined = ops.logical_and(weight_norm > 0, update_norm > 0)
         # The inner `where` keeps 0/0 out of the graph.
         ratio = ops.where(defined, weight_norm / ops.where(defined, update_norm, 1.0), 1.0)

@@ -8,6 +8,7 @@ from albert_tf.training.loop import Phase
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
+from tfrecords.permutation_reader import read_permutations
 from tfrecords.reader import read_examples
 
 
@@ -20,12 +21,23 @@ class RecordsPhase(Phase):
     batch_size: int
     manifest: dict[str, Any]
 
+    @property
+    def least_rows(self) -> int:
+        """Gives the rows that a replica's part of a step has at least, or may have so many times."""
+        return self.manifest.get("streams", 2)
+
     def training(self, settings: PretrainingSettings, step: int) -> Callable:
         """Returns what `Training.batches` is to return."""
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):
             parts = parts * parts_of_step
+            if settings.objective == "permutation":
+                return read_permutations(
+                    self.train_data, self.batch_size, training=True, seed=settings.seed,
+                    skip_batches=step - self.first_step, perm_size=settings.perm_size, parts=parts,
+                    num_workers=workers, worker=worker,
+                )  # fmt: skip
             return read_examples(
                 self.train_data, self.batch_size // (parts * workers), training=True, seed=settings.seed,
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
@@ -44,6 +56,12 @@ class RecordsPhase(Phase):
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
 
         def read(parts: int, workers: int, worker: int):
+            if settings.objective == "permutation":
+                dataset = read_permutations(
+                    self.eval_data, settings.eval_batch_size, training=False, perm_size=settings.perm_size, parts=parts,
+                    num_workers=workers, worker=worker, expected=same,
+                )  # fmt: skip
+                return dataset.take(settings.max_eval_steps * parts or -1)
             dataset = read_examples(
                 self.eval_data, max(1, settings.eval_batch_size // (parts * workers)), training=False,
                 num_workers=workers, worker=worker, expected=same,
@@ -75,6 +93,12 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
         )
     parts = replicas * (settings.gradient_accumulation_steps or 1)
     for phase in phases:
+        objective = phase.manifest.get("objective", "masked")
+        if objective != settings.objective:
+            raise UserError(
+                f"the records of '{phase.train_data}' are for --objective={objective}, not {settings.objective}; set "
+                "it, or name others"
+            )
         if phase.batch_size % parts:
             raise UserError(f"{parts} devices or parts of a step cannot share a batch of {phase.batch_size} equally")
     return phases

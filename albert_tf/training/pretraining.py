@@ -10,6 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.equilibrium_walk import settled
 from albert_tf.loading import load
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training import run_folder
@@ -28,6 +29,7 @@ __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 # What of the records' manifest decides which examples and masks a step gets.
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
+_OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 
 
 def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
@@ -51,7 +53,7 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
 
 
 class Pretraining(Training):
-    """The training of an AlbertPretrainer on records.
+    """The training of an AlbertPretrainer, or for permutation records an XlnetPretrainer, on records.
 
     Raises:
         UserError: for records that are missing, or do not go with the model or with each other.
@@ -73,14 +75,20 @@ class Pretraining(Training):
         self._held_out = {}
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
             read(1, 1, 0)  # Meets missing or foreign records before anything is written.
+        for phase in phases if settings.objective == "permutation" else ():
+            phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # And batches that they cannot make.
 
     def facts(self) -> dict[str, Any]:
         manifests = [phase.manifest for phase in self._phases]
         return {
             "model": self.config.to_dict(),
             "tokenizer_sha256": manifests[0]["tokenizer_sha256"],
-            "records": [{key: manifest.get(key) for key in _DECISIVE_OF_RECORDS} for manifest in manifests],
+            "records": [{key: manifest.get(key) for key in self._decisive} for manifest in manifests],
         }
+
+    @property
+    def _decisive(self) -> tuple[str, ...]:
+        return _DECISIVE_OF_RECORDS + _OF_PERMUTATION * (self.settings.objective == "permutation")
 
     def new_model(self) -> AlbertPretrainer:
         settings, start = self.settings, self.start
@@ -90,11 +98,13 @@ class Pretraining(Training):
             walk=settings.walk,
             dtype=settings.dtype_policy,
             seed=settings.seed,
-            # Without a pair task nothing trains a pooler, and RoBERTa has none then.
-            pooler=pair_task != "none" or not start.config.position_offset,
+            # Without a pair task nothing trains a pooler, and RoBERTa and XLNet have none then.
+            pooler=pair_task != "none" or not (start.config.position_offset or settings.objective == "permutation"),
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
-        model = AlbertPretrainer(encoder, pair_task={"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task))
+        pair_task = {"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task)
+        model_class = XlnetPretrainer if settings.objective == "permutation" else AlbertPretrainer
+        model = model_class(encoder, pair_task=pair_task)
         if start.model is not None:
             fresh = copy_weights(start.model, model)
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
@@ -114,6 +124,12 @@ class Pretraining(Training):
         model.compile(optimizer=optimizer, jit_compile=settings.jit_compile)
         optimizer.build(model.trainable_variables)
         return model
+
+    def prepare(self) -> None:
+        settings = self.settings
+        if settings.objective == "permutation" and self.config.memory_length:
+            parts = settings.gradient_accumulation_steps
+            self.model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
 
     def remark(self) -> str:
         return f"; {self.memory}"
@@ -157,9 +173,10 @@ def try_all_paths(settings: PretrainingSettings) -> None:
         UserError: as `pretrain`.
     """
     devices = make_devices(settings.strategy)
-    config = _start(settings, read_phases(settings, devices.replicas)).config
+    phases = read_phases(settings, devices.replicas)
+    config = _start(settings, phases).config
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
-        small = shrunk(settings, folder, config, devices.replicas)
+        small = shrunk(settings, folder, config, devices.replicas, phases[0].least_rows)
         pretrain(small, devices, stop_step=3)
         run = pretrain(small, devices)
         if devices.is_chief:
@@ -181,4 +198,31 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
             f"the records are {length} tokens long, the model takes at most {limit}; "
             "raise max_position_embeddings in --config or rebuild the records"
         )
-    return start._replace(config=settled(start.config, settings.walk)[0], tokenizer=records)
+    config = settled(start.config, settings.walk)[0]
+    if settings.objective == "permutation":
+        config = _with_memory(config, settings, phases)
+    return start._replace(config=config, tokenizer=records)
+
+
+def _with_memory(config: AlbertConfig, settings: PretrainingSettings, phases: list[RecordsPhase]) -> AlbertConfig:
+    """The configuration with the memory that the settings ask for, of the part of a row that the records reuse."""
+    if config.position_type != "relative":
+        raise UserError(
+            "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "
+            f"xlnet_base, not '{config.position_type}'"
+        )
+    length = settings.memory_length or config.memory_length
+    if not length:
+        return config
+    if settings.strategy != "none":
+        raise UserError(
+            f"--strategy={settings.strategy} keeps no memory from batch to batch; leave it out, or set the "
+            "configuration's memory_length to 0"
+        )
+    reuses = {phase.manifest["reuse_length"] for phase in phases}
+    if len(reuses) > 1 or len({phase.batch_size for phase in phases}) > 1:
+        raise UserError(
+            "the two phases differ in batch size or the records' reuse_length, so that no memory can go on from one to "
+            "the other; train them as two runs, the second with --init_from"
+        )
+    return config.replace(memory_length=length, reuse_length=reuses.pop())

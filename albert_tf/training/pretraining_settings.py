@@ -8,6 +8,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.build_settings import OBJECTIVES
 
 # What a resumed run may have other than before: none of it changes which examples give which update.
 FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "dryrun")
@@ -27,6 +28,17 @@ class PretrainingSettings(CheckedSettings):
     config: str = setting("", help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
     init_from: str = setting(
         "", help="run folder, .keras file or published checkpoint to go on training; --config may then be left out"
+    )
+    objective: str = setting(
+        "masked", help="what the records are for; permutation: XLNet, whose rows keep their order", choices=OBJECTIVES
+    )
+    memory_length: int = setting(
+        0, help="permutation: places before a row that it sees as they were; 0: as many as --config says", at_least=0
+    )
+    perm_size: int = setting(
+        0,
+        help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts",
+        at_least=0,
     )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
     second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")
@@ -107,6 +119,9 @@ class PretrainingSettings(CheckedSettings):
                     f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
                 )
         self._check_phases()
+        for name in ("memory_length", "perm_size"):
+            if getattr(self, name) and self.objective == "masked":
+                raise UserError(f"--{name}={getattr(self, name)} is for --objective=permutation; leave it out")
         if self.gradient_norm == "official" and self.gradient_accumulation_steps > 1:
             raise UserError(
                 "--gradient_norm=official cannot be combined with --gradient_accumulation_steps: sums have no rows"
@@ -132,10 +147,12 @@ class PretrainingSettings(CheckedSettings):
         return scale_learning_rate(self.learning_rate, self.train_batch_size, self.learning_rate_batch_size)
 
 
-def shrunk(settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int) -> PretrainingSettings:
+def shrunk(
+    settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
+) -> PretrainingSettings:
     """Returns the same run, with all its choices, at a size that takes seconds.
 
-    Its configuration is written to `folder`.
+    Its configuration is written to `folder`; a replica's part of a step has so many rows.
     """
     groups = min(2, config.num_hidden_groups)
     small = config.replace(
@@ -144,7 +161,7 @@ def shrunk(settings: PretrainingSettings, folder: Path, config: AlbertConfig, re
     )  # fmt: skip
     small.to_json(folder / "shrunk.json")
     parts = settings.gradient_accumulation_steps or 1
-    batch = 2 * parts * replicas
+    batch = rows * parts * replicas
     two_phases = bool(settings.second_train_data)
     return dataclasses.replace(
         settings, dryrun=False, config=str(folder / "shrunk.json"), init_from="", output_dir=str(folder / "run"),

@@ -71,8 +71,8 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
 
     Args:
         init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts and
-            depths to draw, and extensions that begin as the weights' model.
+        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts,
+            depths to draw and memory, and extensions that begin as the weights' model.
         records: the tokenizer that the records were made with.
 
     Raises:
@@ -104,7 +104,7 @@ def _reads(tokenizer: Tokenizer) -> tuple:
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     """The weights' configuration with what `config` may say beside it.
 
-    These are dropouts and depths to draw, and extensions that begin as the model of the weights.
+    These are dropouts, depths to draw, memory, and extensions that begin as the model of the weights.
 
     Raises:
         UserError: they differ in anything else.
@@ -112,7 +112,12 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     said = read_config(config)
     own, other = dataclasses.asdict(weights), dataclasses.asdict(said)
     plain = dataclasses.asdict(AlbertConfig())
-    free = {"random_depth_min", *(name for name in own if name.endswith("dropout_prob"))}
+    free = {
+        "random_depth_min",
+        "memory_length",
+        "reuse_length",
+        *(name for name in own if name.endswith("dropout_prob")),
+    }
     free |= {name for name in BEGIN_AS_ALBERT if own[name] == plain[name]}
     ignored = {"vocab_size", "initializer_range", "gate_init"}
     different = [

@@ -1,0 +1,70 @@
+"""The memory that a batch's rows leave to the rows of the next batch."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.layers import Tensor
+
+
+class RowMemory(keras.metrics.Metric):
+    """Holds memory from batch to batch. Not kept until it is begun.
+
+    A metric, because that is the state which Keras keeps of a model beside its weights: steps update it on every
+    backend, and the file of a trained model does not hold it. It shows no figure.
+
+    Args:
+        name: of the state.
+        lasts: whether it outlasts a reset of the metrics, as training's does; otherwise it is zeros then.
+
+    >>> memory = RowMemory("memory", lasts=True)
+    >>> memory.begin((1, 2, 4, 8, 16))
+    >>> memory.update_state(ops.ones((2, 4, 8, 16)))
+    >>> float(ops.mean(memory.result_of_turn()))
+    1.0
+    """
+
+    def __init__(self, name: str, lasts: bool):
+        super().__init__(name=name, dtype="float32")
+        self._lasts = lasts
+        self._rows: Any = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Says whether it was begun."""
+        return self._rows is not None
+
+    def begin(self, shape: tuple[int, ...]) -> None:
+        """Begins with zeros [turns, steps, batch, memory, hidden_size], where what it holds is not of that shape."""
+        if self._rows is None:
+            self._rows = self.add_variable(shape, "zeros", name="rows")
+        elif tuple(self._rows.shape) != shape:
+            raise ValueError(f"memory of shape {tuple(self._rows.shape)} cannot go on with {shape}")
+
+    def begin_with(self, value: Any) -> None:
+        """Begins with this."""
+        value = np.array(value, "float32")
+        self.begin(value.shape)
+        self._rows.assign(value)
+
+    def result_of_turn(self) -> Tensor:
+        """Gives what the batch before left, of those whose turn it is: [steps, batch, memory, hidden_size]."""
+        return self._rows[0]
+
+    def update_state(self, memory: Tensor) -> None:
+        """Takes what a batch leaves, and gives the turn to the next."""
+        memory = ops.cast(memory, "float32")
+        self._rows.assign(ops.concatenate([self._rows[1:], memory[None]]))
+
+    def result(self) -> dict[str, Any]:
+        return {}
+
+    def reset_state(self) -> None:
+        if not self._lasts:
+            super().reset_state()
+
+    def to_numpy(self) -> np.ndarray:
+        """Gives it as an array."""
+        return ops.convert_to_numpy(self._rows)

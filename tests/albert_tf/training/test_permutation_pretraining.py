@@ -1,0 +1,214 @@
+"""Permutation pre-training: memory from batch to batch, the same interrupted or not."""
+
+import csv
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, XlnetPretrainer
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.loading import load
+from albert_tf.training import loop, pretraining
+from albert_tf.training.devices import Devices
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.permutation_reader import read_permutations
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def permutation_data(tmp_path_factory, topics, tiny_data, run_module):
+    """Rows of 32 tokens of the topics, half of the streams backwards."""
+    folder = tmp_path_factory.mktemp("permutation") / "data"
+    built = run_module(
+        *("tfrecords.create_pretraining_data", f"--input={topics}", f"--tokenizer={tiny_data}", "--seed=1"),
+        *(f"--output_dir={folder}", "--split_sentences", "--objective=permutation", "--max_seq_length=32"),
+        "--chunk_megabytes=0.1",
+    )
+    assert built.returncode == 0, built.stderr
+    assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, permutation_data, tmp_path_factory):
+    """Five updates with a memory of 24, in two parts a step, a checkpoint every second."""
+    config = tmp_path_factory.mktemp("xlnet") / "config.json"
+    AlbertConfig(
+        vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+        position_type="relative",
+    ).to_json(config)  # fmt: skip
+    return dataclasses.replace(
+        tiny_settings, config=str(config), train_data=str(permutation_data), eval_data=str(permutation_data),
+        objective="permutation", memory_length=24, train_batch_size=8, gradient_accumulation_steps=2,
+        eval_batch_size=4, max_eval_steps=2, num_train_steps=5, learning_rate=0.003,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def straight(settings, tmp_path_factory):
+    return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+
+
+def state(folder):
+    """All that a checkpoint holds: weights, optimizer and memory."""
+    model = load_keras(folder / "last.keras", compile=True)
+    return [*model.get_weights(), *map(np.array, model.optimizer.variables), model.memory.to_numpy()]
+
+
+def assert_same(one, other):
+    for ours, theirs in zip(state(one), state(other), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    rows = [list(csv.DictReader((folder / "history.csv").read_text().splitlines())) for folder in (one, other)]
+    figures = ("step", "loss", "val_loss", "val_masked_lm_accuracy")
+    assert [[row[name] for name in figures] for row in rows[0]] == [[row[name] for name in figures] for row in rows[1]]
+
+
+def test_checkpoints_hold_the_memory_and_the_model_does_not(straight, settings):
+    memory = load_keras(straight / "last.keras", compile=True).memory.to_numpy()
+    # Two parts, two steps, four rows, 24 tokens, of which each row gives 16.
+    assert memory.shape == (2, 2, 4, 24, 16) and memory.all()
+    model = load(straight).model
+    assert isinstance(model, XlnetPretrainer) and not model.memory.is_kept
+    assert (model.encoder.config.memory_length, model.encoder.config.reuse_length) == (24, 16)
+
+
+def test_the_memory_is_what_the_batch_before_left(straight, settings):
+    """Of the last two updates, computed again with the memory as a feature of the batch."""
+    model = load_keras(straight / "last.keras", compile=True)
+    batch = next(read_permutations(settings.train_data, 8, True, parts=2).as_numpy_iterator())
+    memory = model.memory.to_numpy()
+    given = model.encoder(
+        {key: batch[key] for key in ("input_ids", "segment_ids", "is_reversed")} | {"memory": memory[0]}
+    )
+    model.encoder.seed_generator = None
+    model(batch, training=True)
+    after = model.memory.to_numpy()
+    np.testing.assert_array_equal(after[0], memory[1])
+    # The part that is remembered of this batch is the reused one; of the first step it is the embedding's own.
+    np.testing.assert_array_equal(after[1][:, :, :8], memory[0][:, :, 16:])
+    np.testing.assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
+
+
+@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_killed_and_resumed_equals_uninterrupted(settings, straight, tmp_path, monkeypatch, after):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+
+    class Killed(BaseException):
+        pass
+
+    def dies(step):
+        def in_a_step(self, *arguments):
+            if self.bar.n == after:
+                raise Killed
+            step(self, *arguments)
+
+        return in_a_step
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(loop.Report, "step", dies(loop.Report.step))
+        pretraining.pretrain(settings)
+    pretraining.pretrain(settings)
+    assert_same(tmp_path / "run", straight)
+
+
+@pytest.mark.slow
+def test_a_signal_saves_the_memory_too(settings, straight, tmp_path, monkeypatch):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    step, count = loop.Report.step, iter(range(1, 100))
+
+    def called(self, *arguments):
+        if next(count) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(loop.Report, "step", called)
+        pretraining.pretrain(settings)
+    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 3
+    pretraining.pretrain(settings)
+    assert_same(tmp_path / "run", straight)
+
+
+def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):
+    def config_of(**changes):
+        run = dataclasses.replace(settings, output_dir=str(tmp_path), **changes)
+        return pretraining.Pretraining(run, Devices(), 0.0).config
+
+    assert config_of(memory_length=0).memory_length == config_of(memory_length=0).reuse_length == 0
+    AlbertConfig.from_json(settings.config).replace(memory_length=10).to_json(tmp_path / "config.json")
+    config = config_of(memory_length=0, config=str(tmp_path / "config.json"))
+    assert (config.memory_length, config.reuse_length) == (10, 16)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"objective": "masked", "memory_length": 0}, "are for --objective=permutation, not masked"),
+        ({"objective": "masked"}, "--memory_length=24 is for --objective=permutation"),
+        ({"train_batch_size": 6, "gradient_accumulation_steps": 2}, "cannot share a batch of 6"),
+        ({"train_batch_size": 7, "gradient_accumulation_steps": 1}, "multiple of the 2 streams"),
+        ({"perm_size": 5}, "--perm_size=5 must divide"),
+        ({"eval_batch_size": 100_000}, "too few for a batch of 100000"),
+        ({"strategy": "mirrored"}, "--strategy=mirrored keeps no memory"),
+    ],
+)
+def test_impossible_settings_are_named_and_leave_nothing(settings, tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
+        pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(tmp_path / "run")} | change))
+    assert not (tmp_path / "run").exists()
+
+
+def test_absolute_positions_and_masked_records_are_refused(settings, tiny_settings, tmp_path):
+    folder = {"output_dir": str(tmp_path / "run")}
+    with pytest.raises(UserError, match="needs a configuration with position_type 'relative'"):
+        pretraining.pretrain(dataclasses.replace(settings, config=tiny_settings.config, **folder))
+    with pytest.raises(UserError, match="are for --objective=masked, not permutation"):
+        pretraining.pretrain(dataclasses.replace(settings, train_data=tiny_settings.train_data, **folder))
+
+
+@pytest.mark.slow
+def test_a_dry_run_walks_every_path_and_keeps_nothing(settings, tmp_path, capsys):
+    pretraining.try_all_paths(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+    assert "dry run: trained, evaluated, stopped, resumed and loaded" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+_UNDER_JAX = """
+import dataclasses, sys
+import numpy as np
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords.base import files
+
+settings = PretrainingSettings(**files.read_json(sys.argv[1]))
+straight, other = (dataclasses.replace(settings, output_dir=f"{settings.output_dir}/{name}") for name in "ab")
+pretrain(straight)
+pretrain(other, stop_step=3)
+pretrain(other)
+models = [load_keras(f"{run.output_dir}/last.keras", compile=True) for run in (straight, other)]
+for one, two in zip(*([*model.get_weights(), model.memory.to_numpy()] for model in models), strict=True):
+    np.testing.assert_array_equal(one, two)
+assert models[0].memory.to_numpy().all()
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_under_jax_a_stopped_run_goes_on_to_the_same_bits(settings, tmp_path):
+    pytest.importorskip("jax")
+    changed = dataclasses.replace(settings, output_dir=str(tmp_path / "runs"))
+    files.write_json(tmp_path / "settings.json", dataclasses.asdict(changed))
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-c", _UNDER_JAX, str(tmp_path / "settings.json")]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0 and ran.stdout.endswith("equal\n"), ran.stderr

@@ -1,0 +1,258 @@
+"""XLNet's rows: what a record holds, and the random rules behind it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecords import builder
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.build_folder import BuildFolder
+from tfrecords.build_settings import BuildSettings
+from tfrecords.masking import MaskingRule, MaskingVocabulary
+from tfrecords.permutation import document_end_id, lay_out_steps, make_streams, sample_spans
+from tfrecords.randomness import derive
+from tfrecords.reader import read_examples
+
+PERMUTATION = {"objective": "permutation", "max_predictions_per_seq": None, "streams": 4, "chunk_megabytes": 0.1}
+FEATURES = ("input", "target", "is_masked", "seg_id")
+
+
+def rows_of(path):
+    """The features of a file's records, parsed by protobuf alone: int [records, values] by name."""
+    records = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+    return {
+        name: np.array([record.features.feature[name].int64_list.value for record in records])
+        for name in (*FEATURES, "label")
+    }
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def folder(build):
+    return build(**PERMUTATION)
+
+
+@pytest.fixture(scope="module")
+def of_files(folder):
+    return [rows_of(path) for path in sorted(folder.glob("train-*"))]
+
+
+def test_rows_are_reused_part_a_sep_b_sep_cls(of_files, tokenizer):
+    assert len(of_files) == 4
+    for rows in of_files:
+        assert {name: values.shape[1] for name, values in rows.items()} == dict.fromkeys(FEATURES, 64) | {"label": 1}
+        ids, segments = rows["input"], rows["seg_id"]
+        assert (ids[:, -1] == tokenizer.cls_id).all() and (ids[:, -2] == tokenizer.sep_id).all()
+        for row, of_row in zip(ids, segments):
+            (first,) = np.flatnonzero(row[:-2] == tokenizer.sep_id)
+            assert 32 < first < 61
+            np.testing.assert_array_equal(of_row, np.repeat([0, 1, 2], [first + 1, 62 - first, 1]))
+        assert set(rows["label"].ravel()) == {0, 1}
+
+
+def test_a_row_goes_on_where_the_row_of_its_stream_ended(of_files):
+    """A follows the reused part, and the next reused part is what A began with."""
+    for rows in of_files:
+        streams = rows["input"].reshape(-1, 4, 64).swapaxes(0, 1)
+        segments = rows["seg_id"].reshape(-1, 4, 64).swapaxes(0, 1)
+        for ids, of_ids in zip(streams, segments):
+            texts = np.concatenate(ids[:, :32])
+            for step, row in enumerate(ids[:-1]):
+                length = min(np.argmax(of_ids[step] == 1) - 1 - 32, 32)
+                np.testing.assert_array_equal(row[32 : 32 + length], texts[32 * (step + 1) :][:length])
+
+
+def test_half_of_the_streams_are_the_others_backwards(of_files):
+    for rows in of_files:
+        forwards, backwards = np.split(rows["input"].reshape(-1, 4, 64)[:, :, :32].swapaxes(0, 1).reshape(4, -1), 2)
+        for one, other in zip(forwards, backwards):
+            mirrored = other[::-1].tobytes()
+            # Neither reaches the other's beginning; their middles are the same text.
+            assert one[len(one) // 2 : len(one) // 2 + 64].tobytes() in mirrored
+
+
+def test_targets_are_the_next_tokens_of_the_text(of_files, tokenizer):
+    """So each token is the target before it, but where a part or segment begins that does not go on."""
+    for rows in of_files:
+        ids, targets = rows["input"], rows["target"]
+        follows = ids[:, 1:] == targets[:, :-1]
+        special = (ids[:, 1:] == tokenizer.cls_id) | (ids[:, 1:] == tokenizer.sep_id)
+        assert follows[~special].all()
+        assert (targets[:, -2:] == tokenizer.cls_id).all()
+
+
+def test_each_part_has_its_share_of_the_predictions(of_files):
+    for rows in of_files:
+        assert set(rows["is_masked"][:, :32].sum(axis=1)) == {5}
+        assert set(rows["is_masked"][:, 32:].sum(axis=1)) == {5}
+
+
+def test_labels_are_even_and_say_whether_b_follows_a(of_files):
+    labels = np.concatenate([rows["label"].ravel() for rows in of_files])
+    # A stream's row whose stretch has no cut has label 0 always: fewer than half are 1.
+    assert 0.25 < labels.mean() < 0.5
+    for rows in of_files:
+        streams = rows["input"].reshape(-1, 4, 64)[:, :, :32]
+        for number, (ids, label) in enumerate(zip(rows["input"], rows["label"].ravel())):
+            step, stream = divmod(number, 4)
+            if not label or step + 3 > len(streams):
+                continue
+            ahead = streams[step + 1 : step + 4, stream].ravel()
+            first = np.argmax(ids == 3)
+            a, b = ids[32:first], ids[first + 1 : -2]
+            # B begins where A ended before it was cut: some tokens behind, in the order of the text.
+            text = ahead.tobytes()
+            assert a.tobytes() in text
+            if len(b) <= 29 and len(ahead) == 96:
+                assert b[: min(len(b), 3)].tobytes() in text
+
+
+@pytest.mark.parametrize("workers", [3])
+def test_any_number_of_workers_writes_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, workers):
+    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
+    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=workers, overwrite=False)
+    assert contents(tmp_path) == contents(folder)
+
+
+def test_an_interrupted_build_goes_on_to_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, monkeypatch):
+    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
+        builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
+    part = tmp_path / ".parts/shard-000002.tfrecord"
+    part.write_bytes(part.read_bytes()[:-9])
+    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
+    assert contents(tmp_path) == contents(folder)
+
+
+def test_the_manifest_says_permutation_and_of_masked_records_nothing_new(folder, build):
+    manifest = files.read_json(folder / "manifest.json")
+    kept = {name: manifest[name] for name in ("objective", "reuse_length", "streams", "bi_data", "pair_task")}
+    assert kept == dict(objective="permutation", reuse_length=32, streams=4, bi_data=True, pair_task="none")
+    assert (manifest["max_predictions_per_seq"], manifest["max_ngram"], manifest["whole_words"]) == (10, 5, False)
+    assert "objective" not in files.read_json(build() / "manifest.json")
+    with pytest.raises(UserError, match="for --objective=permutation"):
+        read_examples(folder, 4, training=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"masking": "dynamic"}, "--masking=dynamic is for --objective=masked"),
+        ({"pair_task": "sop"}, "--pair_task=sop is for --objective=masked"),
+        ({"reuse_length": 60}, "--reuse_length=60 must be at most 59"),
+        ({"streams": 3}, "--streams=3 must be even"),
+        ({"mask_alpha": 2, "mask_beta": 3}, "--mask_beta=3 must be from 1 to --mask_alpha=2"),
+        ({"max_predictions_per_seq": 64, "reuse_length": 8}, "puts 32 predictions into 8 tokens"),
+    ],
+)
+def test_impossible_settings_are_named(wrong, message):
+    with pytest.raises(UserError, match=message):
+        BuildSettings(max_seq_length=64, objective="permutation", **wrong)
+
+
+def test_published_sizes_are_the_defaults():
+    config = BuildSettings(objective="permutation")
+    assert (config.max_seq_length, config.reuse_length, config.max_predictions_per_seq) == (512, 256, 85)
+    assert config.predictions_of_parts == (43, 42)
+
+
+def test_too_little_text_is_said(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("one line.\nand another.")
+    config = BuildSettings(objective="permutation", max_seq_length=64, held_out_fraction=0)
+    with pytest.raises(UserError, match="a stream needs more tokens than --max_seq_length"):
+        builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
+    assert not list((tmp_path / "data").iterdir())
+
+
+RULE = (6, 1, False)
+THRESHOLDS = MaskingRule(1, max_ngram=5).ngram_thresholds
+
+
+def spans_of(taken):
+    """(begin, length) of each run; a span's context parts it from the next."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], taken.astype(int), [0]])))
+    return edges[::2], edges[1::2] - edges[::2]
+
+
+def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
+    """Of long rows with few predictions: p(n) ~ 1/n, and a first span of n begins at 0 to 6 n - 1, evenly."""
+    lengths, begins = [], []
+    for key in derive(5, np.arange(2000)):
+        begin, length = spans_of(sample_spans(np.ones(600, bool), False, 40, key, 0, RULE, THRESHOLDS))
+        lengths += length[:-1].tolist()  # The last is cut to the goal.
+        begins.append((begin[0], length[0]))
+    shares = np.bincount(lengths, minlength=6)[1:] / len(lengths)
+    expected = 1 / np.arange(1, 6) / (1 / np.arange(1, 6)).sum()
+    np.testing.assert_allclose(shares, expected, atol=4.5 * np.sqrt(0.25 / len(lengths)))
+    for size in range(1, 6):
+        places = np.array([begin for begin, length in begins if length == size])
+        counts = np.bincount(places, minlength=6 * size)
+        assert len(counts) == 6 * size
+        even = len(places) / len(counts)
+        # Chi-square of 6 n - 1 degrees: mean 6 n - 1, variance twice that.
+        assert ((counts - even) ** 2 / even).sum() < len(counts) + 5 * np.sqrt(2 * len(counts))
+
+
+def test_a_span_has_six_times_its_length_around_it():
+    """So spans are a seventh of a long row, where the goal does not end them before."""
+    taken = [
+        sample_spans(np.ones(3000, bool), False, 300, key, 0, RULE, THRESHOLDS) for key in derive(6, np.arange(200))
+    ]
+    shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
+    assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    starts=st.lists(st.booleans(), min_size=12, max_size=80), share=st.floats(0, 0.9), seed=st.integers(0, 10**6),
+    backwards=st.booleans(), by_words=st.booleans(),
+)  # fmt: skip
+def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards, by_words):
+    starts = np.array(starts)
+    goal = int(share * len(starts))
+    key = derive(seed, 1)
+    taken = sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    assert taken.sum() == goal
+    mirrored = sample_spans(starts[::-1].copy(), not backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    np.testing.assert_array_equal(taken, mirrored[::-1])
+
+
+def test_spans_begin_with_a_word_and_count_pieces_or_words():
+    starts = np.arange(900) % 3 == 0
+    for key in derive(7, np.arange(50)):
+        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, False), THRESHOLDS))
+        assert (begins % 3 == 0).all() and set(lengths) <= {1, 2, 3, 4, 5}
+        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, True), THRESHOLDS))
+        # What no whole word fits into any more are single tokens.
+        whole = lengths % 3 == 0
+        assert (begins[whole] % 3 == 0).all() and set(lengths[whole]) <= {3, 6, 9, 12, 15}
+        assert lengths[~whole].sum() <= 15
+
+
+def test_documents_end_with_a_piece_where_the_vocabulary_has_one(tokenizer):
+    assert document_end_id(tokenizer) is None
+    config = BuildSettings(objective="permutation", max_seq_length=16, streams=2)
+    ids, splits, documents = np.arange(10, 40, dtype=np.int32), np.array([0, 10, 20, 30]), np.array([0, 1, 3])
+    plain = make_streams(config, None, ids, splits, documents)
+    np.testing.assert_array_equal(plain.ids, [ids, ids[::-1]])
+    np.testing.assert_array_equal(np.flatnonzero(plain.begins[0]), [0, 10, 20])
+    np.testing.assert_array_equal(np.flatnonzero(plain.begins[1][1:]) + 1, [10, 20])
+    ended = make_streams(config, 7, ids, splits, documents)
+    np.testing.assert_array_equal(np.flatnonzero(ended.ids[0] == 7), [10, 31])
+    np.testing.assert_array_equal(np.flatnonzero(ended.begins[0]), [0, 10, 11, 21, 31])
+
+
+def test_without_a_reused_part_rows_follow_each_other(tokenizer):
+    config = BuildSettings(objective="permutation", max_seq_length=16, reuse_length=0, bi_data=False, streams=1)
+    ids = np.arange(100, 300, dtype=np.int32)
+    streams = make_streams(config, None, ids, np.arange(0, 201, 10), np.array([0, 20]))
+    rows = lay_out_steps(config, MaskingVocabulary.of(tokenizer), streams, derive(1), 0, 30)
+    np.testing.assert_array_equal(rows.input[:, 0], 100 + 13 * np.arange(len(rows.input)))
+    assert 12 < len(rows.input) < 16 and set(rows.is_masked.sum(axis=1)) == {2}

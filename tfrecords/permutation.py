@@ -1,0 +1,297 @@
+"""XLNet's rows: from the documents of a shard to records for permutation language modelling.
+
+The documents are one stream, cut into as many equal ones as `streams` says. A row is
+
+    reused part  A [SEP] B [SEP] [CLS]
+
+The reused part is the next `reuse_length` tokens of its stream, and the next row of the stream begins where it ends. A
+begins there too, and ends with a sentence; B follows A (label 1), or is from anywhere in the stream (label 0). Of a
+file's rows, row i goes on where row i - streams ended, so that a model can keep what it made of that as memory. With
+`bi_data` the second half of the streams is the first half read backwards.
+
+Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token of
+the text), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfrecords.base.compiled import compiled
+from tfrecords.build_settings import BuildSettings
+from tfrecords.masking import MaskingVocabulary
+from tfrecords.randomness import below, derive, draw, unit
+from tfrecords.records import encode_records
+from tfrecords.segments import join_documents
+from tfrecords.tokenizers.base import Tokenizer
+
+# The piece that ends a document, where the vocabulary has it.
+DOCUMENT_END = "<eod>"
+# Purpose of keys that belong to no single document; `deal` and `worker` have others.
+_ROWS = -5
+# Draws of a row's stream of random numbers: the label, the cut, B's place; then those of its two parts' spans.
+_LABEL, _CUT, _PLACE = range(3)
+_SPANS = 1 << 20
+# Rows encoded at once.
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Texts that rows go on in. ids: int32 [streams, tokens]. begins: bool [streams, tokens], where sentences begin.
+
+    backwards: bool [streams].
+    """
+
+    ids: np.ndarray
+    begins: np.ndarray
+    backwards: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows by the names of their features, int32 [rows, max_seq_length] and labels [rows]."""
+
+    input: np.ndarray
+    target: np.ndarray
+    is_masked: np.ndarray
+    seg_id: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [rows]: tokens of each."""
+        return np.full(len(self.input), self.input.shape[1])
+
+    def encode(self) -> bytes:
+        """Gives TFRecord bytes."""
+        features = {name: getattr(self, name) for name in ("input", "target", "is_masked", "seg_id")}
+        features["label"] = self.labels[:, None]
+        return encode_records(
+            features, {name: np.full(len(self.input), row.shape[1]) for name, row in features.items()}
+        )
+
+
+def document_end_id(tokenizer: Tokenizer) -> int | None:
+    """Finds the id that is put behind each document; None where the vocabulary has no `DOCUMENT_END`."""
+    return tokenizer.pieces.index(DOCUMENT_END) if DOCUMENT_END in tokenizer.pieces else None
+
+
+def make_streams(
+    settings: BuildSettings,
+    end_id: int | None,
+    ids: np.ndarray,
+    sentence_splits: np.ndarray,
+    document_splits: np.ndarray,
+) -> Streams:
+    """Cuts a batch of documents (see `segments`) into streams; what does not come out even is left out.
+
+    end_id: of the piece behind each document, or None for no piece there.
+    """
+    if end_id is not None:
+        ids, sentence_splits, _ = join_documents(ids, sentence_splits, document_splits, end_id)
+    begins = np.zeros(len(ids) + 1, bool)
+    begins[sentence_splits] = True
+    begins = begins[:-1] | (False if end_id is None else ids == end_id)
+    forward = settings.streams // 2 if settings.bi_data else settings.streams
+    tokens = len(ids) // forward
+    ids, begins = (values[: forward * tokens].reshape(forward, tokens) for values in (ids, begins))
+    backwards = np.arange(settings.streams) >= forward
+    if settings.bi_data:
+        # Backwards, a sentence begins where forwards the one before ended.
+        ends = np.roll(begins, -1, axis=1)
+        ids, begins = (np.concatenate([one, other[:, ::-1]]) for one, other in ((ids, ids), (begins, ends)))
+    return Streams(np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(begins), backwards)
+
+
+def encode_streams(
+    settings: BuildSettings,
+    vocabulary: MaskingVocabulary,
+    end_id: int | None,
+    ids: np.ndarray,
+    sentence_splits: np.ndarray,
+    document_splits: np.ndarray,
+    document_numbers: np.ndarray,
+    copy: int,
+) -> Iterator[tuple[bytes, Rows]]:
+    """Yields (TFRecord bytes, rows) of block after block of a shard's rows, in order.
+
+    document_numbers: int64 [documents], of which the first decides, with `copy` and the seed, every random choice. The
+    rest as in `make_streams`. A shard's rows end with the last step that all of its streams have tokens for.
+    """
+    streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
+    key = derive(settings.seed, _ROWS, copy, document_numbers[0])
+    steps = max(1, _BLOCK // settings.streams)
+    first = 0
+    while True:
+        rows = lay_out_steps(settings, vocabulary, streams, key, first, first + steps)
+        yield rows.encode(), rows
+        first += steps
+        if len(rows.input) < steps * settings.streams:
+            return
+
+
+def lay_out_steps(
+    settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
+) -> Rows:
+    """Lays out the rows of all streams from step `first` to before `last`, a step's streams together; fewer at the end.
+
+    key: uint64, of the shard: the keys of its rows hang on it.
+    """
+    numbers = np.arange(first * settings.streams, last * settings.streams)
+    special = np.zeros_like(vocabulary.word_starts)
+    special[[vocabulary.cls_id, vocabulary.sep_id]] = True
+    return Rows(
+        *_lay_out(
+            streams.ids,
+            streams.begins,
+            streams.backwards,
+            first,
+            derive(key.astype(np.int64), numbers),
+            vocabulary.word_starts | special,
+            (vocabulary.cls_id, vocabulary.sep_id),
+            (settings.max_seq_length, settings.reuse_length),
+            settings.predictions_of_parts,
+            (settings.mask_alpha, settings.mask_beta, settings.whole_words),
+            settings.masking_rule.ngram_thresholds,
+        )
+    )
+
+
+@compiled
+def _lay_out(ids, begins, backwards, first, keys, starts, special, lengths, goals, rule, thresholds):
+    sequence, reuse = lengths
+    rows = len(keys)
+    inputs, targets, masks, segments = (
+        np.empty((rows, sequence), np.int32),
+        np.empty((rows, sequence), np.int32),
+        np.empty((rows, sequence), np.int32),
+        np.empty((rows, sequence), np.int32),
+    )
+    labels = np.zeros(rows, np.int32)
+    # Without a reused part, rows follow each other.
+    advance = reuse if reuse else sequence - 3
+    count = 0
+    for step in range(first, first + rows // len(ids)):
+        begin = step * advance
+        for stream in range(len(ids)):
+            text, row, key = ids[stream], count + stream, keys[count + stream]
+            if begin + sequence > len(text):
+                return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
+            a_begin = begin + reuse
+            label, a_end, b_begin, b_end = _cut_pair(begins[stream], a_begin, sequence - reuse - 3, key)
+            if label < 0:
+                return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
+            labels[row] = label
+            _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])
+            begun = starts[inputs[row]]
+            masks[row, :reuse] = sample_spans(begun[:reuse], backwards[stream], goals[0], key, _SPANS, rule, thresholds)
+            masks[row, reuse:] = sample_spans(
+                begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, rule, thresholds
+            )
+        count += len(ids)
+    return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
+
+
+@compiled
+def _cut_pair(begins, begin, room, key):
+    """(label, end of A, begin and end of B), A and B of together `room` tokens; label -1 at the end of the stream.
+
+    begins: bool [tokens]. begin: of A. zihangdai/xlnet data_utils.py:255-319.
+    """
+    tokens = len(begins)
+    if begin + room >= tokens:
+        return -1, 0, 0, 0
+    cuts, stop = 0, begin + 1
+    while stop < tokens and not (begins[stop] and stop - begin >= room):
+        cuts += begins[stop]
+        stop += 1
+    a_end = begin + 1 if cuts else stop
+    left = below(draw(key, _CUT), max(cuts, 1))
+    while cuts and (left or not begins[a_end]):
+        left -= begins[a_end]
+        a_end += 1
+    label = 1 if cuts and draw(key, _LABEL) & np.uint64(1) else 0
+    if label:
+        b_begin, b_end = a_end, stop
+    else:
+        length = max(1, room - (a_end - begin))
+        b_begin = below(draw(key, _PLACE), tokens - length)
+        b_end = b_begin + length
+        while b_begin > 0 and not begins[b_begin]:
+            b_begin -= 1
+        while b_end < tokens - 1 and not begins[b_end]:
+            b_end += 1
+    # At the end only: what is behind the reused part must go on from it.
+    while a_end - begin + b_end - b_begin > room:
+        if a_end - begin > b_end - b_begin:
+            a_end -= 1
+        else:
+            b_end -= 1
+    # The last token's target is the one behind it.
+    return (label if max(a_end, b_end) < tokens else -1), a_end, b_begin, b_end
+
+
+@compiled
+def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments):
+    cls_id, sep_id = special
+    first, second = a_end - begin, b_end - b_begin
+    inputs[:first] = text[begin:a_end]
+    targets[:first] = text[begin + 1 : a_end + 1]
+    inputs[first] = sep_id
+    inputs[first + 1 : first + 1 + second] = text[b_begin:b_end]
+    targets[first : first + 1 + second] = text[b_begin : b_end + 1]
+    inputs[-2], inputs[-1] = sep_id, cls_id
+    targets[-2:] = cls_id
+    segments[: first + 1] = 0
+    segments[first + 1 : -1] = 1
+    segments[-1] = 2
+
+
+@compiled
+def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
+    """Returns bool [length], True at `goal` tokens: spans, each in a context of its own (data_utils.py:331-392).
+
+    A span of n is n pieces from the beginning of a word on or, by `rule`, n words; what is then short of the goal are
+    single tokens. Of text that runs backwards, spans are drawn as it is read forwards.
+
+    starts: bool [length], where a word begins. key, counter: whose draws, and from which one on. rule: alpha and beta
+    of the context, and whether words are counted. thresholds: see `MaskingRule.ngram_thresholds`.
+    """
+    alpha, beta, by_words = rule
+    length = len(starts)
+    taken = np.zeros(length, np.bool_)
+    begun = starts[::-1].copy() if backwards else starts.copy()
+    left, at = goal, 0
+    while at < length and left > 0:
+        uniform = unit(draw(key, counter))
+        size = 1
+        while thresholds[size - 1] <= uniform:
+            size += 1
+        size = min(size, left)
+        context = size * alpha // beta
+        before = below(draw(key, counter + 1), context)
+        counter += 2
+        begin = at + before
+        while begin < length and not begun[begin]:
+            begin += 1
+        end = begin + size
+        if by_words:
+            end, words = begin + 1, 1
+            while end < length and words + begun[end] <= size:
+                words += begun[end]
+                end += 1
+        if end >= length:
+            break
+        if end - begin <= left:
+            taken[begin:end] = True
+            left -= end - begin
+        at = end + context - before
+    while left > 0:
+        place = below(draw(key, counter), length)
+        counter += 1
+        if not taken[place]:
+            taken[place] = True
+            left -= 1
+    return taken[::-1].copy() if backwards else taken
