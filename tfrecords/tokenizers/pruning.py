@@ -45,9 +45,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     ([0, 1, 2, 3, 4, 5, 8, 9, 10, 11], [5, 6, 7, 8])
     """
     if tokenizer.kind not in _PRUNERS:
-        raise UserError(
-            f"a vocabulary of kind '{tokenizer.kind}' is not cut; leave it whole"
-        )
+        raise UserError(f"a vocabulary of kind '{tokenizer.kind}' is not cut; leave it whole")
     counts = np.asarray(counts, np.int64)
     if len(counts) != tokenizer.vocab_size:
         raise UserError(f"{len(counts)} counts are not of the {tokenizer.vocab_size} pieces")

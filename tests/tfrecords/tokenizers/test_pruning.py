@@ -69,7 +69,7 @@ class TestByteLevelBPE:
 
     def test_keeps_what_occurs_and_what_it_is_merged_of(self, bpe):
         used = ["The value of a class is 1,000; it returns é 中 \n the values", " classes that return values"]
-        small, kept = check(bpe, used)
+        small, _ = check(bpe, used)
         assert small.rules.roles == bpe.rules.roles
         # Every byte can still be written.
         text = bytes(range(1, 128)).decode() + "日本 👍"
@@ -82,7 +82,9 @@ class TestByteLevelBPE:
         assert len(same) > 100 and len(kept) < bpe.vocab_size
         np.testing.assert_array_equal(kept[small.encode_batch(same)[0]], bpe.encode_batch(same)[0])
         others = [line for line in lines if line not in set(same)][:200]
-        assert [small.decode(small.encode(line)) for line in others] == [bpe.decode(bpe.encode(line)) for line in others]
+        assert [small.decode(small.encode(line)) for line in others] == [
+            bpe.decode(bpe.encode(line)) for line in others
+        ]
 
     def test_a_size_has_room_for_whole_derivations(self, bpe):
         found = np.zeros(bpe.vocab_size, int)
