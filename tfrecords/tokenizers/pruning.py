@@ -62,7 +62,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     others = np.flatnonzero(~needed & (counts > 0))
     # By number among equals, whatever the machine.
     others = others[np.argsort(-counts[others], kind="stable")]
-    merged_of = tokenizer.merged_of if tokenizer.kind == "bpe" else {}
+    merged_of = _merged_of(tokenizer)
     taken = set(np.flatnonzero(needed).tolist())
     for number in others.tolist():
         more = _with_parts(number, merged_of) - taken
@@ -71,6 +71,10 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
         taken |= more
     kept = np.array(sorted(taken), np.int64)
     return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
+
+
+def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
+    return tokenizer.merged_of if tokenizer.kind == "bpe" else {}
 
 
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
