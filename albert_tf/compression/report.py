@@ -85,22 +85,31 @@ def write_report(
 def _page(report: dict[str, Any], metric: str) -> str:
     """HTML that needs no other file."""
     picture = base64.b64encode(_picture(report, metric)).decode()
-    rows = [*report["table"], *list(report["phases"].values())[1:]]
-    names = list(rows[0]["scores"])
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("", "parameters", *names))
-    lines = "".join(
-        f"<tr><td class=word>{escape(row['title'])}</td><td>{row['parameters']:,}</td>"
-        + "".join(f"<td>{row['scores'].get(name, float('nan')):.4f}</td>" for name in names)
-        + "</tr>"
-        for row in rows
-    )
-    speeds = ", ".join(f"{name} {value:.1f} ms" for name, value in report["milliseconds"].items())
+    rows = _rows(report)
+    names = [metric, *(name for name in rows[0]["scores"] if name != metric)]
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", "", "parameters", names[0], "lost", *names[1:]))
+    lines = ""
+    for number, row in enumerate(rows, 1):
+        scores = [f"{row['scores'].get(name, float('nan')):.4f}" for name in names]
+        scores.insert(1, f"{rows[0]['scores'][metric] - row['scores'][metric]:.4f}")
+        cells = "".join(f"<td>{cell}</td>" for cell in (f"{row['parameters']:,}", *scores))
+        kind = " class=kept" if row is rows[-1] else ""
+        lines += f"<tr{kind}><td>{number}</td><td class=word>{escape(row['title'])}</td>{cells}</tr>"
+    first, last, speeds = rows[0], rows[-1], list(report["milliseconds"].values())
     return (
         f"<!doctype html><meta charset=utf-8><title>{escape(report['model'])}</title><style>{_STYLE}</style>"
-        f"<h1>{escape(report['model'])}, compressed</h1><p>{escape(report['measured'])}</p>"
+        f"<h1>{escape(Path(report['model']).name)}, compressed</h1>"
+        f"<p>{first['parameters']:,} parameters to {last['parameters']:,}; {escape(report['measured'])} "
+        f"{first['scores'][metric]:.4f} to {last['scores'][metric]:.4f}; {speeds[0]:.1f} ms to {speeds[-1]:.1f} ms "
+        f"({escape(report['machine'])})</p>"
         f'<img alt="size against quality" src="data:image/png;base64,{picture}">'
-        f"<table><tr>{head}</tr>{lines}</table><p>{escape(speeds)}: {escape(report['machine'])}</p>"
+        f"<div class=wide><table><tr>{head}</tr>{lines}</table></div>"
     )
+
+
+def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was measured without training, then after each phase; the picture's numbers are theirs, from 1."""
+    return [*report["table"], *list(report["phases"].values())[1:]]
 
 
 _STYLE = """
@@ -108,29 +117,34 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 900px; marg
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 9px; border-bottom: 1px solid #ddd; text-align: right; }
 .word { text-align: left; }
+.kept { font-weight: bold; }
+.wide { overflow-x: auto; }
 img { width: 100%; }
 """
 
 
 def _picture(report: dict[str, Any], metric: str) -> bytes:
-    """A PNG: parameters against the score, and the two models' times against it."""
+    """A PNG: parameters against the score, numbered as the table's lines, and the two models' times against it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])
-    for row in report["table"]:
-        sizes.plot(row["parameters"] / 1e6, row["scores"][metric], "o", color="0.6")
-        sizes.annotate(row["title"], (row["parameters"] / 1e6, row["scores"][metric]), fontsize=6, color="0.4")
-    path = list(report["phases"].values())
-    sizes.plot([row["parameters"] / 1e6 for row in path], [row["scores"][metric] for row in path], "o-", color="C0")
-    last = path[-1]["scores"][metric]
-    for (name, value), score in zip(report["milliseconds"].items(), (report["table"][0]["scores"][metric], last)):
-        times.plot(value, score, "o", color="C0" if name == "compressed" else "0.6")
-        times.annotate(name, (value, score), fontsize=7)
-    sizes.set(xlabel="parameters, millions", ylabel=metric, xlim=(0, None))
-    times.set(xlabel="milliseconds, one row of 32 tokens", xlim=(0, None))
+    rows, path = _rows(report), len(report["phases"])
+    points = [(row["parameters"] / 1e6, row["scores"][metric]) for row in rows]
+    sizes.plot(*zip(*points[:-path]), "o", color="0.6", markersize=5)
+    sizes.plot(*zip(*points[-path:]), "o-", color="C0", markersize=5)
+    for number, point in enumerate(points, 1):
+        sizes.annotate(str(number), point, (5, 3), textcoords="offset points", fontsize=9)
+    (name, before), (other, after) = report["milliseconds"].items()
+    for label, value, point, color in ((name, before, points[0], "0.6"), (other, after, points[-1], "C0")):
+        times.plot(value, point[1], "o", color=color, markersize=5)
+        times.annotate(label, (value, point[1]), (-6, 0), textcoords="offset points", ha="right", va="center")
+    sizes.set(xlabel="parameters, millions", ylabel=metric)
+    times.set(xlabel=f"milliseconds, one row of {_LENGTH} tokens")
+    sizes.set_xlim(0, 1.08 * max(size for size, _ in points))
+    times.set_xlim(0, 1.15 * max(before, after))
     for axes in (sizes, times):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)

@@ -124,6 +124,12 @@ class ByteBPETokenizer(Tokenizer):
         ranks[numbers] = self._segmenter.last_merges([data for _, data in pieces])
         return ranks
 
+    @cached_property
+    def merged_of(self) -> dict[int, tuple[int, int]]:
+        """The two pieces that each piece is made of, where the merges make it: by id."""
+        made = np.flatnonzero(self.merge_ranks >= 0)
+        return {int(number): tuple(self._merges[self.merge_ranks[number], :2].tolist()) for number in made}
+
     def _mergeable(self, piece: str) -> bytes | None:
         return None if piece in self._reserved else piece_bytes(piece)
 
@@ -132,20 +138,24 @@ class ByteBPETokenizer(Tokenizer):
         return {token.content for token in self.rules.added if token.special} | set(self.rules.roles.values())
 
     @cached_property
-    def _segmenter(self) -> ByteSegmenter:
+    def _merges(self) -> np.ndarray:
+        """int32 [merges, 3], by rank: the ids of two parts, and of the two as one; no text may give a special token."""
         ids = self.rules.ids
-        byte_ids = np.full(256, -1, np.int32)
-        for piece, number in ids.items():
-            data = self._mergeable(piece)
-            if data is not None and len(data) == 1:
-                byte_ids[data[0]] = number
-        # No text may give a special token.
         merges = [
             (ids[left], ids[right], ids[left + right])
             for left, right in self.rules.merges
             if left + right not in self._reserved
         ]
-        return ByteSegmenter(byte_ids, np.array(merges, np.int32).reshape(-1, 3), words_by(self.rules.patterns))
+        return np.array(merges, np.int32).reshape(-1, 3)
+
+    @cached_property
+    def _segmenter(self) -> ByteSegmenter:
+        byte_ids = np.full(256, -1, np.int32)
+        for piece, number in self.rules.ids.items():
+            data = self._mergeable(piece)
+            if data is not None and len(data) == 1:
+                byte_ids[data[0]] = number
+        return ByteSegmenter(byte_ids, self._merges, words_by(self.rules.patterns))
 
     @cached_property
     def _reader(self) -> TextReader:

@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_text import cut_pattern
 from tfrecords.tokenizers.byte_words_in_graph import MARK, MarkWords, replace
-from tfrecords.tokenizers.in_graph import Characters, valid
+from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
 from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class ByteBPEInGraph(tf.Module):
         self._mark_words = MarkWords(self._rules.patterns)
         model, self._mark = self._model(tokenizer)
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
-        self._sizes = np.array([len(data) for data in tokenizer.piece_bytes], np.int64)
-        self._trims = tokenizer.offset_trims.astype(np.int64)
+        self._sizes = stored_once(np.array([len(data) for data in tokenizer.piece_bytes], np.int64))
+        self._trims = stored_once(tokenizer.offset_trims.astype(np.int64))
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         texts = valid(texts)

@@ -30,6 +30,8 @@ _CHINESE = (
     (0x2F800, 0x2FA1F),
 )
 PAGE = 256
+# In an expansion, the character that is expanded; no code point is as large.
+ITSELF = 0x110000
 
 
 @functools.cache
@@ -37,22 +39,22 @@ def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.nd
     """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
-    text for the character, code points, zeros behind; line 0 stands for the character itself.
+    text for the character, code points, zeros behind. ITSELF there stands for the character, so that all Chinese ones
+    share a line, and with it their pages.
     """
     rows = np.zeros(0x110000, np.int32)
-    expansions = {None: 0}
+    expansions = {(ITSELF,): 0}
     for code in range(0x110000):
         character = chr(code)
         if unicodedata.category(character) in ("Cn", "Co"):
             continue
-        target = _expand(code, character, lower_case, keep_accents)
-        if target != character:
-            rows[code] = expansions.setdefault(target, len(expansions))
+        text = _expand(code, character, lower_case, keep_accents)
+        target = tuple(ITSELF if part == character != " " else ord(part) for part in text)
+        rows[code] = expansions.setdefault(target, len(expansions))
     pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
-    texts = [text or "" for text in expansions]
-    table = np.zeros((len(texts), max(map(len, texts))), np.int32)
-    for row, text in enumerate(texts):
-        table[row, : len(text)] = [ord(character) for character in text]
+    table = np.zeros((len(expansions), max(map(len, expansions))), np.int32)
+    for target, row in expansions.items():
+        table[row, : len(target)] = target
     return page_of.ravel().astype(np.int32), pages.ravel(), table
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE
+from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE
 
 _SPACES = [*range(9, 14), 32]
 # What str.strip() takes away.
@@ -25,8 +25,7 @@ class SentencePieceInGraph(tf.Module):
     def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
         super().__init__()
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
-        self._values = expansion_values
-        self._splits = expansion_splits
+        self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
@@ -63,7 +62,7 @@ class WordPieceInGraph(tf.Module):
 
     def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
         super().__init__()
-        self._pages, self._rows, self._expansions = pages, rows, expansions
+        self._pages, self._rows, self._expansions = map(stored_once, (pages, rows, expansions))
         # The table takes no key twice; of equal lines the last counts.
         ids = {piece: token_id for token_id, piece in enumerate(pieces)}
         initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
@@ -109,8 +108,8 @@ class WordPieceInGraph(tf.Module):
         """
         flat = codes.flat_values
         rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
-        itself = tf.pad(flat[:, None], [[0, 0], [0, self._expansions.shape[1] - 1]])
-        expanded = tf.where((rows == 0)[:, None], itself, tf.gather(self._expansions, rows))
+        expanded = tf.gather(self._expansions, rows)
+        expanded = tf.where(expanded == ITSELF, flat[:, None], expanded)
         present = expanded > 0
         lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
         by_character = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(expanded, present), lengths, validate=False)
@@ -128,6 +127,12 @@ class WordPieceInGraph(tf.Module):
         starts, ends = origins - row_starts, ends - row_starts
         expanded_codes = codes.with_flat_values(by_character).merge_dims(1, 2)
         return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+
+
+def stored_once(values: np.ndarray) -> tf.Tensor:
+    """Makes a table that the functions of a SavedModel take as an input, where each would hold a copy of an array."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.constant(values)
 
 
 def valid(texts: tf.Tensor) -> tf.Tensor:

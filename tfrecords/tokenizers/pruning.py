@@ -1,17 +1,20 @@
 """A vocabulary of the pieces that a text uses, and no others."""
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 # What is dropped of the special pieces: places kept free for pieces that never came.
-_UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>")
+_UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>|madeupword\d+")
 _WORDPIECE_SUFFIX = "##"
 _TYPES = model_pb2.ModelProto.SentencePiece
 
@@ -19,11 +22,12 @@ _TYPES = model_pb2.ModelProto.SentencePiece
 def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) -> tuple[Tokenizer, np.ndarray]:
     """Keeps the pieces that occur, the most frequent first; text of other pieces falls into shorter ones.
 
-    Special pieces and single characters of the pieces that occur are kept in any case, so that what could be written
-    still can.
+    Special pieces and single characters of the pieces that occur (of byte-level BPE, all bytes) are kept in any case,
+    so that what could be written still can; and with a piece of byte-level BPE those that it is merged of. So text of
+    pieces that are kept has the same pieces as before.
 
     Args:
-        tokenizer: of WordPiece, or a SentencePiece unigram model.
+        tokenizer: of WordPiece, of byte-level BPE, or a SentencePiece unigram model.
         counts: how often each piece occurs, [vocab_size].
         size: pieces to keep at most; 0: all that occur.
 
@@ -41,13 +45,11 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     ([0, 1, 2, 3, 4, 5, 8, 9, 10, 11], [5, 6, 7, 8])
     """
     if tokenizer.kind not in _PRUNERS:
-        raise UserError(
-            f"a vocabulary of kind '{tokenizer.kind}' is not cut: its pieces are made of each other; leave it whole"
-        )
+        raise UserError(f"a vocabulary of kind '{tokenizer.kind}' is not cut; leave it whole")
     counts = np.asarray(counts, np.int64)
     if len(counts) != tokenizer.vocab_size:
         raise UserError(f"{len(counts)} counts are not of the {tokenizer.vocab_size} pieces")
-    needed = _needed(tokenizer, counts)
+    needed = _needed_of_bytes(tokenizer) if tokenizer.kind == "bpe" else _needed(tokenizer, counts)
     if tokenizer.kind == "sentencepiece":
         # Symbols that are found wherever they stand, and bytes, which stand in for characters without a piece.
         proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
@@ -60,8 +62,38 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     others = np.flatnonzero(~needed & (counts > 0))
     # By number among equals, whatever the machine.
     others = others[np.argsort(-counts[others], kind="stable")]
-    kept = np.sort(np.concatenate([np.flatnonzero(needed), others[: size - needed.sum() if size else len(others)]]))
+    merged_of = _merged_of(tokenizer)
+    taken = set(np.flatnonzero(needed).tolist())
+    for number in others.tolist():
+        more = _with_parts(number, merged_of) - taken
+        if size and len(taken) + len(more) > size:
+            break
+        taken |= more
+    kept = np.array(sorted(taken), np.int64)
     return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
+
+
+def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
+    return tokenizer.merged_of if tokenizer.kind == "bpe" else {}
+
+
+def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
+    """A piece, the two that it is merged of, the ones that these are, and so on."""
+    found, asked = set[int](), [number]
+    while asked:
+        one = asked.pop()
+        if one not in found:
+            found.add(one)
+            asked += merged_of.get(one, ())
+    return found
+
+
+def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
+    """Of byte-level BPE the bytes and what is no text but has a name: bool [vocab_size]."""
+    needed = tokenizer.merge_ranks == -1
+    names = (*tokenizer.rules.roles.values(), *(token.content for token in tokenizer.rules.added))
+    needed[[tokenizer.rules.ids[name] for name in names if not _UNUSED.fullmatch(name)]] = True
+    return needed
 
 
 def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
@@ -103,4 +135,18 @@ def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
     return type(tokenizer)(vocabulary, tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
 
 
-_PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece}
+def _prune_bytes(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
+    places = {int(number): place for place, number in enumerate(kept)}
+    rules = tokenizer.rules
+    ids = {piece: places[number] for piece, number in rules.ids.items() if number in places}
+    rules = dataclasses.replace(
+        rules,
+        ids=ids,
+        merges=[(left, right) for left, right in rules.merges if {left, right, left + right} <= ids.keys()],
+        added=tuple(dataclasses.replace(token, id=ids[token.content]) for token in rules.added if token.content in ids),
+    )
+    file = as_tokenizer_json(rules)
+    return type(tokenizer)(file, roles=rules.roles, special_in_text=tokenizer.special_in_text)
+
+
+_PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece, "bpe": _prune_bytes}

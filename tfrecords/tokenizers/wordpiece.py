@@ -14,7 +14,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.characters import MAX_WORD_CHARACTERS, PAGE, build_trie, character_table, child
+from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE, build_trie, character_table, child
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
@@ -99,12 +99,14 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
             code = np.int64(codes[position])
             row = rows[pages[code // PAGE] * PAGE + code % PAGE]
             place = position - text_splits[text]
-            if row and length and expansions[row, 0] == 0:
+            if length and expansions[row, 0] == 0:
                 places[length - 1, 1] = place + 1
             for column in range(width):
-                target = np.int64(expansions[row, column]) if row else code
+                target = np.int64(expansions[row, column])
                 if target == 0:
                     break
+                if target == ITSELF:
+                    target = code
                 if target == 32:
                     count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
                     length = 0
@@ -114,8 +116,6 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
                     length += 1
                 else:
                     places[MAX_WORD_CHARACTERS, 1] = place + 1
-                if row == 0:
-                    break
         count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
         splits[text + 1] = count
     return out[:count].copy(), splits, offsets[:count].copy()
