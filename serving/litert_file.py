@@ -73,7 +73,7 @@ class LiteRtEncoder(InferenceEncoder):
     def _by_size(self, answer: Callable, *inputs):
         return answer(*self._begin(*inputs))
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask, one_row=False):
+    def _begin(self, input_ids, lengths, segment_ids, input_mask, *, one_row=False):
         rectangle = Rectangle(tf.cast(input_mask, tf.bool), self.config)
         cells = tf.range(rectangle.batch * rectangle.length)
         return rectangle, self.embeddings(input_ids, segment_ids, cells)

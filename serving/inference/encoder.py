@@ -242,7 +242,7 @@ class InferenceEncoder(tf.Module):
         is_one = tf.shape(input_ids)[0] == 1
         return tf.cond(is_one, lambda: answer(*batch(one_row=True)), lambda: answer(*batch()))
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask, one_row: bool = False) -> tuple[FlatBatch, Any]:
+    def _begin(self, input_ids, lengths, segment_ids, input_mask, *, one_row: bool = False) -> tuple[FlatBatch, Any]:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.

@@ -1,4 +1,4 @@
-"""What test_jax.py computes under two Keras backends; run as `python portable.py OUTPUT.npz`, it checks imports too."""
+"""What test_jax.py computes under two Keras backends: `python portable.py OUTPUT.npz [whole]`, checks imports too."""
 
 import sys
 from pathlib import Path
@@ -11,24 +11,27 @@ import albert_tf
 GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
 
 
-def compute() -> dict[str, np.ndarray]:
-    """The official gold through two walks, and the modern block on packed rows: see `trained`."""
+def compute(whole: bool) -> dict[str, np.ndarray]:
+    """The official gold and all extensions over depth in a loop; as a whole every walk, and the modern block on packed
+    rows: see `trained`."""
     from albert_tf.checkpoints import load_official
 
     features = dict(np.load(GOLD / "inputs.npz"))
     results = {}
-    for walk in ("unrolled", "loop"):
+    for walk in ("unrolled", "loop") if whole else ("loop",):
         config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
         model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config, walk=walk))
         load_official(GOLD, model)
         results |= trained(model, features, walk)
+    if not whole:
+        return results | depth({"loop": DEPTH})
     modern = dict(norm_position="pre", norm="rms_norm", feed_forward="glu", position_type="rotary", use_bias=False)
     model = albert_tf.AlbertPretrainer(albert_tf.AlbertEncoder(config.replace(**modern), walk="loop"))
     rng = np.random.default_rng(1)
     model.set_weights([(w.name in ("gamma", "scale")) + rng.normal(scale=0.2, size=w.shape) for w in model.weights])
     sequences = np.cumsum(np.ones_like(features["input_ids"]), axis=1) // 5
     results |= trained(model, features | {"sequence_ids": sequences.astype("int32")}, "modern")
-    return results | depth()
+    return results | depth(MODELS)
 
 
 def trained(model: keras.Model, features: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
@@ -61,13 +64,13 @@ MODELS = {
 }
 
 
-def depth() -> dict[str, np.ndarray]:
+def depth(models: dict[str, dict]) -> dict[str, np.ndarray]:
     """Outputs of extensions over depth through all walks, and every weight after two steps of training."""
     rng = np.random.default_rng(3)
     features = {"input_ids": rng.integers(5, 40, (3, 9)), "input_mask": np.arange(9) < np.array([[9], [7], [4]])}
     features = {name: value.astype("int32") for name, value in features.items()}
     results = {}
-    for walk, config in MODELS.items():
+    for walk, config in models.items():
         encoder = albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**config), walk if walk == "loop" else "unrolled")
         model = albert_tf.AlbertClassifier(encoder, 2, 0.0)
         rng = np.random.default_rng(7)
@@ -116,8 +119,10 @@ if __name__ == "__main__":
     assert "tensorflow" not in sys.modules, "albert_tf imports TensorFlow under another backend"
     # Files of models compiled with them load where nothing but the package was imported.
     assert {"albert_tf>Lamb", "albert_tf>AdamWeightDecay"} <= keras.saving.get_custom_objects().keys()
-    np.savez(sys.argv[1], **compute())
-    dropout_trains_in_a_loop()
-    fits_show_what_walks_measure()
+    whole = "whole" in sys.argv[2:]
+    np.savez(sys.argv[1], **compute(whole))
     spans_search()
+    if whole:
+        dropout_trains_in_a_loop()
+        fits_show_what_walks_measure()
     print("backend:", keras.backend.backend())

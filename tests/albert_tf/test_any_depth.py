@@ -80,6 +80,7 @@ def test_random_depths_of_a_plan_without_are_refused():
         SHARED.replace(random_depth_min=7)
 
 
+@pytest.mark.slow
 def test_all_depths_are_drawn_as_often():
     draw = plans.depth_draw(SHARED.replace(random_depth_min=2))
     generator = keras.random.SeedGenerator(11)

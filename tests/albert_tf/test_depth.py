@@ -302,6 +302,7 @@ def test_halting_is_the_formula(kind, reference):
     np.testing.assert_allclose(encoder.losses[0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_pondering_is_in_the_loss_and_the_history():
     config = small(halting="act", ponder_cost=0.5)
     plain, model = (AlbertPretrainer(from_albert(one)) for one in (small(), config))
@@ -380,7 +381,10 @@ def test_packed_rows_are_single_rows(changes, walk):
             np.testing.assert_allclose(value, alone[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(one, id=name, marks=() if name == "all" else pytest.mark.slow) for name, one in TOGETHER.items()],
+)
 def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, eagerly, monkeypatch):
     """Also its figures, where a signal ended it between two rows of its history."""
     read_config(tiny_settings.config).replace(num_hidden_layers=3, **changes).to_json(tmp_path / "config.json")

@@ -214,6 +214,7 @@ def test_a_loop_makes_a_graph_that_does_not_grow_with_depth():
     assert nodes(12, "unrolled") > nodes(3, "unrolled") + 9 * 20
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA through TensorFlow")
 @pytest.mark.parametrize("walk", ["loop", pytest.param("recompute", marks=pytest.mark.slow)])
 def test_walks_train_under_xla(walk):

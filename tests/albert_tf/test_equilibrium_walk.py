@@ -164,6 +164,7 @@ def test_what_does_not_converge_is_reported(plain):
     assert (np.asarray(outputs["residual"]) > 1e-5).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
     config = SOLVED.replace(equilibrium_tolerance=1e-3, hidden_dropout_prob=0.1)
     model = AlbertClassifier(AlbertEncoder(config, seed=0), 2)
@@ -224,6 +225,7 @@ def test_there_are_no_states_on_the_way(solved):
     assert "hidden_states" not in solved(FEATURES)
 
 
+@pytest.mark.slow
 def test_a_run_of_pre_training_reports_it_and_resumes_bit_equal(tiny_settings, tmp_path, eagerly):
     import dataclasses
 
@@ -248,6 +250,7 @@ def test_a_run_of_pre_training_reports_it_and_resumes_bit_equal(tiny_settings, t
     assert loaded.walk == "equilibrium" and loaded.config.equilibrium_max_steps == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gate", "verdict"), [(1.0, "it is near a fixed point")])
 def test_the_analysis_says_what_blocks_come_to(plain, tmp_path, gate, verdict):
     found = recur(twin(plain, SOLVED.replace(gate_init=gate)), FEATURES, steps=100)

@@ -20,14 +20,15 @@ JAX = {
 }  # fmt: skip
 
 
-def test_jax_agrees_with_tensorflow(tmp_path):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_jax_agrees_with_tensorflow(tmp_path, whole):
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
     environment = os.environ | JAX
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
+    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz"), *(["whole"] if whole else [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "backend: jax" in done.stdout
-    jax, ours = np.load(tmp_path / "jax.npz"), runpy.run_path(str(PORTABLE))["compute"]()
+    jax, ours = np.load(tmp_path / "jax.npz"), runpy.run_path(str(PORTABLE))["compute"](whole)
     assert set(jax.files) == set(ours)
     for name, value in ours.items():
         np.testing.assert_allclose(jax[name], value, atol=1e-5, err_msg=name)

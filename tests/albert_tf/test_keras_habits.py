@@ -244,6 +244,7 @@ assert model.predict({"input_ids": ids}, verbose=0).shape == (8, 2)
 """
 
 
+@pytest.mark.slow
 def test_fit_under_a_mirrored_strategy(run_module, tmp_path):
     (tmp_path / "fit_mirrored.py").write_text(MIRRORED)
     done = run_module("fit_mirrored", cwd=tmp_path)

@@ -100,7 +100,9 @@ def test_a_window_over_the_whole_row_is_full_attention(features, changes, every)
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
+@pytest.mark.parametrize(
+    "walk", ["loop", *(pytest.param(walk, marks=pytest.mark.slow) for walk in ("unrolled", "recompute"))]
+)
 def test_every_walk_trains_alike_in_parts(features, walk, monkeypatch):
     monkeypatch.setattr(local_attention, "PART", 8)
     models = [AlbertClassifier(AlbertEncoder(CONFIG, walk=way), 2, 0.0) for way in (walk, "unrolled")]
@@ -124,6 +126,7 @@ def test_what_is_far_away_does_not_matter_and_what_is_first_does():
     assert np.abs(plain[8] - begun[8]).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_dropout_trains_long_rows(features):
     config = CONFIG.replace(attention_probs_dropout_prob=0.2, hidden_dropout_prob=0.1)
     model = AlbertClassifier(AlbertEncoder(config, walk="loop", seed=1), 2)

@@ -278,6 +278,7 @@ def test_published_models_that_are_nearly_this_are_refused_with_the_reason(name,
         AlbertConfig.from_dict(published)
 
 
+@pytest.mark.slow
 def test_it_gives_what_modernbert_of_transformers_gives():
     """With global attention in every layer; its first layer has no norm of its own, ours finds nothing to do there."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -121,6 +121,7 @@ def test_killed_and_started_again_is_as_never_killed(done, settings_folder, tmp_
     assert not list((folder / "runs").rglob("last.keras"))
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_does_not_end_the_table(done, settings_folder, tmp_path, monkeypatch, capsys):
     folder, train = tmp_path / "out", session.Run.train
     shutil.copytree(done / "data", folder / "data")

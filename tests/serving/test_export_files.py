@@ -162,6 +162,7 @@ def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeyp
         export_model(model, **settings)
 
 
+@pytest.mark.slow
 def test_an_export_that_does_not_load_is_no_version(version, tmp_path, make_model, serve):
     shutil.copytree(version, tmp_path / "broken")
     os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)
@@ -196,6 +197,7 @@ def test_a_published_vocabulary_is_cased_as_its_configuration_says(make_model, t
     assert load(str(tmp_path), lower_case=True).tokenizer.lower_case
 
 
+@pytest.mark.slow
 def test_a_bare_vocabulary_keeps_accents_where_told(make_model, tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "schon", "schön"]))
     make_model("encoder", vocab_size=7).save(tmp_path / "model.keras")

@@ -141,6 +141,7 @@ def test_what_the_teacher_says_on_disk_is_what_it_says(settings, straight, tmp_p
     assert one == pytest.approx(other, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
     folder = running.run(
         dataclasses.replace(settings, output_dir=str(tmp_path), vocab_from="corpus", map_states=True, block="best")
@@ -152,6 +153,7 @@ def test_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
     assert titles[1] == f"vocabulary of {loaded.tokenizer.vocab_size} pieces"
 
 
+@pytest.mark.slow
 def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tmp_path):
     teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
     folder = running.run(
@@ -183,6 +185,7 @@ def test_a_fine_tuned_model_goes_through_both_phases(settings, data, tokenizer, 
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
 
 
+@pytest.mark.slow
 def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
     settings = dataclasses.replace(
         settings, output_dir=str(tmp_path), task="classification", data_dir=str(data / "classes"),

@@ -19,6 +19,7 @@ def trained():
     return portable_fit.compute(in_graphs=("accumulating and clipped", "averaged"))
 
 
+@pytest.mark.slow
 def test_every_way_of_using_them_trains(trained):
     names = {key.rsplit(" ", 1)[0] for key in trained}
     assert names == {*portable_fit.WAYS, "adamw", "loss scaling"}

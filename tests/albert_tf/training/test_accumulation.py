@@ -89,6 +89,7 @@ def test_parts_that_are_not_equal_are_refused(settings, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_takes_the_same_number_of_parts(settings, tmp_path, capsys):
     finetuning.finetune(dataclasses.replace(in_parts(settings, tmp_path / "run", 8), dryrun=True))
     assert "everything worked" in capsys.readouterr().out

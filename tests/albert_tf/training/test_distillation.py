@@ -96,6 +96,7 @@ def test_a_student_comes_to_agree_with_its_teacher_without_labels(teacher, early
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 def test_without_the_teacher_random_labels_teach_nothing(teacher):
     """What the test above shows comes from the teacher."""
     student = AlbertClassifier(AlbertEncoder(STUDENT, seed=4), 2, dropout=0.0)
@@ -120,11 +121,14 @@ def distance(student, teacher, x, y=None):
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         ),
         (lambda encoder: AlbertSpanPredictor(encoder), None, None),
-        (lambda encoder: AlbertSpanPredictor(encoder, joint=True, dropout=0.0), None, None),
-        (
+        pytest.param(
+            lambda encoder: AlbertSpanPredictor(encoder, joint=True, dropout=0.0), None, None, marks=pytest.mark.slow
+        ),
+        pytest.param(
             lambda encoder: AlbertMultipleChoice(encoder, dropout=0.0),
             np.zeros(8, "int32"),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["regression", "tags", "spans", "joint spans", "choices"],

@@ -182,6 +182,7 @@ def test_what_cannot_be_run_is_named_and_leaves_nothing(class_settings, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, capsys):
     settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds="0,7")
     finetuning.finetune(settings)
@@ -349,7 +350,7 @@ def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("with_vocabulary", [True, False])
+@pytest.mark.parametrize("with_vocabulary", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings, with_vocabulary):
     """The tokenizer.json of `tokenizers` is no tokenizer.json of ours, and "Hello" no "hello"."""
     tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")

@@ -62,6 +62,7 @@ def test_stopped_at_and_after_the_phase_boundary_equals_uninterrupted(settings, 
     assert losses(folder) == losses(straight)
 
 
+@pytest.mark.slow
 def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, straight, tmp_path):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     folder = pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
@@ -87,6 +88,7 @@ def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, strai
     assert model.optimizer.gradient_accumulation_steps is None
 
 
+@pytest.mark.slow
 def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, straight, tmp_path):
     """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
@@ -166,6 +168,7 @@ def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, m
     assert any(moved)
 
 
+@pytest.mark.slow
 def test_too_many_bad_batches_end_the_run(tiny_settings, tmp_path, monkeypatch):
     spoil(monkeypatch, tf.constant([1, 2], tf.int64))
     settings = dataclasses.replace(

@@ -156,7 +156,10 @@ def send(monkeypatch, owner, name, number, call):
     monkeypatch.setattr(owner, name, called)
 
 
-@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [(signal.SIGTERM, SystemExit), pytest.param(signal.SIGINT, KeyboardInterrupt, marks=pytest.mark.slow)],
+)
 def test_signals_save_first_and_change_nothing(settings, straight, tmp_path, monkeypatch, number, ends):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     with monkeypatch.context() as patch:
@@ -171,6 +174,7 @@ def test_signals_save_first_and_change_nothing(settings, straight, tmp_path, mon
     assert figures(tmp_path / "run") == figures(straight)
 
 
+@pytest.mark.slow
 def test_fine_tuning_stops_between_checkpoints_and_goes_on(tiny_run, tmp_path, monkeypatch):
     from albert_tf.tasks.settings import FinetuningSettings
 

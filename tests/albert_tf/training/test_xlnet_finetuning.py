@@ -61,6 +61,7 @@ def test_rows_end_with_cls_on_whichever_side_padding_is(finetuned):
     np.testing.assert_allclose(loaded.model(left), loaded.model(features), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_goes_on_as_if_it_had_not_been(settings, finetuned, tmp_path, monkeypatch):
     class Killed(BaseException):
         pass

@@ -51,7 +51,7 @@ def test_float32_equals_the_keras_encoder(changes, padding, graph):
     assert max(difference(make_keras(**changes), how, make_batch(), graph=graph)) < 1e-5
 
 
-@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+@extensions
 def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
     encoder = make_extended(**changes)
     for padding, graph in (("skipped", True), ("computed", False)):
@@ -154,7 +154,7 @@ def test_one_row_of_full_length_and_equal_rows():
 
 
 @pytest.mark.parametrize("compute", ["float32", "int8"])
-@pytest.mark.parametrize("changes", [{}, *EXTENSIONS.values()], ids=["albert", *EXTENSIONS])
+@extensions
 def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, monkeypatch):
     encoder, (ids, lengths, segments, _) = make_extended(**changes), make_batch()
     twin = make_encoder(encoder, InferenceOptions(compute), (ids, lengths))
