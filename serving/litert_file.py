@@ -16,7 +16,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.attention import rotation
+from serving.inference.attention import attend_heads, rotation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
@@ -45,9 +45,8 @@ class Rectangle:
             query, key = self._turn(query), self._turn(key)
         if only_first:
             query = query[:, :, :1]
-        probabilities = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + self.bias)
-        contexts = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
-        return tf.reshape(contexts, [-1, self.config.hidden_size])
+        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_first, is_local)
+        return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def _turn(self, heads: tf.Tensor) -> tf.Tensor:
         """As rows.py does by complex numbers, which LiteRT has not."""

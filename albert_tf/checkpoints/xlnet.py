@@ -43,10 +43,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
     }
     for i in range(config.num_steps):
         scope = f"{prefix}layer.{i}"
-        layers |= {f"attention_{i}/layer_norm": f"{scope}.rel_attn.layer_norm"}
-        layers |= {f"feed_forward_{i}/layer_norm": f"{scope}.ff.layer_norm"}
-        layers |= {f"feed_forward_{i}/intermediate": f"{scope}.ff.layer_1"}
-        layers |= {f"feed_forward_{i}/output": f"{scope}.ff.layer_2"}
+        layers |= _halves(i, scope, ".", "layer_norm")
         own |= _attention(i, f"{scope}.rel_attn.", "")
         own |= {f"attention_{i}/{ours}": Source(f"{scope}.rel_attn.{name}") for ours, name in _STACKED.items()}
     return own | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
@@ -63,13 +60,17 @@ def official_sources(config: AlbertConfig) -> dict[str, Source]:
     }
     for i in range(config.num_steps):
         scope = f"{_TF1}/layer_{i}"
-        layers |= {f"attention_{i}/layer_norm": f"{scope}/rel_attn/LayerNorm"}
-        layers |= {f"feed_forward_{i}/layer_norm": f"{scope}/ff/LayerNorm"}
-        layers |= {f"feed_forward_{i}/intermediate": f"{scope}/ff/layer_1"}
-        layers |= {f"feed_forward_{i}/output": f"{scope}/ff/layer_2"}
+        layers |= _halves(i, scope, "/", "LayerNorm")
         own |= _attention(i, f"{scope}/rel_attn/", "/kernel")
         own |= {f"attention_{i}/{ours}": Source(f"{_TF1}/{name}/{i}") for ours, name in _STACKED.items()}
     return own | layer_sources(layers)
+
+
+def _halves(i: int, scope: str, mark: str, norm: str) -> dict[str, str]:
+    """The layers of both halves that have the parts of any: norms, and the feed-forward's dense ones."""
+    names = {"attention/layer_norm": ("rel_attn", norm), "feed_forward/layer_norm": ("ff", norm)}
+    names |= {"feed_forward/intermediate": ("ff", "layer_1"), "feed_forward/output": ("ff", "layer_2")}
+    return {ours.replace("/", f"_{i}/"): mark.join((scope, *theirs)) for ours, theirs in names.items()}
 
 
 def _attention(i: int, scope: str, end: str) -> dict[str, Source]:

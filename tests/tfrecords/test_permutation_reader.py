@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tfrecords.batches import assert_same
 from tests.tfrecords.test_permutation import PERMUTATION, rows_of
 from tfrecords.base.errors import UserError
 from tfrecords.permutation_reader import permutation_masks, read_permutations
@@ -103,14 +104,6 @@ def test_masks_of_a_row_by_hand():
 def batches(folder, count=None, batch_size=8, training=True, **options):
     dataset = read_permutations(str(folder), batch_size, training, **options)
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
-
-
-def assert_same(left, right):
-    assert len(left) == len(right)
-    for one, other in zip(left, right):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

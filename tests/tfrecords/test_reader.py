@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.tfrecords.batches import assert_same
 from tfrecords.base.errors import UserError
 from tfrecords.lanes import Lanes, number_of_lanes
 from tfrecords.manifest import find_records
@@ -28,14 +29,6 @@ NAMES = {
 def batches(patterns, count=None, batch_size=16, training=True, **options):
     dataset = read_examples(patterns, batch_size, training, **options)
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
-
-
-def assert_same(left, right):
-    assert len(left) == len(right)
-    for one, other in zip(left, right):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 def rows_of(some_batches):
