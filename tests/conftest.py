@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,23 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    _mark_most_as_slow(items)
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+def _mark_most_as_slow(items):
+    """Of the cases of a test marked few(n), n stay, the first and the last among them; the others become slow ones."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            cases[item.parent, item.originalname].append(item)
+    for found in cases.values():
+        (count,) = found[0].get_closest_marker("few").args
+        kept = {round(place * (len(found) - 1) / max(count - 1, 1)) for place in range(count)}
+        for place in set(range(len(found))) - kept:
+            found[place].add_marker("slow")
 
 
 def pytest_collection_finish():

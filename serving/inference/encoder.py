@@ -239,6 +239,8 @@ class InferenceEncoder(tf.Module):
         batch = functools.partial(self._begin, input_ids, *others)
         if self.options.padding == "computed" or self.equilibrium is not None:
             return answer(*batch())
+        if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
+            return answer(*batch(one_row=count == 1))
         is_one = tf.shape(input_ids)[0] == 1
         return tf.cond(is_one, lambda: answer(*batch(one_row=True)), lambda: answer(*batch()))
 

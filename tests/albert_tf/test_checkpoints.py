@@ -71,6 +71,7 @@ CONFIGS = {
     [(save_official, load_official), (save_huggingface, load_huggingface)],
     ids=["official", "huggingface"],
 )
+@pytest.mark.few(3)
 def test_there_and_back(config, save, load, tmp_path):
     model = randomise(AlbertPretrainer(AlbertEncoder(config)))
     save(model, tmp_path)
@@ -94,6 +95,7 @@ def test_official_there_and_back_for_forms_that_only_it_has(config, tmp_path):
 
 @pytest.mark.parametrize("change", [{}, {"num_hidden_groups": 5}, {"inner_group_num": 2}, {"embedding_size": 8}])
 @pytest.mark.parametrize("sharing", ["all", "none"])
+@pytest.mark.few(3)
 def test_keras_hub_there_and_back(change, sharing, tmp_path):
     if sharing == "none" and "num_hidden_groups" in change:
         change = {"embedding_size": 8}

@@ -95,6 +95,7 @@ def test_streams_do_not_stay_equal():
 
 
 @each
+@pytest.mark.few(2)
 def test_walks_give_the_same_numbers_and_gradients(changes):
     after = {}
     for walk in PLAIN_WALKS:
@@ -110,6 +111,7 @@ def test_walks_give_the_same_numbers_and_gradients(changes):
 
 
 @each
+@pytest.mark.few(2)
 def test_files_and_fit(changes, tmp_path):
     model = AlbertClassifier(alike(small(**changes)), 2, dropout=0.0)
     model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
@@ -124,6 +126,7 @@ def test_files_and_fit(changes, tmp_path):
 
 @each
 @pytest.mark.parametrize("walk", ["loop", "recompute"])
+@pytest.mark.few(3)
 def test_mixed_precision(changes, walk):
     model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.1, **changes), walk=walk, dtype="mixed_bfloat16"))
     model.compile(keras.optimizers.SGD(1e-2), run_eagerly=True)

@@ -274,6 +274,7 @@ def test_the_analysis_says_what_blocks_come_to(plain, tmp_path, gate, verdict):
         (0.5, 0.5, "it is near a fixed point"),
     ],
 )
+@pytest.mark.few(2)
 def test_a_turning_state_is_told_by_its_period(angle, scale, verdict):
     """Of a plane that is turned and scaled about (1, 1)."""
     turn = scale * np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]], "float32")

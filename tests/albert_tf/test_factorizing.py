@@ -31,6 +31,7 @@ def of_rank(rank: int) -> AlbertEncoder:
 
 @settings(max_examples=8, deadline=None)
 @given(rank=st.integers(1, 8), size=st.integers(8, 15))
+@pytest.mark.slow
 def test_a_table_of_low_rank_is_kept_exactly(rank, size):
     encoder = of_rank(rank)
     small = factorize_embeddings(encoder, size)

@@ -84,6 +84,7 @@ def test_what_is_no_encoder_is_refused():
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MAKERS if kind != "embedder"])
+@pytest.mark.few(2)
 def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind, tmp_path):
     model = MAKERS[kind](CONFIG)
     # Graphs are test_models.py's.

@@ -156,6 +156,7 @@ def by_hand(kind, model, rule, thresholds):
 
 
 @pytest.mark.parametrize("rule", ["confidence", "patience", "learned", "movement"])
+@pytest.mark.few(3)
 def test_rows_leave_by_every_rule(kind, rule):
     model = make(kind)
     confidence = [0.0, 0.4, 0.8, 0.2, 2.0, 0.6] if kind == "regressor" else [0.0, 0.5, 0.7, 0.8, 2.0, 0.9]

@@ -58,6 +58,7 @@ def framed(tiny_run):
     return padded, lengths
 
 
+@pytest.mark.slow
 def test_a_version_of_another_depth_is_that_model_and_says_so(tiny_run, ids, framed, tmp_path):
     version = export(ExportSettings(str(tiny_run), str(tmp_path), depth=5, warm_up_lengths=""))
     manifest = json.loads((version / "assets.extra/manifest.json").read_text())
@@ -186,6 +187,7 @@ def test_the_command_says_what_another_compute_would_add_on_this_cpu(tiny_run, t
     assert manifest["advice"] == advice and manifest["compute"]["padding"] == "skipped"
 
 
+@pytest.mark.slow
 def test_versions_count_up_and_are_never_overwritten(tiny_run, versions, tmp_path):
     (tmp_path / "notes").mkdir()
     settings = ExportSettings(str(tiny_run), str(tmp_path), warm_up_lengths="")

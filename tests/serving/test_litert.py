@@ -35,6 +35,7 @@ HEADS = ["classifier", "regressor", "embedder", "cls embedder", "encoder", "pret
     [("classifier", 12), *((head, None) for head in HEADS)]
     + [pytest.param(head, 12, marks=pytest.mark.slow) for head in HEADS[1:]],
 )
+@pytest.mark.few(2)
 def test_answers_equal_the_keras_model(make_model, answer, head, length):
     model = make_model(head, num_hidden_layers=3)
     compare(expected_answers(model, INPUTS), answer(convert(model, length=length), INPUTS), NEAR)

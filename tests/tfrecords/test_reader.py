@@ -64,6 +64,7 @@ class TestBothMaskings:
         assert rows_of(batches(folder, 5, seed=2)) != rows_of(first)
 
     @pytest.mark.parametrize("options", [{}, {"examples_per_row": 3}, {"num_workers": 2, "worker": 1}])
+    @pytest.mark.few(2)
     def test_resumed_training_goes_on_exactly(self, build, masking, options):
         # Several lanes, a window smaller than the epoch, and a resumption in the third epoch.
         folder = str(build(masking=masking, chunk_megabytes=0.03, held_out_fraction=0.7))
@@ -84,6 +85,7 @@ class TestBothMaskings:
         assert same == 1 if masking == "static" else same < 0.02
 
     @pytest.mark.parametrize("workers", [2, 3])
+    @pytest.mark.few(2)
     def test_workers_share_what_one_would_read(self, build, masking, workers):
         # Four lanes, which three workers cannot part among them. The epoch ends within.
         folder = str(build(masking=masking, chunk_megabytes=0.03))

@@ -106,6 +106,7 @@ def test_an_ordinary_model_folder_and_its_report(straight, settings):
     assert not list((straight / "text_phase").glob("taught.*"))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(settings, straight, tmp_path, monkeypatch):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     step, count = loop.Report.step, iter(range(1, 100))

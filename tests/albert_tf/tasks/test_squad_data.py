@@ -203,6 +203,7 @@ def test_what_cannot_be_framed(tokenizer):
         assert not make_rows(wrong, tokenizer, 32, training=False).values
 
 
+@pytest.mark.slow
 def test_all_of_squad_aligns(shared):
     from tfrecords.tokenizers.loading import load_tokenizer
 

@@ -90,6 +90,7 @@ def test_predictions_are_the_kept_models(finetuned, class_settings):
     assert len(test) == 2 and "label" not in test[0] and test[0]["prediction"] in ("no", "yes")
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_no_better_stops_early_and_stays_stopped(class_settings, tmp_path, capsys):
     run, changes = str(tmp_path / "run"), dict(learning_rate=1e-12, early_stopping=1, class_weights="no=0,yes=2")
     settings = dataclasses.replace(class_settings, output_dir=run, **changes)
@@ -267,6 +268,7 @@ def write_other_task(folder, name):
         ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
     ],
 )
+@pytest.mark.few(2)
 def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, metric):
     write_other_task(tmp_path, name)
     settings = dataclasses.replace(

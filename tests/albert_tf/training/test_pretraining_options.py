@@ -147,6 +147,7 @@ def spoil(monkeypatch, bad_steps):
     monkeypatch.setattr(phases.RecordsPhase, "training", spoiled)
 
 
+@pytest.mark.slow
 def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, monkeypatch):
     spoil(monkeypatch, tf.constant([1, 2], tf.int64))
     settings = dataclasses.replace(tiny_settings, log_steps=1, save_checkpoints_steps=3, num_train_steps=5)

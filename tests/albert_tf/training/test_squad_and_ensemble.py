@@ -56,6 +56,7 @@ def squads(tmp_path_factory, tiny_run):
     return settings, finetune(settings), finetune(other)
 
 
+@pytest.mark.slow
 def test_learns_to_answer_and_not_to(in_graphs, tmp_path, tiny_run):
     """From the loss to the figures: what the model was shown it must answer."""
     settings = settings_of(tmp_path, tiny_run, "squad2", num_train_steps=150, save_checkpoints_steps=150)
@@ -138,6 +139,7 @@ def test_squad_ensemble(squads, tmp_path):
     assert read_predictions(files[0]) == read_predictions(files[1])
 
 
+@pytest.mark.slow
 def test_classes_ensemble(tmp_path, tiny_run):
     lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 2]
     for split in ("train", "dev"):

@@ -60,6 +60,7 @@ def histograms(windows):
     return [statistics.decode_histogram(statistics.encode_histogram(window)) for window in windows]
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     random = np.random.default_rng(0)
     truth = {"p50": np.exp(2), "p90": np.exp(2 + 0.4 * 1.2815515655)}

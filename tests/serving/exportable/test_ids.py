@@ -17,6 +17,7 @@ HEADS = [*DISTINCT, "regressor", "joint spans", "cls embedder", "encoder", "pret
 
 
 @pytest.mark.parametrize("head", HEADS)
+@pytest.mark.few(3)
 def test_equals_the_keras_model_ondifferent_lengths(serve, head):
     model, served = serve(head)
     inputs = different_lengths(served.exportable)
@@ -39,6 +40,7 @@ PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "mas
 
 
 @pytest.mark.parametrize(("head", "signature"), PADDED)
+@pytest.mark.few(3)
 def test_what_a_server_pads_with_changes_nothing(serve, head, signature):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head)

@@ -80,6 +80,7 @@ def test_masks_are_filled_as_by_the_model(config, tokenizer):
             np.testing.assert_allclose([share for _, share in likeliest], shares, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_answers_are_found_in_contexts_as_by_the_model(config, tokenizer):
     model = AlbertSpanPredictor(config)
     contexts = ["the cat sat on the mat " * 5, "  Ünï 漢字 🙂 the cat", "x"]

@@ -194,6 +194,7 @@ def test_an_answer_of_white_space_alone_is_none():
 
 
 @pytest.mark.parametrize("head", ["classifier", "pretrainer", "token classifier", "multiple choice", "spans"])
+@pytest.mark.few(2)
 def test_no_rows_give_answers_of_no_rows(serve, head):
     _, served = serve(head, text=True, **OPTIONS[head])
     for name, signature in served.signatures.items():

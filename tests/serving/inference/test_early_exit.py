@@ -132,6 +132,7 @@ def test_without_heads_a_row_is_what_its_tokens_are_once_they_move_little(paddin
 
 
 @pytest.mark.parametrize("changes", [{"num_hidden_groups": 2}, {"inner_group_num": 2}, {"sharing": "none"}])
+@pytest.mark.few(2)
 def test_takes_every_plan(changes):
     model, batch, rule = make_model("classification", **changes), make_batch(), ExitRule()
     expected, steps = by_hand(model, rule, batch, [0.7] * 4)
@@ -160,6 +161,7 @@ def test_without_exits_it_is_the_model():
 
 @pytest.mark.parametrize("name", ["confidence", "learned", "movement"])
 @pytest.mark.parametrize("compute", [pytest.param("bfloat16", marks=needs_avx512), "int8"])
+@pytest.mark.few(2)
 def test_lower_precision_exits_too(compute, name):
     model, batch, rule = make_model("classification", LearnedExit()), make_batch(), ExitRule(name=name)
     expected, _ = by_hand(model, ExitRule(), batch, [2.0] * 4)
@@ -184,6 +186,7 @@ def test_refusals():
 
 @pytest.mark.parametrize("part", [0.0, 1.0])
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
+@pytest.mark.few(2)
 def test_rows_that_ride_along_keep_their_answers(kind, part, monkeypatch):
     monkeypatch.setattr("serving.inference.early_exit.OPEN_PART", part)
     model, batch, rule = make_model(kind, num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2)), ExitRule(kind)

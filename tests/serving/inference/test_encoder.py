@@ -46,12 +46,14 @@ PLANS = {
 @eager_or_graph
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
+@pytest.mark.few(6)
 def test_float32_equals_the_keras_encoder(changes, padding, graph):
     how = InferenceOptions("float32", padding)
     assert max(difference(make_keras(**changes), how, make_batch(), graph=graph)) < 1e-5
 
 
 @extensions
+@pytest.mark.few(2)
 def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
     encoder = make_extended(**changes)
     for padding, graph in (("skipped", True), ("computed", False)):
@@ -76,6 +78,7 @@ def test_extensions_over_depth_in_bfloat16(changes):
 
 
 @extensions
+@pytest.mark.few(2)
 def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(changes):
     """By the limits of `serving.check`: such small encoders differ by their weights. Means over seeds 0 to 2 are
     0.034 of ALBERT, 0.024 with a learned signal, 0.035 with hyper-connections and 0.020 with low rank; 0.161 of a glu
@@ -115,6 +118,7 @@ def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
 
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
 @pytest.mark.parametrize("halting", ["act", "act_t2t"])
+@pytest.mark.few(2)
 def test_tokens_halt_where_they_do_in_keras(halting, padding):
     for gate in (0.0, 0.6, 1.0):
         encoder, (ids, lengths, segments, mask) = make_keras(halting=halting, num_hidden_layers=6), make_batch()
@@ -155,16 +159,21 @@ def test_one_row_of_full_length_and_equal_rows():
 
 @pytest.mark.parametrize("compute", ["float32", "int8"])
 @extensions
+@pytest.mark.few(3)
 def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, monkeypatch):
     encoder, (ids, lengths, segments, _) = make_extended(**changes), make_batch()
     twin = make_encoder(encoder, InferenceOptions(compute), (ids, lengths))
-    whole, made = compiled(twin)(ids, lengths, segments), []
+    made = []
     monkeypatch.setattr(rows, "OneRow", lambda *rest: made.append(rest) or attention.OneRow(*rest))
-    alone, first = compiled(twin), tf.function(twin.pooled, autograph=False)
+    # As in an export, whose graph does not know how many rows will come.
+    signature = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], [None, None])]
+    encode = tf.function(twin.__call__, input_signature=signature, autograph=False)
+    first = tf.function(twin.pooled, autograph=False)
+    whole = encode(ids, lengths, segments)
+    assert len(made) == 1
     for row in range(len(ids) if compute == "float32" else 2):
         inputs = (ids[row : row + 1], lengths[row : row + 1], segments[row : row + 1])
-        found = alone(*inputs)
-        assert made, "the row took the way of batches"
+        found = encode(*inputs)
         for name in whole:
             np.testing.assert_allclose(found[name][0], whole[name][row], atol=1e-5, err_msg=name)
         np.testing.assert_allclose(first(*inputs)[0], whole["pooled_output"][row], atol=1e-5)

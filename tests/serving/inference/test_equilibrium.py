@@ -39,6 +39,7 @@ def answers(encoder, **options):
 
 
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
+@pytest.mark.few(2)
 def test_the_twin_gives_what_the_model_gives(encoder, padding):
     expected, found = encoder({"input_ids": IDS, "input_mask": MASK}), answers(encoder, padding=padding)
     for name in ("sequence_output", "pooled_output"):
@@ -49,6 +50,7 @@ def test_the_twin_gives_what_the_model_gives(encoder, padding):
 
 
 @pytest.mark.parametrize("compute", ["bfloat16", "int8"])
+@pytest.mark.few(2)
 def test_fewer_bits_stay_near(encoder, compute):
     try:
         found = answers(encoder, compute=compute)
@@ -59,6 +61,7 @@ def test_fewer_bits_stay_near(encoder, compute):
     assert np.isfinite(found["residual"]).all() and (found["steps"] >= 1).all()
 
 
+@pytest.mark.slow
 def test_an_export_says_residual_and_steps_of_each_row(tmp_path):
     model = AlbertClassifier(AlbertEncoder(CONFIG), 2)
     model.save(tmp_path / "model.keras")

@@ -41,6 +41,7 @@ def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, padding):
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_erf", "relu"])
+@pytest.mark.few(2)
 def test_int8_fuses_every_activation_it_takes(activation):
     encoder, batch = make_keras(hidden_act=activation, num_hidden_layers=1), make_batch()
     assert difference(encoder, InferenceOptions("int8"), batch, calibration=batch[:2])[0] < 0.15
@@ -48,6 +49,7 @@ def test_int8_fuses_every_activation_it_takes(activation):
 
 @pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"inner_group_num": 2}])
 @pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
+@pytest.mark.few(2)
 def test_lower_precision_takes_every_plan(changes, compute, tolerance):
     encoder, batch = make_keras(num_hidden_layers=2, **changes), make_batch()
     found = difference(encoder, InferenceOptions(compute, "skipped"), batch, calibration=batch[:2], reduce=np.mean)

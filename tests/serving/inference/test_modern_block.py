@@ -32,12 +32,14 @@ ONE_EACH = [{name: values[1]} for name, values in OPTIONS.items()]
 
 @paddings
 @pytest.mark.parametrize("changes", ALL, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.few(6)
 def test_float32_equals_the_keras_encoder(changes, padding):
     encoder = make_keras(initializer_range=0.15, **changes)
     assert max(difference(encoder, InferenceOptions("float32", padding), make_batch(), graph=False)) < 1e-5
 
 
 @pytest.mark.parametrize("changes", [{"num_hidden_groups": 2}, {"sharing": "none"}, {"depth_plan": "1+1x2+1"}])
+@pytest.mark.few(2)
 def test_every_plan_and_a_graph_of_it(changes):
     encoder = make_keras(initializer_range=0.15, **MODERN | changes)
     assert max(difference(encoder, InferenceOptions("float32", "skipped"), make_batch())) < 1e-5
@@ -46,6 +48,7 @@ def test_every_plan_and_a_graph_of_it(changes):
 @paddings
 @pytest.mark.parametrize("changes", [*ONE_EACH, MODERN], ids=lambda options: "-".join(map(str, options.values())))
 @pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
+@pytest.mark.few(3)
 def test_lower_precision_is_near_the_keras_encoder(compute, tolerance, changes, padding):
     encoder, batch = make_keras(**changes), make_batch()
     found = difference(encoder, InferenceOptions(compute, padding), batch, batch[:2], np.mean)

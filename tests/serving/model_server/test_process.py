@@ -127,6 +127,7 @@ def test_sigterm_does_not_wait_for_ever(launch, build, tmp_path):
     assert "Requests still ran after --drain_seconds=0.5" in process.communicate()[1]
 
 
+@pytest.mark.slow
 def test_sigint_while_waiting_for_a_model(launch, tmp_path):
     process = launch("--port=0", "--grpc_socket_path=" + str(tmp_path / "s"), f"--model_base_path={tmp_path}")
     for line in process.stderr:

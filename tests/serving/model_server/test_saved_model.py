@@ -88,6 +88,7 @@ model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outpu
 """
 
 
+@pytest.mark.slow
 def test_xla_is_refused_unless_allowed(build, tmp_path):
     compiled = tf.function(
         lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True

@@ -74,6 +74,7 @@ def test_no_file_is_fine(start_server, build, tmp_path, caplog):
         (b"\xff\xff", "Failed to parse warmup record"),
     ],
 )
+@pytest.mark.few(2)
 def test_a_failing_record_fails_the_load(start_server, build, tmp_path, log, message):
     export_with(build, tmp_path / "m", predict_log(x=[[1.0]]), log)
     with pytest.raises(StatusError, match=message):

@@ -85,6 +85,7 @@ def both(file):
 
 
 class TestIds:
+    @pytest.mark.few(2)
     def test_mixed_text(self, both, lines):
         ours, theirs = both
         batch = lines[::4] + MORE + HARD_TEXTS
