@@ -6,7 +6,8 @@
 The first asks a server that does no work, one request at a time, in turns by gRPC and by HTTP through the gateway; each
 of the three has a process of its own. The second asks a real export, `--clients` at once, one text a request: the
 server alone, the server that batches by rows, and the gateway in front of the server that does not batch; requests/s of
-each, and its 50th and 99th percentile, at the rate that the clients reach.
+each, and its 50th and 99th percentile, at the rate that the clients reach. Beside them what no batching of `--clients`
+texts can pass: ready lists of so many texts of like lengths, two at the server at once, from clients that never think.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -121,14 +122,19 @@ def batching(settings: Settings) -> None:
             "by tokens": lambda: _http_caller(port),
         }
         times: dict[str, list[np.ndarray]] = {name: [] for name in ways}
+        ready = _lists_of_like_lengths(texts, settings.clients)
+        calls = 0
         for _ in range(TURNS):
             for name, make in ways.items():
-                times[name].append(_load(settings, texts, make))
+                times[name].append(_load(settings, texts, make, settings.clients))
+            calls += len(_load(settings, ready, ways["no batching"], 2))
     figures = {name: _figures(found, settings.seconds) for name, found in times.items()}
     for name, (rate, p50, p99) in figures.items():
         print(f"{name:12} {rate:8.1f} texts/s   p50 {p50:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
     (rate, _, p99), (rate_of_rows, _, p99_of_rows) = figures["by tokens"], figures["by rows"]
     print(f"by tokens / by rows: {rate / rate_of_rows:.2f} in rate, {p99 / p99_of_rows:.2f} in p99")
+    ceiling = calls * settings.clients / settings.seconds
+    print(f"ready lists of {settings.clients}: {ceiling:.1f} texts/s, {ceiling / rate_of_rows:.2f} of by rows")
     each = [len(one) / len(other) for one, other in zip(times["by tokens"], times["by rows"])]
     print("rate of each turn by that of rows: " + ", ".join(f"{ratio:.2f}" for ratio in each))
 
@@ -139,9 +145,17 @@ def _figures(times: list[np.ndarray], seconds: float) -> tuple[float, float, flo
     return len(all_times) / seconds, *map(float, np.percentile(all_times, [50, 99]))
 
 
-def _grpc_caller(target: str) -> Callable[[str], object]:
+def _lists_of_like_lengths(texts: list[str], size: int) -> list[list[str]]:
+    """All of the texts, in random order of the lists."""
+    ordered = sorted(texts, key=len)
+    lists = [ordered[start : start + size] for start in range(0, len(ordered) - size + 1, size)]
+    random.Random(0).shuffle(lists)
+    return lists
+
+
+def _grpc_caller(target: str) -> Callable[[str | list[str]], object]:
     client = Client(target, "m")
-    return lambda text: client.predict({"text": [text]})
+    return lambda text: client.predict({"text": [text] if isinstance(text, str) else text})
 
 
 def _http_caller(port: int) -> Callable[[str], object]:
@@ -151,10 +165,10 @@ def _http_caller(port: int) -> Callable[[str], object]:
     return lambda text: _post(http, path, json.dumps({"inputs": text}).encode())
 
 
-def _load(settings: Settings, texts: list[str], make: Callable) -> np.ndarray:
+def _load(settings: Settings, texts: Sequence, make: Callable, clients: int) -> np.ndarray:
     """Milliseconds of each request of one turn, after two seconds of the same."""
     seconds = settings.seconds / TURNS
-    times: list[list[float]] = [[] for _ in range(settings.clients)]
+    times: list[list[float]] = [[] for _ in range(clients)]
     start = time.perf_counter() + 2.0
 
     def work(number: int) -> None:
@@ -162,11 +176,11 @@ def _load(settings: Settings, texts: list[str], make: Callable) -> np.ndarray:
         while time.perf_counter() < start + seconds:
             begin = time.perf_counter()
             call(texts[place % len(texts)])
-            place += settings.clients
+            place += clients
             if begin >= start:
                 times[number].append(time.perf_counter() - begin)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(settings.clients)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
