@@ -45,6 +45,7 @@ def _assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray])
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.few(3)
 def test_model_file_answers_as_before(head):
     model = keras.saving.load_model(STORED / f"{head.replace(' ', '_')}.keras")
     _assert_equal(make.answers_of(model, head), _of("answers.npz", head))

@@ -59,6 +59,7 @@ def from_albert(config, **kwargs):
 
 @each
 @pytest.mark.parametrize("walk", PLAIN_WALKS)
+@pytest.mark.few(6)
 def test_it_starts_as_albert(changes, walk):
     expected = alike(small())(FEATURES)
     found = from_albert(small(**changes), walk=walk)(FEATURES)
@@ -67,6 +68,7 @@ def test_it_starts_as_albert(changes, walk):
 
 
 @each
+@pytest.mark.few(2)
 def test_gradients_reach_what_is_closed(changes):
     model = AlbertPretrainer(from_albert(small(**changes)))
     model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
@@ -236,6 +238,7 @@ def test_a_published_checkpoint_loads_into_it(changes, form, tmp_path):
 
 
 @each
+@pytest.mark.few(2)
 def test_weights_of_another_model_start_it(changes):
     albert, model = AlbertPretrainer(alike(small())), AlbertPretrainer(AlbertEncoder(small(**changes)))
     kept = copy_weights(albert, model)
@@ -367,6 +370,7 @@ TOGETHER = {
 
 @pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
+@pytest.mark.few(2)
 def test_packed_rows_are_single_rows(changes, walk):
     encoder, ids = alike(small(**changes), walk=walk), FEATURES["input_ids"]
     packed = {

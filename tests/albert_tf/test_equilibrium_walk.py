@@ -60,6 +60,7 @@ PLANS = {
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("kept", [1, 4])
+@pytest.mark.few(3)
 def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
     config = PLAIN.replace(**PLANS[plan])
     source = AlbertEncoder(config)

@@ -81,6 +81,7 @@ def expected_loss(kind, model, weights):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.few(2)
 def test_the_loss_is_the_papers(kind, weighted):
     model = make(kind)
     np.testing.assert_allclose(numpy(model.exit_probabilities(FEATURES)).T, leaving(model), atol=1e-6)

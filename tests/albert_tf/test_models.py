@@ -96,6 +96,7 @@ def test_trains_and_round_trips(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["pretrainer", "joint span", "mean"])
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+@pytest.mark.few(2)
 def test_half_precision_stays_finite_and_close(name, policy):
     exact, x, _, _ = make(name, AlbertEncoder(small()))
     half, _, _, _ = make(name, AlbertEncoder(small(), dtype=policy))
@@ -110,6 +111,7 @@ def test_half_precision_stays_finite_and_close(name, policy):
     "change",
     [{"sharing": "attention"}, {"sharing": "ffn"}, {"sharing": "none"}, {"num_hidden_groups": 2, "inner_group_num": 2}],
 )
+@pytest.mark.few(2)
 def test_keras_files_keep_every_kind_of_sharing(change, tmp_path):
     encoder = AlbertEncoder(small(num_hidden_layers=3, **change), walk="loop", pooler=False)
     rng = np.random.default_rng(1)

@@ -111,6 +111,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("options", ALL, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.few(6)
 def test_every_combination_is_what_the_formulas_say(options):
     config = small(rotary_theta=50.0, **options)
     encoder = random_weights(AlbertEncoder(config))

@@ -34,6 +34,7 @@ def unshared(layers, equal=True, **changes):
 
 
 @each_plan
+@pytest.mark.few(2)
 def test_at_full_rank_it_is_the_same_model(changes):
     source = unshared(changes["num_hidden_layers"])
     other = share_blocks(source, small(depth_lora_rank=FULL, **changes))
@@ -44,6 +45,7 @@ def test_at_full_rank_it_is_the_same_model(changes):
 
 
 @each_plan
+@pytest.mark.few(2)
 def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
     source = unshared(changes["num_hidden_layers"], equal=False)
     other = share_blocks(source, small(depth_lora_rank=3, **changes))

@@ -48,6 +48,7 @@ def same_values(one, other):
 
 
 @pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.few(2)
 def test_transformers_form_and_the_way_back(name, tmp_path):
     model = MAKERS[name]()
     save_huggingface(model, tmp_path)

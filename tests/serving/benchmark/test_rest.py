@@ -118,6 +118,7 @@ def test_one_connection_serves_all_requests_of_a_client(web):
     ],
     ids=["400", "404", "503", "418", "cut", "silent"],
 )
+@pytest.mark.few(2)
 def test_failures_are_grpcs_and_the_next_request_is_well(web, reply, code, words):
     stub = rest.RestStub(web(reply, OK).url)
     with pytest.raises(grpc.RpcError) as caught:

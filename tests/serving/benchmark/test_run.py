@@ -397,6 +397,7 @@ def test_command_writes_a_report_and_compares_it_with_itself(tmp_path):
         (["--in_process=/nowhere"], "UNAVAILABLE"),
     ],
 )
+@pytest.mark.few(2)
 def test_command_failures_are_one_line_and_status_1(arguments, words, tmp_path):
     with socket.socket() as silent:
         # Bound but not listened on: nobody else can answer there.

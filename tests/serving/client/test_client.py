@@ -335,6 +335,7 @@ def test_command_line_describes_and_answers():
         (["--ids=1,x"], "comma-separated"),
     ],
 )
+@pytest.mark.few(2)
 def test_command_line_failures_are_one_line_and_status_1(arguments, words):
     failed = command(*arguments)
     assert failed.returncode == 1 and failed.stdout == ""

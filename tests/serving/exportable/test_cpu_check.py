@@ -69,6 +69,7 @@ def test_a_cpu_that_has_one_of_the_sets_is_served(version, cpu_info, loader, fla
 
 
 @each_loader("text", None, "")
+@pytest.mark.few(2)
 def test_without_a_readable_cpuinfo_nothing_is_checked(version, cpu_info, loader, text):
     cpu_info.unlink(missing_ok=True)
     if text is not None:

@@ -82,6 +82,7 @@ def run(model, rule, batch, thresholds, options=None, graph=True):
 @paddings
 @pytest.mark.parametrize("name", ["confidence", "patience"])
 @pytest.mark.parametrize("kind", list(MODELS))
+@pytest.mark.few(2)
 def test_equals_the_rule_by_hand(kind, name, padding, graph):
     rule = ExitRule(kind, name, tolerance=0.5)
     model, batch = make_model(kind, num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
@@ -97,6 +98,7 @@ def test_equals_the_rule_by_hand(kind, name, padding, graph):
 @paddings
 @pytest.mark.parametrize("name", ["learned", "movement"])
 @pytest.mark.parametrize("kind", list(MODELS))
+@pytest.mark.few(2)
 def test_rules_that_read_states_are_those_of_keras(kind, name, padding, graph):
     """Which have tests of their own, by hand."""
     model, batch = make_model(kind, LearnedExit(prior=0.3), num_hidden_layers=6), make_batch((9, 1, 4, 12, 12, 2))
@@ -197,6 +199,7 @@ def test_rows_that_ride_along_keep_their_answers(kind, part, monkeypatch):
 
 
 @pytest.mark.parametrize(("leaving", "times"), [(0, 0), (1, 0), (3, 1), (6, 0)])
+@pytest.mark.few(2)
 def test_rows_leave_only_when_that_pays(leaving, times, monkeypatch):
     made = []
     make_tables = early_exit.make_tables

@@ -96,6 +96,7 @@ def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(ch
 
 
 @pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
+@pytest.mark.few(3)
 def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
     # 26 tokens, with which two more are computed: of SIZES. These are in no range.
     encoder, (ids, lengths, _, mask) = make_extended(**changes), make_batch()
@@ -183,6 +184,7 @@ def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, 
 @pytest.mark.parametrize(
     "changes", [{}, {"feed_forward": "glu"}, {"depth_lora_rank": 2}, {"hidden_act": "relu"}], ids=str
 )
+@pytest.mark.few(3)
 def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypatch):
     monkeypatch.setattr(inference_encoder, "has_only_avx2", lambda: only_avx2)
     encoder = make_extended(**changes)

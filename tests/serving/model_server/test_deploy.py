@@ -337,6 +337,7 @@ def test_no_recipe_batches_and_all_take_as_many_requests_at_once():
 
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize("rows", [32, 256])
+@pytest.mark.few(2)
 def test_a_request_of_many_rows_is_answered_with_and_without_batching(start_server, half_plus_two, rows, batching):
     chosen = {"enable_batching": True, "batching_parameters_file": str(DEPLOY / "batching.config")} if batching else {}
     server = start_server(model_base_path=str(half_plus_two), **chosen)

@@ -257,6 +257,7 @@ def test_several_workers_write_the_same_bytes(runner, target, tmp_path, monkeypa
         (["--input=README.md", "--model=m", "--max_batch_tokens=0"], "error: --max_batch_tokens=0 must be 1 or more"),
     ],
 )
+@pytest.mark.few(2)
 def test_wrong_input_is_one_line_without_tensorflow(tmp_path, arguments, message):
     ended = without_tensorflow("serving.score", f"--output_dir={tmp_path}", *arguments)
     assert ended.returncode == 1 and ended.stderr.startswith(message) and ended.stderr.count("\n") == 1

@@ -204,6 +204,7 @@ class TestOddVocabularies:
             ["a b", "b c", "a b", "c a"],
         ],
     )
+    @pytest.mark.few(2)
     def test_equal_and_impossible_merges(self, merges):
         file = hand_made(merges)
         tokenizer, theirs = ByteBPETokenizer(file), theirs_of(file)

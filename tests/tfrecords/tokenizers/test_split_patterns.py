@@ -105,6 +105,7 @@ class TestIds:
         data = [bytes(rng.choices([0xFF, 0xFE, 0xFD, 0xC3, 0xE4, 32, 10, 97, 49], k=12)) for _ in range(200)]
         assert_twins(both[0], data)
 
+    @pytest.mark.few(2)
     def test_tokens_that_are_cut_out(self, both, file):
         reading, theirs = both[0].reading_special_strings(), theirs_of(file, without_added=False)
         batch = ["a <mask>, 12<s>3456  </s>b", " \n<pad>\n x", "<mask>", *HARD_TEXTS]
