@@ -22,7 +22,7 @@ from serving.exportable.ways import (
     specs,
 )
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
-from serving.inference.layers import dense
+from serving.inference.dense import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer

@@ -10,7 +10,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable, ExportOptions, Ways
 from serving.exportable.ways import Way, specs
 from serving.inference import InferenceEncoder
-from serving.inference.layers import LayerNorm, dense
+from serving.inference.dense import LayerNorm, dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 

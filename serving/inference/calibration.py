@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
+from serving.inference.dense import Dense
 from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
-from serving.inference.layers import Dense, replaced
+from serving.inference.layers import replaced
 from serving.inference.rows import FlatBatch
 
 # Random rows x tokens, where nothing better is given, and how much larger the ranges are made then.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.layers.halting import HaltingState, updated
 from albert_tf.layers.hyper_connections import EPSILON
-from serving.inference.layers import array, variable
+from serving.inference.dense import array, variable
 
 
 class StepSignal:

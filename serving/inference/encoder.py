@@ -14,10 +14,11 @@ from serving.choices import COMPUTE, PADDING
 from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_only_avx2, has_vnni
 from serving.inference import onednn
 from serving.inference.calibration import quantize_encoder
+from serving.inference.dense import dense, norm
 from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
-from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
+from serving.inference.layers import Attention, Embeddings, FeedForward
 from serving.inference.rows import FlatBatch, TokenRows
 from tfrecords.base.errors import UserError
 

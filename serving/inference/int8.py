@@ -17,15 +17,8 @@ import tensorflow as tf
 
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
-from serving.inference.layers import (
-    Dense,
-    arrays,
-    attention_low_rank,
-    feed_forward_low_rank,
-    norm,
-    query_key_value,
-    replaced,
-)
+from serving.inference.dense import Dense, arrays, norm
+from serving.inference.layers import attention_low_rank, feed_forward_low_rank, query_key_value, replaced
 from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
