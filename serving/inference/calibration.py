@@ -57,7 +57,10 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
     for recorder in recorders:
         twin.embeddings.projection = QuantizedProjection(recorder.layer, recorder.largest * margin, vnni)
     ranges = _ranges(twin, hidden, batch) * margin
-    twin.attentions = [QuantizedAttention(half, ranges[:, :2], vnni) for half in encoder.attentions]
+    twin.attentions = [
+        QuantizedAttention(half, ranges[:, :2], vnni, own.relative)
+        for half, own in zip(encoder.attentions, twin.attentions)
+    ]
     twin.feed_forwards = [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
 
 

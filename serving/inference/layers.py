@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from serving.inference.dense import act, array, arrays, block_dense, dense, norm, variable
+from serving.inference.relative import RelativeScores
 from serving.inference.rows import TokenRows
 
 
@@ -23,25 +24,31 @@ class Embeddings(tf.Module):
         super().__init__()
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
+        # Where positions are relative, words are all there is.
+        self.only_words = layer.token_type_embeddings is None
+        if self.only_words:
+            return
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
         # Rows that no token has are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = norm(layer.layer_norm)
-        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
         """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
         positions = cells % tf.shape(input_ids)[1]
-        segment_ids = None if self.one_segment else segment_ids
-        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
+        if self.only_words:
+            return self._project(words)
         if self.word_only:
             words = tf.cast(self._project(words), tf.float32)
         if self.positions is not None:
             words += tf.gather(self.positions, positions)
+        segment_ids = None if self.one_segment else segment_ids
+        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         normalised = self.layer_norm(words + tf.gather(self.segments, segments))
         return normalised if self.word_only else self._project(normalised)
 
@@ -50,10 +57,18 @@ class Embeddings(tf.Module):
 
 
 class Attention(tf.Module):
-    """Self-attention, residual, layer norm; or layer norm, self-attention, residual."""
+    """Self-attention, residual, layer norm; or layer norm, self-attention, residual.
 
-    def __init__(self, layer, dtype: tf.DType, weights_first: bool = False):
+    Args:
+        layer: Keras's SelfAttention.
+        dtype: of the products.
+        weights_first: See `block_dense`.
+        relative: What scores distances, of a RelativeAttention.
+    """
+
+    def __init__(self, layer, dtype: tf.DType, weights_first: bool = False, relative: RelativeScores | None = None):
         super().__init__()
+        self.relative = relative
         self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = block_dense(*query_key_value(layer), dtype, weights_first)
         self.output = block_dense(*arrays(layer.output_dense), dtype, weights_first)
@@ -65,14 +80,14 @@ class Attention(tf.Module):
         hidden: tf.Tensor,
         rows: TokenRows,
         step: tf.Tensor | int,
-        only_first: bool = False,
+        only_summary: bool = False,
         is_local: bool = False,
     ) -> tf.Tensor:
-        """step: which of the plan's steps this is. only_first, is_local: see `TokenRows.attend`."""
+        """step: which of the plan's steps this is. only_summary, is_local: see `TokenRows.attend`."""
         inputs = self.layer_norm(hidden) if self.is_pre else hidden
         together = self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step))
-        context = rows.attend(together, only_first, is_local)
-        residual = rows.first_tokens(hidden) if only_first else hidden
+        context = rows.attend(together, only_summary, is_local, self.relative, step)
+        residual = rows.summary_tokens(hidden) if only_summary else hidden
         total = self.output(context, self.low_rank.get("output", context, step, residual))
         return total if self.is_pre else self.layer_norm(total)
 
@@ -110,9 +125,12 @@ def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
     """Gives kernel and bias of a SelfAttention's three products as one, the scores' scale folded into the query.
 
     Where positions are rotary, the numbers of a pair lie beside each other in queries and keys: a complex number, that
-    one product turns. The scores are the same in any order.
+    one product turns. The scores are the same in any order. Where they are relative, the query has the content bias of
+    the first step that runs the layer.
     """
     kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
+    if layer.config.position_type == "relative":
+        biases = (array(layer.content_bias).reshape(-1, layer.config.hidden_size)[0], *biases[1:])
     return _joined(layer.config, kernels), _joined(layer.config, biases)
 
 
