@@ -23,7 +23,15 @@ def differing(segments: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
-class OneRow:
+class Rows:
+    """Rows whose tokens attend to nothing before them."""
+
+    def with_memory(self, inputs: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
+        """Gives [tokens, hidden_size], what a step's queries, keys and values are made of, with what is remembered."""
+        return inputs
+
+
+class OneRow(Rows):
     """Attention of one row, which is all there is: without tables, gathers and conditions.
 
     In place of TokenRows, and with its numbers.

@@ -139,8 +139,11 @@ class InferenceEncoder(tf.Module):
             state, solved = self._solve(state, batch)
         if self.halting is not None:
             solved["steps"] = tf.cast(batch.rectangle(state[1].steps[:, tf.newaxis])[:, :, 0], tf.int32)
-        hidden = self.finish(state)
-        outputs = {"sequence_output": batch.rectangle(hidden)} | solved
+        return self.answers(batch, self.finish(state)) | solved
+
+    def answers(self, batch: Any, hidden: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Gives sequence_output and, where there is a pooler, pooled_output of [tokens, hidden_size]."""
+        outputs = {"sequence_output": batch.rectangle(hidden)}
         if self.pooler is not None:
             outputs["pooled_output"] = self._pool(batch, batch.rows.summary_tokens(hidden))
         return outputs

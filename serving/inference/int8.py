@@ -111,7 +111,7 @@ class QuantizedAttention(tf.Module):
         is_local: bool = False,
     ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         added = self.low_rank.get("query_key_value", inputs, step)
         context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
         context = rows.attend(context, only_summary, is_local, self.relative, step)

@@ -84,7 +84,7 @@ class Attention(tf.Module):
         is_local: bool = False,
     ) -> tf.Tensor:
         """step: which of the plan's steps this is. only_summary, is_local: see `TokenRows.attend`."""
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         together = self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step))
         context = rows.attend(together, only_summary, is_local, self.relative, step)
         residual = rows.summary_tokens(hidden) if only_summary else hidden

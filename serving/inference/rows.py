@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
-from serving.inference.attention import OneRow, attend_heads, differing, rotation, scores, turn
+from serving.inference.attention import OneRow, Rows, attend_heads, differing, rotation, scores, turn
 from serving.inference.relative import Pairs, RelativeScores
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
     segments: tf.Tensor | tuple = ()
 
 
-class TokenRows:
+class TokenRows(Rows):
     """Attention over some rows.
 
     Args:

@@ -1,10 +1,18 @@
 """XLNet's attention in the inference encoder: distances, segments and [CLS] last give the Keras encoder's numbers."""
 
-import keras
+import numpy as np
 import pytest
 
-from serving.inference import InferenceOptions
-from tests.serving.inference.encoders import difference, make_batch, make_keras, paddings
+from serving.inference import ExitRule, InferenceOptions, make_encoder
+from tests.serving.inference.encoders import (
+    compiled,
+    difference,
+    make_batch,
+    make_relative,
+    needs_avx512,
+    paddings,
+)
+from tfrecords.base.errors import UserError
 
 PLANS = {
     "all shared": {},
@@ -20,18 +28,57 @@ PLANS = {
 }
 
 
-def make_relative(seed=0, **changes):
-    """Its biases and segment embeddings too are such that they matter."""
-    encoder = make_keras(seed, position_type="relative", **changes)
-    for variable in encoder.trainable_variables:
-        if variable.path.split("/")[-1] in ("content_bias", "position_bias", "segment_bias", "segment_embeddings"):
-            variable.assign(keras.random.normal(variable.shape, stddev=0.5))
-    return encoder
-
-
 @paddings
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
 def test_float32_equals_the_keras_encoder(changes, padding):
     encoder, how = make_relative(**changes), InferenceOptions("float32", padding)
     for batch, graph in ((make_batch(), False), (make_batch((7,), 9), True)):
         assert max(difference(encoder, how, batch, graph=graph)) < 1e-5
+
+
+def test_padding_may_be_in_front():
+    encoder, (ids, lengths, segments, mask) = make_relative(), make_batch()
+    behind = compiled(make_encoder(encoder))(ids, lengths, segments)
+    front = [np.array([np.roll(row, -size) for row, size in zip(rows, lengths)]) for rows in (ids, segments, mask)]
+    expected = encoder(dict(zip(("input_ids", "segment_ids", "input_mask"), front)))
+    for padding in ("skipped", "computed"):
+        encode = compiled(make_encoder(encoder, InferenceOptions(padding=padding)))
+        found = encode(front[0], None, front[1], front[2].astype("int32"))
+        np.testing.assert_allclose(found["pooled_output"], behind["pooled_output"], atol=1e-5)
+        at = front[2]
+        np.testing.assert_allclose(found["sequence_output"][at], expected["sequence_output"][at], atol=1e-5)
+
+
+def test_one_segment_needs_none():
+    encoder, (ids, lengths, segments, _) = make_relative(), make_batch()
+    twin = make_encoder(encoder)
+    for rows in (slice(0, 4), slice(3, 4)):
+        found, zeros = twin(ids[rows], lengths[rows]), twin(ids[rows], lengths[rows], 0 * segments[rows])
+        np.testing.assert_allclose(found["pooled_output"], zeros["pooled_output"], atol=1e-6)
+        assert (
+            np.abs(found["pooled_output"] - twin(ids[rows], lengths[rows], segments[rows])["pooled_output"]).max()
+            > 1e-3
+        )
+
+
+@pytest.mark.parametrize(("compute", "tolerance"), [pytest.param("bfloat16", 0.02, marks=needs_avx512), ("int8", 0.1)])
+def test_lower_precision_is_near_the_keras_encoder(compute, tolerance):
+    encoder, batch = make_relative(untie_biases=True), make_batch()
+    found = difference(encoder, InferenceOptions(compute), batch, batch[:2], np.mean)
+    assert 1e-5 < max(found) < tolerance
+
+
+def test_what_scores_distances_is_one_matrix_of_the_longest_row():
+    twin = make_encoder(make_relative(max_position_embeddings=512), max_seq_length=20)
+    assert [tuple(half.relative.position_keys.shape) for half in twin.attentions] == [(3, 40, 8)]
+    assert len(make_encoder(make_relative(sharing="none"), max_seq_length=20).attentions) == 4
+    kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
+    assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
+
+
+def test_early_exit_is_refused():
+    ids, lengths, _, _ = make_batch()
+    with pytest.raises(UserError, match=r"relative positions have \[CLS\] last"):
+        make_encoder(make_relative()).early_exit(
+            ids, lengths, None, [], np.zeros(4, "float32"), ExitRule("states", "movement")
+        )
