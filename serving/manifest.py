@@ -54,12 +54,10 @@ def write_manifest(
 
 def _memory(exportable: Exportable) -> dict[str, Any] | None:
     """What the signature `stateful` hands on from row to row; None where there is none."""
-    config = exportable.encoder.config
     if "stateful" not in exportable.signatures():
         return None
     return {
         "axes": ["batch", "steps", "places", "hidden_size"],
-        "shape": [None, config.num_steps, config.memory_length, config.hidden_size],
         "memory_lengths": "how many of the last places hold something",
         "first_row": "zeros, with memory_lengths 0",
     }

@@ -290,7 +290,7 @@ class DenseHeadExportable(Exportable):
 
 def memory_specs(config: AlbertConfig) -> dict[str, tf.TensorSpec]:
     """Describes the inputs of a signature whose rows follow others."""
-    shape = (None, config.num_steps, None, config.hidden_size)
+    shape = (None, config.num_steps, config.memory_length, config.hidden_size)
     return specs("memory", dtype=tf.float32, shape=shape) | specs("memory_lengths", dtype=tf.int32)
 
 
