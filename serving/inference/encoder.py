@@ -19,7 +19,7 @@ from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward
 from serving.inference.options import InferenceOptions, check_bfloat16
 from serving.inference.relative import RelativeScores
-from serving.inference.rows import FlatBatch, TokenRows
+from serving.inference.rows import FlatBatch, TokenRows, longest_block
 from tfrecords.base.errors import UserError
 
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
@@ -77,6 +77,7 @@ class InferenceEncoder(tf.Module):
     ):
         super().__init__()
         self.config, self.options = encoder.config, options
+        self.max_seq_length = max_seq_length or self.config.max_seq_length
         if options.compute == "bfloat16":
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():
@@ -91,8 +92,9 @@ class InferenceEncoder(tf.Module):
         weights_first = options.compute == "float32" and has_only_avx2()
         relations: list[Any] = [None] * len(encoder.attentions)
         if self.config.position_type == "relative":
-            longest = max_seq_length or self.config.max_seq_length, self.config.memory_length
-            relations = [RelativeScores(half, *longest, dtype) for half in encoder.attentions]
+            longest = longest_block(self.max_seq_length)
+            places = self.config.memory_length
+            relations = [RelativeScores(half, longest, places, dtype) for half in encoder.attentions]
         self.attentions: list[Any] = [
             Attention(half, dtype, weights_first, relative) for half, relative in zip(encoder.attentions, relations)
         ]

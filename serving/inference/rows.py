@@ -242,6 +242,11 @@ def round_up(counts: tf.Tensor) -> tf.Tensor:
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
 
+def longest_block(length: int) -> int:
+    """Says what attention makes of the longest row."""
+    return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
+
+
 def missing(count: tf.Tensor) -> tf.Tensor:
     """Says what `round_up` adds to one number."""
     return round_up(count[tf.newaxis])[0] - count

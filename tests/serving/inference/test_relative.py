@@ -83,11 +83,24 @@ def test_lower_precision_is_near_the_keras_encoder(compute, tolerance):
 
 
 def test_what_scores_distances_is_one_matrix_of_the_longest_row():
-    twin = make_encoder(make_relative(max_position_embeddings=512), max_seq_length=20)
+    encoder = make_relative(max_position_embeddings=512)
+    twin = make_encoder(encoder, max_seq_length=20)
     assert [tuple(half.relative.position_keys.shape) for half in twin.attentions] == [(3, 40, 8)]
     assert len(make_encoder(make_relative(sharing="none"), max_seq_length=20).attentions) == 4
     kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
     assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
+
+
+@pytest.mark.parametrize("compute", ["float32", "int8"])
+def test_the_longest_row_may_have_any_length(compute):
+    """Of which attention computes more: of 9 places 12."""
+    encoder = make_relative(num_hidden_layers=2)
+    twin = make_encoder(encoder, InferenceOptions(compute), max_seq_length=9)
+    for lengths in ((9, 2, 9), (9,)):
+        ids, sizes, segments, mask = make_batch(lengths, 9)
+        expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
+        found = compiled(twin)(ids, sizes, segments)["pooled_output"]
+        assert np.abs(found - expected["pooled_output"]).mean() < (1e-5 if compute == "float32" else 0.1)
 
 
 def test_early_exit_is_refused():
