@@ -32,13 +32,11 @@ class Tables(NamedTuple):
 
     lengths: tf.Tensor  # [rows]
     starts: tf.Tensor  # [rows], their first tokens
-    summaries: tf.Tensor  # [rows], which of its tokens stands for each
     num_blocks: tf.Tensor
     block_rows: tf.Tensor
     block_length: tf.Tensor
     block_is_masked: tf.Tensor
     block_first_cell: tf.Tensor
-    block_first_row: tf.Tensor
     # Where each (row, head, position) of a block lies among all tokens' heads, and the way back.
     query: tf.Tensor
     key: tf.Tensor
@@ -50,6 +48,9 @@ class Tables(NamedTuple):
     rotation: tf.Tensor | tuple = ()
     # Where they are relative: of each (row, position) of a block; () where there is one segment.
     segments: tf.Tensor | tuple = ()
+    # Where the last token stands for a row: which of its tokens that is, [rows], and the first row of each block.
+    summaries: tf.Tensor | tuple = ()
+    block_first_row: tf.Tensor | tuple = ()
 
 
 class TokenRows(Rows):
@@ -96,7 +97,8 @@ class TokenRows(Rows):
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
         """Picks the token that stands for each row out of [tokens, hidden_size]."""
-        return tf.gather(hidden, self.tables.starts + self.tables.summaries)
+        starts = self.tables.starts
+        return tf.gather(hidden, starts + self.tables.summaries if self.config.ends_with_cls else starts)
 
     def _attend_others(self, attend: Callable, first: tf.Tensor) -> tf.Tensor:
         contexts = tf.TensorArray(
@@ -113,14 +115,13 @@ class TokenRows(Rows):
         self, flat: tf.Tensor, block: tf.Tensor | int, only_summary: bool, is_local: bool, relative: Callable | None
     ) -> tf.Tensor:
         tables = self.tables
-        rows, length, is_masked, cell, first_row = (
+        rows, length, is_masked, cell = (
             table[block]
             for table in (
                 tables.block_rows,
                 tables.block_length,
                 tables.block_is_masked,
                 tables.block_first_cell,
-                tables.block_first_row,
             )
         )
         shape = [rows, self.heads, length]
@@ -132,7 +133,7 @@ class TokenRows(Rows):
         query, key, value = map(take, (tables.query, tables.key, tables.value))
         places, score = None, scores
         if only_summary and self.config.ends_with_cls:
-            places = tf.slice(tables.summaries, [first_row], [rows])
+            places = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])
             query = tf.gather(query, places[:, tf.newaxis], axis=2, batch_dims=1)
         elif only_summary:
             query = query[:, :, :1]
@@ -186,26 +187,27 @@ def make_tables(
         bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
     turns: tf.Tensor | tuple = ()
     of_cells: tf.Tensor | tuple = ()
-    # As in `_indices`, a block's padding reads what follows.
-    tokens = tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1)
+
+    def by_cell(of_tokens):
+        # As in `_indices`, a block's padding reads what follows.
+        return tf.gather(of_tokens, tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1))
+
     if config.position_type == "rotary":
         positions = ranges(tf.zeros_like(lengths), lengths) if positions is None else positions
-        turns = tf.complex(*rotation(tf.gather(positions, tokens), config))
+        turns = tf.complex(*rotation(by_cell(positions), config))
     elif segments is not None:
-        of_cells = tf.gather(segments, tokens)
+        of_cells = by_cell(segments)
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
     if mask is None:
         back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
     return Tables(
         lengths=lengths,
         starts=starts,
-        summaries=_summaries(lengths, mask) if config.ends_with_cls else tf.zeros_like(lengths),
         num_blocks=tf.size(counts),
         block_rows=tf.pad(counts, [[0, 1]]),
         block_length=tf.pad(longest, [[0, 1]]),
         block_is_masked=tf.pad(is_masked, [[0, 1]]),
         block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
-        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]),
         query=query,
         key=query + config.num_attention_heads,
         value=query + 2 * config.num_attention_heads,
@@ -214,6 +216,8 @@ def make_tables(
         positions=positions if config.position_type == "rotary" else (),
         rotation=turns,
         segments=of_cells,
+        summaries=_summaries(lengths, mask) if config.ends_with_cls else (),
+        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.ends_with_cls else (),
     )
 
 
