@@ -47,6 +47,7 @@ EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
 IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
+SEGMENTS = tf.TensorSpec([None, None], tf.int32, "segment_ids")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,18 +72,17 @@ def make_random_encoder(name: str) -> AlbertEncoder:
     return encoder
 
 
-def export(encoder, options: InferenceOptions, folder: Path, calibration=None):
-    """Saves and loads; gives a function of (input_ids, lengths), int32, to the pooled output."""
+def export(encoder, options: InferenceOptions, folder: Path, calibration=None, segments: bool = False):
+    """Saves and loads; gives a function of (input_ids, lengths), and segment_ids, int32, to the pooled output."""
     module = make_encoder(encoder, options, calibration)
-    function = tf.function(
-        lambda input_ids, lengths: {"pooled_output": module.pooled(input_ids, lengths)}, autograph=False
-    )
-    tf.saved_model.save(module, str(folder), {"serving_default": function.get_concrete_function(IDS, LENGTHS)})
+    function = tf.function(lambda **inputs: {"pooled_output": module.pooled(**inputs)}, autograph=False)
+    specs = {spec.name: spec for spec in (IDS, LENGTHS, SEGMENTS)[: 3 if segments else 2]}
+    tf.saved_model.save(module, str(folder), {"serving_default": function.get_concrete_function(**specs)})
     loaded = tf.saved_model.load(str(folder))
     signature = loaded.signatures["serving_default"]
 
-    def run(ids, lengths):
-        return signature(input_ids=tf.constant(ids), lengths=tf.constant(lengths))["pooled_output"].numpy()
+    def run(*inputs):
+        return signature(**{name: tf.constant(one) for name, one in zip(specs, inputs)})["pooled_output"].numpy()
 
     run.keep = loaded
     return run

@@ -12,7 +12,7 @@ from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops
 from benchmarks.inference import machine
 from benchmarks.modern_block import ModernBlockSettings, benchmark
-from serving.inference.encoder import COMPUTE
+from serving.choices import COMPUTE
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
 

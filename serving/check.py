@@ -86,7 +86,7 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    expected = _shortened(expected_answers(model, calls[by_ids]), exportable)
+    expected = of_ids = _shortened(expected_answers(model, calls[by_ids]), exportable)
     differences = compare(expected, answers[by_ids], tolerance)
     if exportable.encoder.options.is_quantized:
         _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
@@ -100,6 +100,9 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     if "fill_mask" in calls:
         words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
         differences |= compare(*words, tolerance, "fill_mask ")
+    if "stateful" in calls:
+        # Of a document's first rows.
+        differences |= compare(of_ids, answers["stateful"], tolerance, "stateful ")
     if "early_exit" in calls:
         plain = {name: values for name, values in answers["serving_default"].items() if values.dtype == np.float32}
         differences |= compare(plain, answers["early_exit"], tolerance, "early_exit ")
@@ -118,6 +121,9 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
             calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
     if "fill_mask" in signatures:
         calls["fill_mask"] = _masked(exportable, calls[by_ids])
+    if "stateful" in signatures:
+        new = sample_inputs(exportable, signatures["stateful"], _LONGEST, len(calls[by_ids]["lengths"]))
+        calls["stateful"] = new | calls[by_ids]
     if "early_exit" in signatures:
         count = len(next(iter(calls["serving_default"].values())))
         never = ExitRule(exportable.exit_kind, exportable.options.exit_rule).never
@@ -299,7 +305,8 @@ def _of_words(exportable: Exportable, texts: list[str], expected: Arrays, answer
     if exportable.exit_kind != "tagging":
         return expected, answers
     count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
-    return {"logits": expected["logits"][:1, 1 : 1 + count]}, {"logits": answers["logits"][:1, :count]}
+    first = 0 if exportable.encoder.config.ends_with_cls else 1
+    return {"logits": expected["logits"][:1, first : first + count]}, {"logits": answers["logits"][:1, :count]}
 
 
 def _masked(exportable: Exportable, rows: Arrays) -> Arrays:

@@ -16,14 +16,14 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.attention import attend_heads, rotation
+from serving.inference.attention import Rows, attend_heads, rotation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
 _KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
 
 
-class Rectangle:
+class Rectangle(Rows):
     """A padded batch and attention over all of it, in LiteRT's own ops, in place of FlatBatch and TokenRows.
 
     Args:
@@ -36,16 +36,18 @@ class Rectangle:
         self.batch, self.length = tf.unstack(tf.shape(mask))
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
-    def attend(self, query_key_value: tf.Tensor, only_first: bool = False, is_local: bool = False) -> tf.Tensor:
-        """Attends as TokenRows does; `convert` refuses what would be local."""
+    def attend(
+        self, query_key_value: tf.Tensor, only_summary: bool = False, is_local: bool = False, *others
+    ) -> tf.Tensor:
+        """Attends as TokenRows does; `convert` refuses what would be local, or score distances."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
         if self.config.position_type == "rotary":
             query, key = self._turn(query), self._turn(key)
-        if only_first:
+        if only_summary:
             query = query[:, :, :1]
-        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_first, is_local)
+        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_summary, is_local)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def _turn(self, heads: tf.Tensor) -> tf.Tensor:
@@ -56,7 +58,7 @@ class Rectangle:
         turned = tf.stack([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
         return tf.reshape(turned, [self.batch, -1, self.length, self.config.head_size])
 
-    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
         return self.rectangle(hidden)[:, 0]
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
@@ -99,6 +101,9 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     if type(model) not in _KINDS:
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
+    config = getattr(model, "encoder", model).config
+    if config.position_type == "relative":
+        raise UserError("position_type 'relative' (XLNet) is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     if encoder.equilibrium is not None:
         raise UserError("a walk to an equilibrium is not written for LiteRT; export it with serving.export")

@@ -40,6 +40,7 @@ def write_manifest(
         "advice": advise(exportable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: _signature(signature) for name, signature in exportable.signatures().items()},
+        "memory": _memory(exportable),
         "check": differences,
         "export": settings,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -49,6 +50,17 @@ def write_manifest(
         },
     }
     files.write_json(path, description)
+
+
+def _memory(exportable: Exportable) -> dict[str, Any] | None:
+    """What the signature `stateful` hands on from row to row; None where there is none."""
+    if "stateful" not in exportable.signatures():
+        return None
+    return {
+        "axes": ["batch", "steps", "places", "hidden_size"],
+        "memory_lengths": "how many of the last places hold something",
+        "first_row": "zeros, with memory_lengths 0",
+    }
 
 
 def _signature(signature) -> dict[str, str]:

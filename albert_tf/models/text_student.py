@@ -9,6 +9,7 @@ from keras import ops
 from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.features import summary_tokens
 from albert_tf.layers.heads import gather_positions, mean_pool, unit_length
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -151,7 +152,7 @@ def representations(
     outputs = encoder(read, training=training, output_hidden_states=True)
     found, states = {}, outputs["hidden_states"]
     if {"vectors", "similarities"} & set(lessons):
-        found["vectors"] = vectors_of(model, outputs["sequence_output"], features["input_mask"])
+        found["vectors"] = vectors_of(model, outputs["sequence_output"], features)
     if "states" in lessons:
         found["states"] = ops.stack([states[i] for i in steps or range(len(states))], axis=1)
     if "relations" in lessons:
@@ -163,11 +164,11 @@ def representations(
     return found
 
 
-def vectors_of(model: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
     """Gives a text's vector, of length 1, as a sentence embedder pools it, or else the mean: float32 [batch, size]."""
     if isinstance(model, AlbertSentenceEmbedder) and model.pooling == "cls":
-        return unit_length(ops.cast(hidden[:, 0], "float32"))
-    return unit_length(mean_pool(hidden, mask))
+        return unit_length(ops.cast(summary_tokens(hidden, features, model.encoder.config), "float32"))
+    return unit_length(mean_pool(hidden, features["input_mask"]))
 
 
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodifi
 from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
@@ -29,6 +30,8 @@ EXPORTABLES = {
     AlbertTokenClassifier: TokenClassifierExportable,
     AlbertSentenceEmbedder: EmbedderExportable,
     AlbertEncoder: EmbedderExportable,
+    # Without words for masks: those come of its query stream, and content alone is what an export computes.
+    XlnetPretrainer: EmbedderExportable,
 }
 
 

@@ -8,26 +8,21 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.features import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
-from serving.exportable.ways import (
-    EXAMPLES,
-    IDS,
-    IDS_AND_MASK,
-    IDS_AND_MASK_INT64,
-    IDS_AND_SEGMENTS,
-    PREDICT,
-    Signature,
-    Way,
-    specs,
-)
+from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
-from serving.inference.layers import dense
+from serving.inference.dense import dense
+from serving.inference.memory import encode_with_memory
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
 THRESHOLD = specs("threshold", dtype=tf.float32)
+# What the encoder says of each row beside its vectors.
+_OF_ENCODER = ("residual", "steps", "memory", "memory_lengths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +69,21 @@ class Ways(NamedTuple):
     examples: Way
 
 
+class RememberingBatch(NamedTuple):
+    """A TokenBatch whose rows follow others; see `encode_with_memory`."""
+
+    input_ids: tf.Tensor
+    mask: tf.Tensor
+    segment_ids: tf.Tensor
+    memory: tf.Tensor
+    memory_lengths: tf.Tensor
+
+    @property
+    def lengths(self) -> tf.Tensor:
+        """The number of tokens of each row, int32 [batch]."""
+        return tf.reduce_sum(self.mask, axis=1)
+
+
 class _Solved:
     """What the encoder said last of its rows, while a signature is traced; no attribute that would be saved."""
 
@@ -96,7 +106,7 @@ class Exportable(tf.Module, abc.ABC):
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__()
         self.options = options
-        self.encoder = encoder or make_encoder(model, options.inference, options.calibration)
+        self.encoder = encoder or make_encoder(model, options.inference, options.calibration, options.max_seq_length)
         compute = self.encoder.options.compute
         self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
         self.framer = None
@@ -114,6 +124,8 @@ class Exportable(tf.Module, abc.ABC):
 
     def _exits(self, model) -> list:
         """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
+        if self.options.exit_rule == "movement" and self.encoder.config.ends_with_cls:
+            raise UserError("early exit by movement is not offered with relative positions (XLNet); leave it out")
         if self.options.exit_rule == "learned":
             check_exit(ExitRule(self.exit_kind, "learned"), model)
         if self.options.exit_rule == "movement":
@@ -141,6 +153,10 @@ class Exportable(tf.Module, abc.ABC):
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
+    def answer_with_memory(self, batch: TokenBatch, memory: tf.Tensor, memory_lengths: tf.Tensor):
+        """Gives the model's outputs of rows that follow others; `_reporting` adds the memory for the next."""
+        return self.answer(RememberingBatch(*batch, memory, memory_lengths))
+
     def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
         ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
         return self.encoder.early_exit(
@@ -149,13 +165,16 @@ class Exportable(tf.Module, abc.ABC):
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
-        outputs = self._encode(*batch, batch.lengths)
-        self._solved.outputs = {name: outputs[name] for name in ("residual", "steps") if name in outputs}
+        if isinstance(batch, RememberingBatch):
+            outputs = encode_with_memory(self.encoder, self._checked(batch.input_ids), *batch[1:])
+        else:
+            outputs = self._encode(*batch, batch.lengths)
+        self._solved.outputs = {name: outputs[name] for name in _OF_ENCODER if name in outputs}
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
         """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
-        if self.encoder.tells_steps:
+        if self.encoder.tells_steps or isinstance(batch, RememberingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
@@ -196,15 +215,31 @@ class Exportable(tf.Module, abc.ABC):
         """Gives all that a server offers; a model that takes strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._reporting(signature) for name, signature in by_ids.items()}
-        return by_ids if self.framer is None else self.text_signatures() | {"ids": by_ids["serving_default"]}
+        if self.framer is None:
+            return by_ids
+        others = {name: signature for name, signature in by_ids.items() if name == "stateful"}
+        return self.text_signatures() | {"ids": by_ids["serving_default"]} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
         """Gives what a model offers that takes token ids."""
-        default = IDS_AND_SEGMENTS if self.takes_pairs else IDS
-        return self.answers(Ways(default, IDS, IDS_AND_SEGMENTS, EXAMPLES)) | {
-            "masked": IDS_AND_MASK.to(self.answer),
-            "int64": IDS_AND_MASK_INT64.to(self.answer),
+        ways = self.ids_ways
+        default = ways.pair if self.takes_pairs else ways.single
+        table = self.answers(Ways(default, ways.single, ways.pair, ways.examples)) | {
+            "masked": ways.masked.to(self.answer),
+            "int64": ways.int64.to(self.answer),
         }
+        if self.encoder.config.memory_length and self.rows_are_answers:
+            table["stateful"] = ways.pair.to(self.answer_with_memory, memory_specs(self.encoder.config))
+        return table
+
+    @property
+    def ids_ways(self) -> IdsWays:
+        """Gives the ways in by token ids, which differ where [CLS] is a row's last token."""
+        return IDS_WAYS[self.encoder.config.ends_with_cls]
+
+    def summaries(self, batch: TokenBatch) -> tf.Tensor:
+        """Gives the column of the token that stands for each row, int32 [batch]."""
+        return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, Signature]:
         """Gives what a model offers that takes strings."""
@@ -223,7 +258,7 @@ class Exportable(tf.Module, abc.ABC):
         return table
 
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds residual and steps, where the walk tells them, to what a signature for Predict gives of each row."""
+        """Adds what the encoder tells of each row (_OF_ENCODER) to what a signature for Predict gives."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -251,6 +286,12 @@ class DenseHeadExportable(Exportable):
 
     def answer(self, batch: TokenBatch):
         return self.outputs(self.head(self.pool(batch)), batch)
+
+
+def memory_specs(config: AlbertConfig) -> dict[str, tf.TensorSpec]:
+    """Describes the inputs of a signature whose rows follow others."""
+    shape = (None, config.num_steps, config.memory_length, config.hidden_size)
+    return specs("memory", dtype=tf.float32, shape=shape) | specs("memory_lengths", dtype=tf.int32)
 
 
 def _strings(examples: tf.Tensor, names) -> dict[str, tf.Tensor]:

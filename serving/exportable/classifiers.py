@@ -88,10 +88,10 @@ class TokenClassifierExportable(DenseHeadExportable):
         words, starts, ends = split_words(text)
         alone = tf.strings.join([self.framer.tokenizer.word_prefix, words.values])
         rows, columns = self.framer.words(words.with_values(self.framer.in_graph(alone)))
-        return Words(rows.padded(), columns.to_tensor(), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
+        return Words(rows.padded(), columns.to_tensor(-1), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
     def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        known = (words.columns > 0) & (words.columns < self.options.max_seq_length - 1)
+        known = (words.columns >= 0) & (words.columns < self.options.max_seq_length - 1)
         logits = tf.gather(answers["logits"], tf.where(known, words.columns, 0), axis=1, batch_dims=1)
         places = {"words": words.words, "starts": words.starts, "ends": words.ends}
         steps = {name: value for name, value in answers.items() if name == "steps"}
@@ -112,7 +112,7 @@ class Words(NamedTuple):
 
     Attributes:
         batch: The tokens of all words of a text, a row each.
-        columns: int32 [batch, words], where each word begins in its row; 0 where there is none.
+        columns: int32 [batch, words], where each word begins in its row; -1 where there is none.
         words: string [batch, words].
         starts, ends: int32 [batch, words], in characters.
     """

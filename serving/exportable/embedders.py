@@ -7,10 +7,10 @@ import tensorflow as tf
 from albert_tf.layers.heads import mean_pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from serving.exportable.base import Exportable, ExportOptions, Ways
+from serving.exportable.base import Exportable, ExportOptions, RememberingBatch, Ways
 from serving.exportable.ways import Way, specs
 from serving.inference import InferenceEncoder
-from serving.inference.layers import LayerNorm, dense
+from serving.inference.dense import LayerNorm, dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
@@ -46,13 +46,22 @@ class EmbedderExportable(Exportable):
         exited = self._exited(batch, threshold)
         return self._of(exited, batch) | {"steps": exited["steps"]}
 
+    def answer_with_memory(self, batch: TokenBatch, memory: tf.Tensor, memory_lengths: tf.Tensor):
+        """Gives the outputs of rows that follow others, and `sequence_output`, as `tokens` does."""
+        following = RememberingBatch(*batch, memory, memory_lengths)
+        encoded = self.encode(following)
+        return self._of(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
+
     @property
     def exits_early(self) -> bool:
         return self.options.exit_rule == "movement"
 
     def _of(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
         sequence = encoded["sequence_output"]
-        vectors = sequence[:, 0] if self.pooling == "cls" else mean_pool(sequence, batch.mask)
+        if self.pooling == "cls":
+            vectors = tf.gather(sequence, self.summaries(batch), axis=1, batch_dims=1)
+        else:
+            vectors = mean_pool(sequence, batch.mask)
         vectors = vectors[:, : self.dimensions]
         answers = {"embedding": unit_length(vectors) if self.normalize else vectors}
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
@@ -65,7 +74,7 @@ class EmbedderExportable(Exportable):
 
         Of texts it gives `pieces` string [batch, length] and `lengths` int32 [batch], too.
         """
-        sequence = self.encode(batch)["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]
+        sequence = _of_tokens(self.encode(batch), batch)
         described = {} if self.framer is None else self.framer.describe(batch)
         pieces = {name: value for name, value in described.items() if name in ("lengths", "pieces")}
         return {"sequence_output": sequence} | pieces
@@ -163,3 +172,8 @@ class PretrainerExportable(EmbedderExportable):
         projection = embeddings.projection.kernel if goes_back else None
         logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
         return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])
+
+
+def _of_tokens(encoded: dict[str, tf.Tensor], batch: TokenBatch) -> tf.Tensor:
+    """A row's vectors, 0 at padding."""
+    return encoded["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.layers.heads import IMPOSSIBLE
 from serving.exportable.base import DenseHeadExportable
-from serving.exportable.ways import IDS_AND_MASK, IDS_AND_MASK_INT64, IDS_AND_SEGMENTS, Way, specs
+from serving.exportable.ways import Way, specs
 from tfrecords.framing import TokenBatch
 
 
@@ -35,11 +35,15 @@ class MultipleChoiceExportable(DenseHeadExportable):
     rows_are_answers = False
 
     def ids_signatures(self):
-        # Of a mask the first position alone: behind it may stand what a server padded with.
+        def by_mask(inputs):
+            # The first position alone: behind it may stand what a server padded with; unless padding may be in front.
+            mask = inputs["input_mask"]
+            return tf.reduce_max(mask, axis=-1) if self.encoder.config.ends_with_cls else mask[..., 0]
+
         ways = {
-            "serving_default": self._of_choices(IDS_AND_SEGMENTS, lambda inputs: inputs["lengths"]),
-            "masked": self._of_choices(IDS_AND_MASK, lambda inputs: inputs["input_mask"][..., 0]),
-            "int64": self._of_choices(IDS_AND_MASK_INT64, lambda inputs: inputs["input_mask"][..., 0]),
+            "serving_default": self._of_choices(self.ids_ways.pair, lambda inputs: inputs["lengths"]),
+            "masked": self._of_choices(self.ids_ways.masked, by_mask),
+            "int64": self._of_choices(self.ids_ways.int64, by_mask),
         }
         return {name: way.to(self.answer) for name, way in ways.items()}
 

@@ -32,9 +32,8 @@ class SpanExportable(Exportable):
         self.null_threshold = options.task.get("null_threshold")
 
     def answer(self, rows: TokenBatch):
-        positions = tf.range(tf.shape(rows.mask)[1])
         # As the Keras model's own default: anywhere in segment 1.
-        found = self._search(rows, (rows.segment_ids > 0) & (rows.mask > 0) & (positions > 0))
+        found = self._search(rows, (rows.segment_ids == 1) & (rows.mask > 0) & ~self._is_summary(rows))
         return found | {"no_answer_score": self._no_answer(found.pop("null_score"), found["scores"])}
 
     def text_signatures(self):
@@ -69,18 +68,23 @@ class SpanExportable(Exportable):
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The best spans of each row, where both ends are allowed; log-probabilities are over those and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
-        scored = allowed | (tf.range(tf.shape(allowed)[1]) == 0)
+        scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start
-        scores = span_scores(self.head(), hidden, scored)
+        summary = tf.gather(hidden, columns, axis=1, batch_dims=1)
+        scores = span_scores(self.head(), hidden, scored, summary=summary)
         outputs = {"start_log_probs": scores.start_log_probs}
         if self.joint:
             null_score = scores.answerable_logits
         else:
             outputs["end_log_probs"] = scores.end_log_probs(None)[:, 0]
-            null_score = outputs["start_log_probs"][:, 0] + outputs["end_log_probs"][:, 0]
+            null_score = sum(tf.gather(of, columns, axis=1, batch_dims=1) for of in outputs.values())
         spans = search_spans(scores, self.start_top, self.count, self.max_answer_length, may_start, allowed)
         found = {"starts": spans["start_index"], "ends": spans["end_index"], "scores": spans["score"]}
         return outputs | found | {"null_score": null_score}
+
+    def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
+        """Where [CLS] is, bool [batch, length], whose score is that of no answer."""
+        return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)

@@ -1,9 +1,12 @@
 """Ways in: the named tensors that a signature takes, and how they become a batch.
 
+Rows that end with [CLS], as XLNet's do, may have padding in front, and always come with segments: [CLS] is a third one.
+
 Whatever a batching server padded token ids with becomes padding again. To join requests of different lengths a server
 repeats each request's own first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -76,19 +79,22 @@ def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.T
     return _masked(input_ids, tf.sequence_mask(lengths, tf.shape(input_ids)[1]), segment_ids)
 
 
-def batch_of_mask(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> TokenBatch:
+def batch_of_mask(
+    input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, padded_in_front: bool = False
+) -> TokenBatch:
     """Reads ids by a mask of ones and then zeros; one with holes is not supported. Else as `batch_of_lengths`.
 
     All from a row's first 0 on is padding, whatever a server has put behind it. In a row without a 0, a run of the
-    row's first id ([CLS]) at its end is.
+    row's first id ([CLS]) at its end is. Where rows may be `padded_in_front`, zeros before the first 1 are padding too.
     """
     positions = tf.range(tf.shape(input_ids)[1])
     last = tf.reduce_max(tf.where(input_ids != input_ids[:, :1], positions, 0), axis=1, keepdims=True)
-    mask = tf.math.cumprod(tf.cast(input_mask > 0, tf.int32), axis=1) > 0
-    return _masked(input_ids, mask & (positions <= last), segment_ids)
+    mask = input_mask > 0
+    mask = _first_run(mask) if padded_in_front else tf.math.cumprod(tf.cast(mask, tf.int32), axis=1) > 0
+    return _masked(input_ids, mask & (positions <= last), segment_ids, padded_in_front)
 
 
-def batch_of_examples(inputs: tf.Tensor) -> TokenBatch:
+def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> TokenBatch:
     """Reads tf.Examples with int64 lists input_ids and, if they are there, input_mask and segment_ids."""
     names = ("input_ids", "input_mask", "segment_ids")
     features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
@@ -97,17 +103,27 @@ def batch_of_examples(inputs: tf.Tensor) -> TokenBatch:
     ids, mask, segments = (features[name].to_tensor(shape=size) for name in names)
     inside = tf.sequence_mask(features["input_ids"].row_lengths(), size[1])
     without_mask = (features["input_mask"].row_lengths() == 0)[:, tf.newaxis]
-    return _masked(ids, inside & (without_mask | (mask > 0)), segments)
+    mask = inside & (without_mask | (mask > 0))
+    return _masked(ids, _first_run(mask) if padded_in_front else mask, segments, padded_in_front)
 
 
-def _masked(input_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor | None) -> TokenBatch:
+def _first_run(mask: tf.Tensor) -> tf.Tensor:
+    """The first ones of each row of bool [batch, length], up to the 0 behind them."""
+    begun = tf.math.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
+    return begun & (tf.math.cumsum(tf.cast(begun & ~mask, tf.int32), axis=1) == 0)
+
+
+def _masked(
+    input_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor | None, padded_in_front: bool = False
+) -> TokenBatch:
     shape = tf.shape(input_ids)
     has_columns = tf.debugging.assert_less_equal(
         tf.minimum(shape[0], 1), shape[1], "input_ids has rows without a single token"
     )
     with tf.control_dependencies([has_columns]):
         positions = tf.range(shape[1])
-    mask |= positions == 0
+    is_first = positions == 0
+    mask |= is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if padded_in_front else is_first
     width = tf.maximum(tf.reduce_max(tf.where(mask, positions + 1, 1)), 1)
     mask = tf.cast(mask[:, :width], tf.int32)
     segments = tf.zeros_like(mask) if segment_ids is None else tf.cast(segment_ids[:, :width], tf.int32) * mask
@@ -117,8 +133,33 @@ def _masked(input_ids: tf.Tensor, mask: tf.Tensor, segment_ids: tf.Tensor | None
 _MATRIX = (None, None)
 _LENGTHS = specs("input_ids", dtype=tf.int32, shape=_MATRIX) | specs("lengths", dtype=tf.int32)
 _MASK = ("input_ids", "input_mask", "segment_ids")
-IDS = Way(_LENGTHS, batch_of_lengths)
-IDS_AND_SEGMENTS = Way(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
-IDS_AND_MASK = Way(specs(*_MASK, dtype=tf.int32, shape=_MATRIX), batch_of_mask)
-IDS_AND_MASK_INT64 = Way(specs(*_MASK, dtype=tf.int64, shape=_MATRIX), batch_of_mask)
 EXAMPLES = Way(specs("inputs"), batch_of_examples)
+
+
+class IdsWays(NamedTuple):
+    """The forms in which rows of token ids come in.
+
+    Attributes:
+        single: One text by ids and lengths.
+        pair: Two, by segments too.
+        masked: By a mask, int32.
+        int64: The same in int64.
+        examples: tf.Examples.
+    """
+
+    single: Way
+    pair: Way
+    masked: Way
+    int64: Way
+    examples: Way
+
+
+def _ids_ways(ends_with_cls: bool) -> IdsWays:
+    pair = Way(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
+    by_mask = functools.partial(batch_of_mask, padded_in_front=ends_with_cls)
+    masked, int64 = (Way(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
+    examples = Way(EXAMPLES.inputs, functools.partial(batch_of_examples, padded_in_front=ends_with_cls))
+    return IdsWays(pair if ends_with_cls else Way(_LENGTHS, batch_of_lengths), pair, masked, int64, examples)
+
+
+IDS_WAYS = {ends_with_cls: _ids_ways(ends_with_cls) for ends_with_cls in (False, True)}

@@ -1,6 +1,8 @@
 """Attention by heads, and that of a batch of one row."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,9 +10,28 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
 from albert_tf.layers.local_attention import PART, attend_nearby
+from serving.inference.relative import Pairs, RelativeScores
 
 
-class OneRow:
+def scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """Scores [rows, heads, queries, keys] of queries and keys, each [rows, heads, tokens, head_size]."""
+    return tf.matmul(query, key, transpose_b=True)
+
+
+def differing(segments: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
+    """Tells pairs of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
+    return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
+
+
+class Rows:
+    """Rows whose tokens attend to nothing before them."""
+
+    def with_memory(self, inputs: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
+        """Gives [tokens, hidden_size], what a step's queries, keys and values are made of, with what is remembered."""
+        return inputs
+
+
+class OneRow(Rows):
     """Attention of one row, which is all there is: without tables, gathers and conditions.
 
     In place of TokenRows, and with its numbers.
@@ -19,28 +40,55 @@ class OneRow:
         count: how many tokens the row has.
         places: int32 [tokens], where each is in the row; what comes after `count` is padding.
         config: of the encoder.
+        segments: int32 [tokens]; None: there is one segment, or they are no part of attention.
     """
 
-    def __init__(self, count: tf.Tensor, places: tf.Tensor, config: AlbertConfig):
+    def __init__(self, count: tf.Tensor, places: tf.Tensor, config: AlbertConfig, segments: tf.Tensor | None = None):
         self.config = config
-        self.bias = tf.where(tf.range(tf.size(places)) < count, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
+        self.size = tf.size(places)
+        self.bias = tf.where(tf.range(self.size) < count, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
+        self.summary: Any = count - 1 if config.ends_with_cls else 0
+        self.differs = None if segments is None else differing(segments[tf.newaxis], segments[tf.newaxis])
+        self._position_keys = dict[RelativeScores, tf.Tensor]()
         if config.position_type == "rotary":
             self.rotation = tf.complex(*rotation(places, config))[tf.newaxis, tf.newaxis]
 
-    def attend(self, query_key_value: tf.Tensor, only_first: bool = False, is_local: bool = False) -> tf.Tensor:
+    def prepare(self, relations: Sequence[RelativeScores]) -> None:
+        """Takes what scores of distances are products with, once for all steps."""
+        self._position_keys = {scores: scores.of_length(self.size, self.size) for scores in relations}
+
+    def attend(
+        self,
+        query_key_value: tf.Tensor,
+        only_summary: bool = False,
+        is_local: bool = False,
+        relative: RelativeScores | None = None,
+        step: tf.Tensor | int = 0,
+    ) -> tf.Tensor:
         """Attends as TokenRows does."""
         by_head = tf.reshape(query_key_value, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
-        if only_first:
-            query = query[:, :, :1]
+        if only_summary:
+            query = query[:, :, self.summary : self.summary + 1]
         if self.config.position_type == "rotary":
-            query, key = turn(query, self.rotation[:, :, :1] if only_first else self.rotation), turn(key, self.rotation)
-        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_first, is_local)
+            key, of_query = turn(key, self.rotation), self.rotation[:, :, :1] if only_summary else self.rotation
+            query = turn(query, of_query)
+        score = scores
+        if relative is not None:
+            score = functools.partial(relative, pairs=self._pairs(relative, only_summary), step=step)
+        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_summary, is_local, score)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
-    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Picks the row's first token out of [tokens, hidden_size]."""
-        return hidden[:1]
+    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Picks the token that stands for the row out of [tokens, hidden_size]."""
+        return hidden[self.summary : self.summary + 1]
+
+    def _pairs(self, relative: RelativeScores, only_summary: bool) -> Pairs:
+        position_keys = self._position_keys[relative]
+        if not only_summary:
+            return Pairs(self.differs, None, position_keys)
+        differs = None if self.differs is None else self.differs[:, :, self.summary : self.summary + 1]
+        return Pairs(differs, self.summary[tf.newaxis], position_keys)
 
 
 def attend_heads(
@@ -50,8 +98,9 @@ def attend_heads(
     bias: Callable[[], tf.Tensor],
     is_masked: tf.Tensor | None,
     config: AlbertConfig,
-    only_first: bool,
+    only_summary: bool,
     is_local: bool,
+    score: Callable = scores,
 ) -> tf.Tensor:
     """Attends from every query to the keys of its row and head.
 
@@ -62,8 +111,9 @@ def attend_heads(
         bias: gives float32 [rows, 1, 1, length], what is added to the scores of keys.
         is_masked: bool scalar, whether that is not 0; None: it may be.
         config: of the encoder.
-        only_first: whether the one query is each row's first token.
+        only_summary: whether the one query is the token that stands for each row.
         is_local: whether to keys nearby alone; to the first token all are near.
+        score: gives scores of queries and keys.
 
     Returns:
         The contexts, as the queries.
@@ -73,26 +123,30 @@ def attend_heads(
         return tf.cast(bias(), query.dtype)
 
     def to_all(query):
-        scores = _scores(query, key)
-        if is_masked is None:
-            masked = scores + own_bias()
+        found = score(query, key)
+        if config.attention_type == "uni" and not only_summary:
+            masked = found + own_bias() + tf.cast(_later(query, key), query.dtype)
+        elif is_masked is None:
+            masked = found + own_bias()
         else:
-            masked = tf.cond(is_masked, lambda: scores + own_bias(), lambda: scores)
+            masked = tf.cond(is_masked, lambda: found + own_bias(), lambda: found)
         return tf.matmul(tf.nn.softmax(masked), value)
 
     def nearby():
-        return attend_nearby(query, key, value, own_bias(), _scores, _softmax, config.attention_window, MASKED_SCORE)
+        return attend_nearby(query, key, value, own_bias(), score, _softmax, config.attention_window, MASKED_SCORE)
 
     length = tf.shape(key)[2]
-    if not config.attention_window or only_first:
+    if not config.attention_window or only_summary:
         return to_all(query)
     if is_local:
         return tf.cond(length <= config.attention_window + 1, lambda: to_all(query), nearby)
     return tf.cond(length <= PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 
 
-def _scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    return tf.matmul(query, key, transpose_b=True)
+def _later(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+    """What is added to the scores of keys behind a query, which is so far behind the first as there are more keys."""
+    queries, keys = tf.shape(query)[2], tf.shape(key)[2]
+    return tf.where(tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries, MASKED_SCORE, 0.0)
 
 
 def _softmax(scores: tf.Tensor, part: int) -> tf.Tensor:

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from albert_tf.layers.depth import plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
+from serving.inference.dense import Dense
 from serving.inference.int8 import QuantizedAttention, QuantizedFeedForward, QuantizedProjection, check_int8
-from serving.inference.layers import Dense, replaced
+from serving.inference.layers import replaced
 from serving.inference.rows import FlatBatch
 
 # Random rows x tokens, where nothing better is given, and how much larger the ranges are made then.
@@ -48,7 +49,7 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
     config = encoder.config
     check_int8(config.hidden_act, config.feed_forward)
     margin = 1.0 if calibration is not None else _RANDOM_MARGIN
-    ids, lengths = _random_rows(config) if calibration is None else calibration
+    ids, lengths = _random_rows(config, twin.max_seq_length) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
     batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
     with _recorded([twin.embeddings], batch) as recorders:
@@ -56,7 +57,10 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
     for recorder in recorders:
         twin.embeddings.projection = QuantizedProjection(recorder.layer, recorder.largest * margin, vnni)
     ranges = _ranges(twin, hidden, batch) * margin
-    twin.attentions = [QuantizedAttention(half, ranges[:, :2], vnni) for half in encoder.attentions]
+    twin.attentions = [
+        QuantizedAttention(half, ranges[:, :2], vnni, own.relative)
+        for half, own in zip(encoder.attentions, twin.attentions)
+    ]
     twin.feed_forwards = [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
 
 
@@ -101,8 +105,8 @@ def _step(twin, step: int, state: Any, batch: FlatBatch) -> tuple[Any, list[floa
     return state, [recorder.largest for recorder in (*recorders[:3], recorders[-1])]
 
 
-def _random_rows(config) -> tuple[np.ndarray, np.ndarray]:
+def _random_rows(config, longest: int) -> tuple[np.ndarray, np.ndarray]:
     rows, length = _RANDOM_SHAPE
-    length = min(length, config.max_seq_length)
+    length = min(length, longest)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (rows, length))
     return ids, np.full(rows, length, np.int32)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.layers.halting import HaltingState, updated
 from albert_tf.layers.hyper_connections import EPSILON
-from serving.inference.layers import array, variable
+from serving.inference.dense import array, variable
 
 
 class StepSignal:
@@ -81,7 +81,7 @@ class HyperConnections(tf.Module):
         writes = np.tile(2 * post[:, :, np.newaxis], (len(gate), 1, 1, 1))
         self.reading = Sums([reads], dtype, together)
         self.writing = Sums([keeps, writes], dtype, together)
-        self.writing_first = Sums([keeps, writes], dtype, 1)
+        self.writing_summary = Sums([keeps, writes], dtype, 1)
 
     def start(self, hidden: tf.Tensor) -> tf.Tensor:
         """Makes the first streams of [tokens, hidden_size]."""
@@ -97,14 +97,14 @@ class HyperConnections(tf.Module):
         return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
     def write(
-        self, step: tf.Tensor | int, streams: tf.Tensor, output: tf.Tensor, gates: tf.Tensor, only_first: bool = False
+        self, step: tf.Tensor | int, streams: tf.Tensor, output: tf.Tensor, gates: tf.Tensor, only_summary: bool = False
     ) -> tf.Tensor:
         """Gives the streams after a step whose block gave `output`, [tokens, hidden_size].
 
-        only_first: the tokens are each row's first alone, of which there may be any number.
+        only_summary: there is but one token of each row, of which there may be any number.
         """
         written = output + tf.gather(tf.constant(self.signal, self.dtype), step)
-        writing = self.writing_first if only_first else self.writing
+        writing = self.writing_summary if only_summary else self.writing
         return writing(step, gates, streams, written[:, tf.newaxis])
 
     def mean(self, streams: tf.Tensor) -> tf.Tensor:

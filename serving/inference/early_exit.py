@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from albert_tf.models.exit_rules import ExitRule, relative
-from serving.inference.layers import Dense, array, arrays
+from serving.inference.dense import Dense, array, arrays
 from serving.inference.rows import FlatBatch, Tables, TokenRows, make_tables, missing, ranges
 
 # TokenRows leave once no more than this part of the tokens is of open rows.

@@ -3,71 +3,32 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
-from serving.choices import COMPUTE, PADDING
-from serving.cpu import describe_needs, has_avx512, has_bfloat16, has_only_avx2, has_vnni
-from serving.inference import onednn
+from serving.cpu import describe_needs, has_only_avx2, has_vnni
 from serving.inference.calibration import quantize_encoder
+from serving.inference.dense import dense, norm
 from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
-from serving.inference.layers import Attention, Embeddings, FeedForward, dense, norm
-from serving.inference.rows import FlatBatch, TokenRows
+from serving.inference.layers import Attention, Embeddings, FeedForward
+from serving.inference.options import InferenceOptions, check_bfloat16
+from serving.inference.relative import RelativeScores
+from serving.inference.rows import FlatBatch, TokenRows, longest_block
 from tfrecords.base.errors import UserError
 
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
 _TOGETHER = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class InferenceOptions:
-    """Switches of the inference encoder.
-
-    Attributes:
-        compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
-            softmax stay float32 inside), "int8" (right on every x86) and "int8_vnni" (finer weights, for CPUs with
-            avx512_vnni or avx_vnni only), all three by oneDNN; or "auto": bfloat16 where this machine's CPU has the
-            instructions, float32 elsewhere.
-        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
-            every product.
-
-    Raises:
-        UserError: an unknown choice.
-    """
-
-    compute: str = "float32"
-    padding: str = "skipped"
-
-    def __post_init__(self):
-        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
-        for name, choices in known.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
-
-    def resolved(self) -> Self:
-        """Gives the same options with "auto" decided by the CPU of this machine."""
-        if self.compute != "auto":
-            return self
-        return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
-
-    @property
-    def dtype(self) -> tf.DType:
-        """Of everything that is not 8-bit: the CPU that serves an int8 export may have no bfloat16 products."""
-        return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
-
-    @property
-    def is_quantized(self) -> bool:
-        return self.compute in ("int8", "int8_vnni")
-
-
-def make_encoder(model, options: InferenceOptions | None = None, calibration=None) -> "InferenceEncoder":
+def make_encoder(
+    model, options: InferenceOptions | None = None, calibration=None, max_seq_length: int | None = None
+) -> "InferenceEncoder":
     """Makes the inference twin of a Keras model's encoder, which holds weights of its own.
 
     To be called in a tf.function: oneDNN's ops do not run eagerly.
@@ -77,6 +38,8 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
         options: How to compute; float32 without padding where None.
         calibration: For int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
+
+        max_seq_length: Where positions are relative, the length of the longest row, in tokens; None: the model's.
 
     Returns:
         The twin: a function of token ids and lengths.
@@ -93,7 +56,8 @@ def make_encoder(model, options: InferenceOptions | None = None, calibration=Non
     >>> outputs["pooled_output"].shape
     TensorShape([1, 8])
     """
-    twin = InferenceEncoder(getattr(model, "encoder", model), (options or InferenceOptions()).resolved(), calibration)
+    encoder = getattr(model, "encoder", model)
+    twin = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
     gate = getattr(model, "exit_gate", None)
     twin.exit_gate = None if gate is None else Gate(gate)
     return twin
@@ -108,11 +72,12 @@ class InferenceEncoder(tf.Module):
 
     exit_gate: Gate | None = None
 
-    def __init__(self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None):
+    def __init__(
+        self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None, max_seq_length: int | None = None
+    ):
         super().__init__()
         self.config, self.options = encoder.config, options
-        if self.config.position_type == "relative":
-            raise UserError("a model with position_type 'relative' (XLNet) has no export; answer with albert_tf.load")
+        self.max_seq_length = max_seq_length or self.config.max_seq_length
         if options.compute == "bfloat16":
             check_bfloat16()
         if options.compute == "int8_vnni" and not has_vnni():
@@ -125,7 +90,14 @@ class InferenceEncoder(tf.Module):
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         weights_first = options.compute == "float32" and has_only_avx2()
-        self.attentions: list[Any] = [Attention(half, dtype, weights_first) for half in encoder.attentions]
+        relations: list[Any] = [None] * len(encoder.attentions)
+        if self.config.position_type == "relative":
+            longest = longest_block(self.max_seq_length)
+            places = self.config.memory_length
+            relations = [RelativeScores(half, longest, places, dtype) for half in encoder.attentions]
+        self.attentions: list[Any] = [
+            Attention(half, dtype, weights_first, relative) for half, relative in zip(encoder.attentions, relations)
+        ]
         self.feed_forwards: list[Any] = [FeedForward(half, dtype, weights_first) for half in encoder.feed_forwards]
         # The same for every batch: no variable of the module.
         self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
@@ -169,14 +141,17 @@ class InferenceEncoder(tf.Module):
             state, solved = self._solve(state, batch)
         if self.halting is not None:
             solved["steps"] = tf.cast(batch.rectangle(state[1].steps[:, tf.newaxis])[:, :, 0], tf.int32)
-        hidden = self.finish(state)
-        outputs = {"sequence_output": batch.rectangle(hidden)} | solved
+        return self.answers(batch, self.finish(state)) | solved
+
+    def answers(self, batch: Any, hidden: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Gives sequence_output and, where there is a pooler, pooled_output of [tokens, hidden_size]."""
+        outputs = {"sequence_output": batch.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = self._pool(batch, batch.rows.first_tokens(hidden))
+            outputs["pooled_output"] = self._pool(batch, batch.rows.summary_tokens(hidden))
         return outputs
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
-        """Gives pooled_output alone, of a model with a pooler: the last step is computed for first tokens only."""
+        """Gives pooled_output alone, of a model with a pooler: the last step is computed for summary tokens only."""
         if self.tells_steps:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask)
@@ -184,7 +159,7 @@ class InferenceEncoder(tf.Module):
     def _pooled(self, batch: FlatBatch, state: Any) -> tf.Tensor:
         last = plan(self.config)[-1]
         state = self._walk(_without_last_step(segments(self.config)), state, batch.rows)
-        state = self.apply(last, len(plan(self.config)) - 1, state, batch.rows, only_first=True)
+        state = self.apply(last, len(plan(self.config)) - 1, state, batch.rows, only_summary=True)
         return self._pool(batch, self.finish(state))
 
     def early_exit(
@@ -214,6 +189,10 @@ class InferenceEncoder(tf.Module):
             )
         if self.halting is not None:
             raise UserError(f"early exit and halting '{self.config.halting}' exclude each other; leave it out")
+        if self.config.ends_with_cls:
+            raise UserError(
+                "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
+            )
         count = len(plan(self.config))
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
@@ -249,7 +228,11 @@ class InferenceEncoder(tf.Module):
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        batch = FlatBatch(mask, self.config, self.options.padding == "skipped", one_row)
+        is_relative = self.config.position_type == "relative"
+        skips_padding, segments = self.options.padding == "skipped", segment_ids if is_relative else None
+        batch = FlatBatch(mask, self.config, skips_padding, one_row, segments)
+        if is_relative and one_row:
+            batch.rows.prepare([half.relative for half in self.attentions])
         return batch, self.start(tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype))
 
     def start(self, hidden: tf.Tensor) -> Any:
@@ -257,14 +240,14 @@ class InferenceEncoder(tf.Module):
         state = hidden if self.connections is None else self.connections.start(hidden)
         return state if self.halting is None else (state, self.halting.start(hidden))
 
-    def apply(self, which, step, state: Any, rows: TokenRows, only_first: bool = False) -> Any:
+    def apply(self, which, step, state: Any, rows: TokenRows, only_summary: bool = False) -> Any:
         """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
 
-        only_first: the new state is of each row's first token alone.
+        only_summary: the new state is of the token alone that stands for each row.
         """
         if self.halting is not None:
             return self._halt(which, step, state, rows)
-        return self._run(which, step, state, rows, only_first)[1]
+        return self._run(which, step, state, rows, only_summary)[1]
 
     def hidden(self, state: Any) -> tf.Tensor:
         """What travels, whatever of it a step reads: [tokens, hidden_size]."""
@@ -289,21 +272,21 @@ class InferenceEncoder(tf.Module):
     def _carried(self, state: tf.Tensor) -> tf.Tensor:
         return state if self.connections is None else self.connections.mean(state)
 
-    def _run(self, which, step, state: tf.Tensor, rows: TokenRows, only_first=False) -> tuple[tf.Tensor, tf.Tensor]:
+    def _run(self, which, step, state: tf.Tensor, rows: TokenRows, only_summary=False) -> tuple[tf.Tensor, tf.Tensor]:
         """What the step's block reads, [tokens, hidden_size], and the state after it."""
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
             before = self.step_signal(before, step)
-        hidden = self.attentions[which.attention](before, rows, step, only_first, which.is_local)
+        hidden = self.attentions[which.attention](before, rows, step, only_summary, which.is_local)
         hidden = self.feed_forwards[which.feed_forward](hidden, step)
         if self.connections is None:
             return before, hidden
-        if only_first:
-            state, gates = rows.first_tokens(state), rows.first_tokens(gates)
-        return before, self.connections.write(step, state, hidden, gates, only_first)
+        if only_summary:
+            state, gates = rows.summary_tokens(state), rows.summary_tokens(gates)
+        return before, self.connections.write(step, state, hidden, gates, only_summary)
 
-    def _pool(self, batch: FlatBatch, first_tokens: tf.Tensor) -> tf.Tensor:
-        return tf.tanh(self.pooler(batch.restore(first_tokens)))
+    def _pool(self, batch: FlatBatch, summary_tokens: tf.Tensor) -> tf.Tensor:
+        return tf.tanh(self.pooler(batch.restore(summary_tokens)))
 
     def _walk(self, runs, state: Any, rows: TokenRows) -> Any:
         done = 0
@@ -351,14 +334,3 @@ def _without_last_step(runs: list[Segment]) -> list[Segment]:
         *([Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []),
         *([Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []),
     ]
-
-
-def check_bfloat16() -> None:
-    """Raises UserError where bfloat16 cannot run.
-
-    The CPU is asked first: without AVX-512 the product does not fail, it ends the process.
-    """
-    if not has_avx512():
-        raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
-    weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
-    onednn.require("bfloat16", lambda: onednn.matmul(weights, weights, bias))

@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.equilibrium import Solution, solve
 from albert_tf.layers.equilibrium_walk import repeated_segment
-from serving.inference.layers import array
+from serving.inference.dense import array
 from serving.inference.rows import FlatBatch
 
 

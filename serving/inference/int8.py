@@ -17,15 +17,9 @@ import tensorflow as tf
 
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
-from serving.inference.layers import (
-    Dense,
-    arrays,
-    attention_low_rank,
-    feed_forward_low_rank,
-    norm,
-    query_key_value,
-    replaced,
-)
+from serving.inference.dense import Dense, arrays, norm
+from serving.inference.layers import attention_low_rank, feed_forward_low_rank, query_key_value, replaced
+from serving.inference.relative import RelativeScores
 from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
@@ -95,10 +89,12 @@ class QuantizedAttention(tf.Module):
         layer: Keras's SelfAttention.
         ranges: float32 [steps, 2], the largest inputs of its two products at each step.
         vnni: See QuantizedDense.
+        relative: See Attention.
     """
 
-    def __init__(self, layer, ranges: np.ndarray, vnni: bool):
+    def __init__(self, layer, ranges: np.ndarray, vnni: bool, relative: RelativeScores | None = None):
         super().__init__()
+        self.relative = relative
         self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
         self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
@@ -111,15 +107,15 @@ class QuantizedAttention(tf.Module):
         hidden: tf.Tensor,
         rows: TokenRows,
         step: tf.Tensor | int,
-        only_first: bool = False,
+        only_summary: bool = False,
         is_local: bool = False,
     ) -> tf.Tensor:
         first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         added = self.low_rank.get("query_key_value", inputs, step)
         context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
-        context = rows.attend(context, only_first, is_local)
-        residual = rows.first_tokens(hidden) if only_first else hidden
+        context = rows.attend(context, only_summary, is_local, self.relative, step)
+        residual = rows.summary_tokens(hidden) if only_summary else hidden
         residual = self.low_rank.get("output", context, step, residual)
         total = self.output(quantize(context, second), second, tf.float32, residual=residual)
         return total if self.is_pre else self.layer_norm(total)

@@ -1,4 +1,4 @@
-"""What holds weights: embeddings, both halves of a depth step, and the dense layers and layer norms in them.
+"""What holds weights: embeddings and both halves of a depth step.
 
 All work on [tokens, hidden_size], in the dtype of the matrix products where nothing else is said.
 """
@@ -8,164 +8,13 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.dense import activation
-from serving.inference import onednn
+from serving.inference.dense import act, array, arrays, block_dense, dense, norm, variable
+from serving.inference.relative import RelativeScores
 from serving.inference.rows import TokenRows
-
-
-class Dense(tf.Module):
-    """A dense layer that holds kernel [inputs, units] and bias [units] in the dtype of the products.
-
-    Args:
-        kernel, bias: float32 arrays.
-        dtype: of the products; bfloat16 ones are oneDNN's, float32 ones run on any TensorFlow.
-        hidden_act: an activation function's name, as in AlbertConfig.
-    """
-
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, hidden_act: str | None = None):
-        super().__init__()
-        self.dtype, self.hidden_act = dtype, hidden_act
-        self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
-
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's.
-
-        With a `residual` it is added, and the sum has its type: float32 sums stay exact around bfloat16 products.
-        """
-        if residual is not None and residual.dtype != self.dtype:
-            return residual + tf.cast(self(inputs), residual.dtype)
-        inputs, kernel, bias = tf.cast(inputs, self.dtype), self.kernel.value(), self.bias.value()
-        fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
-        if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
-            return onednn.matmul(inputs, kernel, bias, fused, residual)
-        product = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
-        if self.hidden_act is not None:
-            product = act(self.hidden_act, product)
-        return product if residual is None else residual + product
-
-
-class TurnedDense(tf.Module):
-    """A float32 Dense that holds its kernel as [units, inputs], and multiplies it from the left.
-
-    Without AVX-512 TensorFlow multiplies by Eigen, which packs the weights anew for each product, and better so: the
-    products of 12 steps of ALBERT-base take 45 ms and not 73 for 32 tokens, 190 and 200 for 128, as long for 512.
-
-    Args:
-        kernel, bias, hidden_act: as Dense.
-        reads_turned: whether inputs are [inputs, tokens].
-        gives_turned: whether the result is [units, tokens], which saves turning it back.
-    """
-
-    def __init__(
-        self,
-        kernel: np.ndarray,
-        bias: np.ndarray,
-        hidden_act: str | None = None,
-        reads_turned: bool = False,
-        gives_turned: bool = False,
-    ):
-        super().__init__()
-        self.hidden_act, self.reads_turned, self.gives_turned = hidden_act, reads_turned, gives_turned
-        self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
-
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Takes and gives what Dense does, turned where it was said; a `residual` lies as the result does."""
-        product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_turned)
-        bias = self.bias.value()
-        product = product + bias[:, tf.newaxis] if self.gives_turned else tf.nn.bias_add(tf.transpose(product), bias)
-        if self.hidden_act is not None:
-            product = act(self.hidden_act, product)
-        return product if residual is None else residual + product
-
-
-def act(hidden_act: str, inputs: tf.Tensor) -> tf.Tensor:
-    """Computes an activation function by its name.
-
-    ALBERT's gelu, (1 + tanh(u)) / 2 being sigmoid(2 u), in six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of
-    3072.
-    """
-    if hidden_act != "gelu":
-        return activation(hidden_act)(inputs)
-    scale = 2 * (2 / np.pi) ** 0.5
-    return inputs * tf.sigmoid(inputs * (scale + (0.044715 * scale) * tf.square(inputs)))
-
-
-class LayerNorm:
-    """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
-
-    A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
-    follows makes a large difference of the smallest. So there is no kernel for many tokens
-    (oneDNN's takes half the time from 384 tokens on, four times as long at 32), and no rsqrt: its vector instructions
-    round other than the scalar ones that take what is left over.
-    """
-
-    def __init__(self, layer, dtype: tf.DType = tf.float32):
-        self.dtype, self.epsilon = dtype, layer.epsilon
-        self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
-
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Normalizes [tokens, units]."""
-        inputs = tf.cast(inputs, tf.float32)
-        centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
-        deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
-        # Of a plain 1 / sqrt grappler makes an rsqrt.
-        scale = tf.math.divide_no_nan(1.0, deviation) * self.gamma
-        normalised = centred * scale if self.beta is None else centred * scale + self.beta
-        return tf.cast(normalised, self.dtype)
-
-
-class RMSNorm:
-    """An RMS norm over the last axis, of which what LayerNorm says is true as well."""
-
-    def __init__(self, layer, dtype: tf.DType = tf.float32):
-        self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
-
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Normalizes [tokens, units]."""
-        inputs = tf.cast(inputs, tf.float32)
-        size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
-        return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
-
-
-def norm(layer, dtype: tf.DType = tf.float32) -> LayerNorm | RMSNorm:
-    """Makes the twin of a Keras layer that normalizes."""
-    return (RMSNorm if isinstance(layer, keras.layers.RMSNormalization) else LayerNorm)(layer, dtype)
-
-
-def block_dense(
-    kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, weights_first: bool, hidden_act: str | None = None, **turned
-) -> Dense | TurnedDense:
-    """Makes a product of a block: a TurnedDense, with what is `turned` of it, or a Dense."""
-    if weights_first:
-        return TurnedDense(kernel, bias, hidden_act, **turned)
-    return Dense(kernel, bias, dtype, hidden_act)
-
-
-def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
-    """Makes the twin of a Keras layer, with the activation function that the layer itself may lack."""
-    return Dense(*arrays(layer), dtype, hidden_act)
-
-
-def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
-    kernel = array(layer.kernel)
-    return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
-
-
-def array(value) -> np.ndarray:
-    """Gives a variable's numbers as float32."""
-    with tf.init_scope():  # also while a graph is being built
-        return keras.ops.convert_to_numpy(value).astype(np.float32)
-
-
-def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
-    """Makes a variable of these numbers that is never trained."""
-    return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)
 
 
 class Embeddings(tf.Module):
@@ -175,25 +24,31 @@ class Embeddings(tf.Module):
         super().__init__()
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
+        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
+        # Where positions are relative, words are all there is.
+        self.only_words = layer.token_type_embeddings is None
+        if self.only_words:
+            return
         self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
         # Rows that no token has are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = norm(layer.layer_norm)
-        self.projection = None if layer.projection is None else dense(layer.projection, dtype)
 
     def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
         """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
         positions = cells % tf.shape(input_ids)[1]
-        segment_ids = None if self.one_segment else segment_ids
-        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
+        if self.only_words:
+            return self._project(words)
         if self.word_only:
             words = tf.cast(self._project(words), tf.float32)
         if self.positions is not None:
             words += tf.gather(self.positions, positions)
+        segment_ids = None if self.one_segment else segment_ids
+        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
         normalised = self.layer_norm(words + tf.gather(self.segments, segments))
         return normalised if self.word_only else self._project(normalised)
 
@@ -202,10 +57,18 @@ class Embeddings(tf.Module):
 
 
 class Attention(tf.Module):
-    """Self-attention, residual, layer norm; or layer norm, self-attention, residual."""
+    """Self-attention, residual, layer norm; or layer norm, self-attention, residual.
 
-    def __init__(self, layer, dtype: tf.DType, weights_first: bool = False):
+    Args:
+        layer: Keras's SelfAttention.
+        dtype: of the products.
+        weights_first: See `block_dense`.
+        relative: What scores distances, of a RelativeAttention.
+    """
+
+    def __init__(self, layer, dtype: tf.DType, weights_first: bool = False, relative: RelativeScores | None = None):
         super().__init__()
+        self.relative = relative
         self.is_pre = layer.config.norm_position == "pre"
         self.query_key_value = block_dense(*query_key_value(layer), dtype, weights_first)
         self.output = block_dense(*arrays(layer.output_dense), dtype, weights_first)
@@ -217,14 +80,14 @@ class Attention(tf.Module):
         hidden: tf.Tensor,
         rows: TokenRows,
         step: tf.Tensor | int,
-        only_first: bool = False,
+        only_summary: bool = False,
         is_local: bool = False,
     ) -> tf.Tensor:
-        """step: which of the plan's steps this is. only_first, is_local: see `TokenRows.attend`."""
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
+        """step: which of the plan's steps this is. only_summary, is_local: see `TokenRows.attend`."""
+        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         together = self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step))
-        context = rows.attend(together, only_first, is_local)
-        residual = rows.first_tokens(hidden) if only_first else hidden
+        context = rows.attend(together, only_summary, is_local, self.relative, step)
+        residual = rows.summary_tokens(hidden) if only_summary else hidden
         total = self.output(context, self.low_rank.get("output", context, step, residual))
         return total if self.is_pre else self.layer_norm(total)
 
@@ -262,9 +125,12 @@ def query_key_value(layer) -> tuple[np.ndarray, np.ndarray]:
     """Gives kernel and bias of a SelfAttention's three products as one, the scores' scale folded into the query.
 
     Where positions are rotary, the numbers of a pair lie beside each other in queries and keys: a complex number, that
-    one product turns. The scores are the same in any order.
+    one product turns. The scores are the same in any order. Where they are relative, the query has the content bias of
+    the first step that runs the layer.
     """
     kernels, biases = zip(*(arrays(part) for part in (layer.query, layer.key, layer.value)))
+    if layer.config.position_type == "relative":
+        biases = (array(layer.content_bias).reshape(-1, layer.config.hidden_size)[0], *biases[1:])
     return _joined(layer.config, kernels), _joined(layer.config, biases)
 
 

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
-from serving.inference.attention import OneRow, attend_heads, rotation, turn
+from serving.inference.attention import OneRow, Rows, attend_heads, differing, rotation, scores, turn
+from serving.inference.relative import Pairs, RelativeScores
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
 # thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
@@ -45,9 +46,14 @@ class Tables(NamedTuple):
     # Where positions are rotary: of each token, and what turns each (row, position) of a block.
     positions: tf.Tensor | tuple = ()
     rotation: tf.Tensor | tuple = ()
+    # Where they are relative: of each (row, position) of a block; () where there is one segment.
+    segments: tf.Tensor | tuple = ()
+    # Where the last token stands for a row: which of its tokens that is, [rows], and the first row of each block.
+    summaries: tf.Tensor | tuple = ()
+    block_first_row: tf.Tensor | tuple = ()
 
 
-class TokenRows:
+class TokenRows(Rows):
     """Attention over some rows.
 
     Args:
@@ -58,28 +64,41 @@ class TokenRows:
     def __init__(self, tables: Tables, config: AlbertConfig):
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
-    def attend(self, query_key_value: tf.Tensor, only_first: bool = False, is_local: bool = False) -> tf.Tensor:
+    def attend(
+        self,
+        query_key_value: tf.Tensor,
+        only_summary: bool = False,
+        is_local: bool = False,
+        relative: RelativeScores | None = None,
+        step: tf.Tensor | int = 0,
+    ) -> tf.Tensor:
         """Attends from every token to those of its row.
 
         Args:
             query_key_value: [tokens, 3 * hidden_size], the query scaled; it may end with padding.
-            only_first: Whether the result is of each row's first token alone.
+            only_summary: Whether the result is of the token alone that stands for each row.
             is_local: Whether to those nearby alone (albert_tf.layers.local_attention).
+            relative: What scores distances, where positions are relative.
+            step: Which of the plan's steps this is, for that.
 
         Returns:
             The contexts, [tokens, hidden_size] or [rows, hidden_size].
         """
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
-        attend = functools.partial(self._attend_block, flat, only_first=only_first, is_local=is_local)
+        relative = relative and functools.partial(relative, step=step)
+        attend = functools.partial(
+            self._attend_block, flat, only_summary=only_summary, is_local=is_local, relative=relative
+        )
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
-        if not only_first:
+        if not only_summary:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
-    def first_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Picks each row's first token out of [tokens, hidden_size]."""
-        return tf.gather(hidden, self.tables.starts)
+    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Picks the token that stands for each row out of [tokens, hidden_size]."""
+        starts = self.tables.starts
+        return tf.gather(hidden, starts + self.tables.summaries if self.config.ends_with_cls else starts)
 
     def _attend_others(self, attend: Callable, first: tf.Tensor) -> tf.Tensor:
         contexts = tf.TensorArray(
@@ -92,32 +111,61 @@ class TokenRows:
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: tf.Tensor, block: tf.Tensor | int, only_first: bool, is_local: bool) -> tf.Tensor:
-        rows, length, is_masked, cell = (table[block] for table in self.tables[3:7])
+    def _attend_block(
+        self, flat: tf.Tensor, block: tf.Tensor | int, only_summary: bool, is_local: bool, relative: Callable | None
+    ) -> tf.Tensor:
+        tables = self.tables
+        rows, length, is_masked, cell = (
+            table[block]
+            for table in (
+                tables.block_rows,
+                tables.block_length,
+                tables.block_is_masked,
+                tables.block_first_cell,
+            )
+        )
         shape = [rows, self.heads, length]
         count = rows * length
 
         def take(index):
             return tf.reshape(tf.slice(index, [cell * self.heads], [count * self.heads]), shape)
 
-        query, key, value = map(take, self.tables[7:10])
-        if only_first:
+        query, key, value = map(take, (tables.query, tables.key, tables.value))
+        places, score = None, scores
+        if only_summary and self.config.ends_with_cls:
+            places = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])
+            query = tf.gather(query, places[:, tf.newaxis], axis=2, batch_dims=1)
+        elif only_summary:
             query = query[:, :, :1]
         query, key, value = (tf.gather(flat, index) for index in (query, key, value))
         if self.config.position_type == "rotary":
             rotation = tf.slice(self.tables.rotation, [cell, 0], [count, -1])
             rotation = tf.reshape(rotation, [rows, 1, length, self.config.head_size // 2])
-            query, key = turn(query, rotation[:, :, :1] if only_first else rotation), turn(key, rotation)
+            query, key = turn(query, rotation[:, :, :1] if only_summary else rotation), turn(key, rotation)
+
+        if relative is not None:
+            differs = None if isinstance(tables.segments, tuple) else self._differs(cell, rows, length, places)
+            score = functools.partial(relative, pairs=Pairs(differs, places))
 
         def bias():
-            return tf.reshape(tf.slice(self.tables.bias, [cell], [count]), [rows, 1, 1, length])
+            return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
-        contexts = attend_heads(query, key, value, bias, is_masked, self.config, only_first, is_local)
+        contexts = attend_heads(query, key, value, bias, is_masked, self.config, only_summary, is_local, score)
         return tf.reshape(contexts, [-1, self.config.head_size])
+
+    def _differs(self, cell: tf.Tensor, rows: tf.Tensor, length: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:
+        of_keys = tf.reshape(tf.slice(self.tables.segments, [cell], [rows * length]), [rows, length])
+        if places is None:
+            return differing(of_keys, of_keys)
+        return differing(tf.gather(of_keys, places[:, tf.newaxis], axis=1, batch_dims=1), of_keys)
 
 
 def make_tables(
-    lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None, positions: tf.Tensor | tuple | None = None
+    lengths: tf.Tensor,
+    config: AlbertConfig,
+    mask: tf.Tensor | None = None,
+    positions: tf.Tensor | tuple | None = None,
+    segments: tf.Tensor | None = None,
 ) -> Tables:
     """Makes the tables of some rows.
 
@@ -127,6 +175,7 @@ def make_tables(
         mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then.
             None: attention pads each row to the next of SIZES, whatever rows are beside it.
         positions: int32 [tokens], places in their rows; None: 0, 1, ... in each. Of no effect unless they are rotary.
+        segments: int32 [tokens], where positions are relative; None: there is one.
     """
     block_lengths, starts = lengths if mask is not None else round_up(lengths), tf.cumsum(lengths, exclusive=True)
     longest, _, counts = tf.unique_with_counts(block_lengths)
@@ -137,11 +186,17 @@ def make_tables(
         is_masked |= ~tf.reduce_all(mask)
         bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
     turns: tf.Tensor | tuple = ()
+    of_cells: tf.Tensor | tuple = ()
+
+    def by_cell(of_tokens):
+        # As in `_indices`, a block's padding reads what follows.
+        return tf.gather(of_tokens, tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1))
+
     if config.position_type == "rotary":
         positions = ranges(tf.zeros_like(lengths), lengths) if positions is None else positions
-        # As in `_indices`, a block's padding reads what follows.
-        tokens = tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1)
-        turns = tf.complex(*rotation(tf.gather(positions, tokens), config))
+        turns = tf.complex(*rotation(by_cell(positions), config))
+    elif segments is not None:
+        of_cells = by_cell(segments)
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
     if mask is None:
         back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
@@ -160,7 +215,17 @@ def make_tables(
         bias=bias,
         positions=positions if config.position_type == "rotary" else (),
         rotation=turns,
+        segments=of_cells,
+        summaries=_summaries(lengths, mask) if config.ends_with_cls else (),
+        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.ends_with_cls else (),
     )
+
+
+def _summaries(lengths: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    """The last tokens of rows that are no padding."""
+    if mask is None:
+        return lengths - 1
+    return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)
 
 
 def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -181,6 +246,11 @@ def round_up(counts: tf.Tensor) -> tf.Tensor:
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
 
+def longest_block(length: int) -> int:
+    """Says what attention makes of the longest row."""
+    return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
+
+
 def missing(count: tf.Tensor) -> tf.Tensor:
     """Says what `round_up` adds to one number."""
     return round_up(count[tf.newaxis])[0] - count
@@ -195,13 +265,15 @@ class FlatBatch:
     """Where the computed tokens of a batch come from.
 
     Args:
-        mask: bool [batch, length], the real tokens. A row without any counts its first as real.
+        mask: bool [batch, length], the real tokens. A row without any counts its first as real. Where positions are
+            relative and padding is skipped, a row's tokens lie one behind the other, anywhere in it.
         config: of the encoder.
         skip_padding: whether padding is left out of all products, or is computed and masked.
         one_row: whether it has but one row, which needs no tables; then its padding is left out.
+        segments: int32 [batch, length], where positions are relative; None: there is one.
 
     Attributes:
-        mask: as given, with each row's first token.
+        mask: as given, with a token in each row.
         rows: the TokenRows of the tokens, shorter ones first, or the OneRow.
         order: int32 [batch], the batch's number of each of the rows.
         cells: int32 [tokens], where each token is in the flat batch.
@@ -209,20 +281,28 @@ class FlatBatch:
             are rounded up by.
     """
 
-    def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
+    def __init__(
+        self,
+        mask: tf.Tensor,
+        config: AlbertConfig,
+        skip_padding: bool,
+        one_row: bool = False,
+        segments: tf.Tensor | None = None,
+    ):
         self.config = config
         self.size, self.length = tf.unstack(tf.shape(mask))
-        self.mask = mask = mask | (tf.range(self.length) == 0)
+        self.mask = mask = mask | first_tokens(mask, config)
+        self._segments = None if segments is None else tf.reshape(segments, [-1])
         self.rows: Any
         if one_row:
             self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
             self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
-            self.rows = OneRow(tf.size(self.cells), self.computed, config)
+            self.rows = OneRow(tf.size(self.cells), self.computed, config, self._of_cells(self.computed))
             return
         if not skip_padding:
             self.order, self.cells = tf.range(self.size), tf.range(self.size * self.length)
             self.computed = self.cells
-            tables = make_tables(tf.fill([self.size], self.length), config, mask, self._positions())
+            tables = make_tables(tf.fill([self.size], self.length), config, mask, self._positions(), self._segments)
             self.rows = TokenRows(tables, config)
             return
         lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -231,7 +311,11 @@ class FlatBatch:
         real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
         self.cells = tf.gather(real, ranges(tf.gather(tf.cumsum(lengths, exclusive=True), self.order), ordered))
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
-        self.rows = TokenRows(make_tables(ordered, config, positions=self._positions()), config)
+        tables = make_tables(ordered, config, None, self._positions(), self._of_cells(self.cells))
+        self.rows = TokenRows(tables, config)
+
+    def _of_cells(self, cells: tf.Tensor) -> tf.Tensor | None:
+        return None if self._segments is None else tf.gather(self._segments, cells)
 
     def _positions(self) -> tf.Tensor:
         return self.cells % self.length
@@ -245,3 +329,12 @@ class FlatBatch:
         units, values = values.shape[1], tf.cast(values[: tf.size(self.cells)], tf.float32)
         flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, units])
         return tf.reshape(flat, [self.size, self.length, units])
+
+
+def first_tokens(mask: tf.Tensor, config: AlbertConfig) -> tf.Tensor:
+    """Says which tokens count as real, whatever the mask says: bool, broadcast to [batch, length].
+
+    That is each row's first; where padding may be in front of a row, only if it has no other.
+    """
+    is_first = tf.range(tf.shape(mask)[1]) == 0
+    return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if config.ends_with_cls else is_first

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, XlnetPretrainer
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder, XlnetPretrainer
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.layers.relative import shifted, sinusoids
+from albert_tf.models.text_student import vectors_of
 from tests.albert_tf import xlnet_reference
 from tfrecords.base.errors import UserError
 
@@ -354,3 +355,13 @@ def test_jax_gives_the_same_numbers(tmp_path):
     np.testing.assert_allclose(found["memory"], outputs["memory"], **TOLERANCE)
     gradient = gradients[next(i for i, name in enumerate(names) if name.endswith("relative/kernel"))]
     np.testing.assert_allclose(found["gradient"], gradient, atol=1e-4)
+
+
+def test_the_vector_that_is_distilled_is_the_embedders():
+    model, ids = (
+        AlbertSentenceEmbedder(small(num_hidden_layers=1), pooling="cls"),
+        np.array([[5, 6, 4, 3], [7, 4, 3, 0]]),
+    )
+    features = {"input_ids": ids, "input_mask": np.minimum(ids, 1)}
+    hidden = model.encoder(features)["sequence_output"]
+    np.testing.assert_allclose(vectors_of(model, hidden, features), model(features), **TOLERANCE)

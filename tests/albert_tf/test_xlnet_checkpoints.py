@@ -20,7 +20,6 @@ from albert_tf.checkpoints import load_huggingface, load_official, save_huggingf
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.official import read_tensors, write_tensors
 from albert_tf.checkpoints.variables import named_variables
-from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
 
 TOLERANCE = dict(atol=1e-5, rtol=0)
@@ -111,11 +110,6 @@ def test_what_has_no_form_says_so(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="not factorised afterwards"):
         factorize_embeddings(MAKERS["encoder"](), 4)
-    for model in (shared, MAKERS["classifier"]()):
-        with pytest.raises(UserError, match=r"position_type 'relative' \(XLNet\) has no export"):
-            make_exportable(model, ExportOptions(max_seq_length=16))
-    with pytest.raises(UserError, match="a XlnetPretrainer cannot be exported"):
-        make_exportable(MAKERS["pretrainer"](), ExportOptions(max_seq_length=16))
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
     [
         ({"hyper_connections": 2}, "hyper_connections"),
         ({"halting": "act"}, "halting"),
+        ({"position_type": "relative"}, r"position_type 'relative' \(XLNet\)"),
         ({"equilibrium_solver": "anderson"}, "a walk to an equilibrium"),
     ],
 )

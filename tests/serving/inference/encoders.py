@@ -33,6 +33,15 @@ def make_keras(seed=0, **changes):
     return encoder
 
 
+def make_relative(seed=0, **changes):
+    """Its biases and segment embeddings too are such that they matter."""
+    encoder = make_keras(seed, position_type="relative", **changes)
+    for variable in encoder.trainable_variables:
+        if variable.path.split("/")[-1] in ("content_bias", "position_bias", "segment_bias", "segment_embeddings"):
+            variable.assign(keras.random.normal(variable.shape, stddev=0.5))
+    return encoder
+
+
 # Extensions over depth.
 EXTENSIONS = {
     "windows": {"attention_window": 2, "global_attention_every": 2},

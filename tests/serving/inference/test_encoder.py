@@ -11,8 +11,8 @@ from albert_tf.layers.dense import activation
 from serving.check import TOLERANCES, measure
 from serving.inference import ExitRule, InferenceOptions, attention, make_encoder, rows
 from serving.inference import encoder as inference_encoder
+from serving.inference.dense import act
 from serving.inference.int8 import exact_products
-from serving.inference.layers import act
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,

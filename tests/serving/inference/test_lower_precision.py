@@ -146,14 +146,14 @@ def test_only_a_cpu_that_gains_is_advised(tmp_path):
 @needs_avx512
 def test_auto_is_resolved_and_described(monkeypatch):
     for found, expected in ((True, "bfloat16"), (False, "float32")):
-        monkeypatch.setattr("serving.inference.encoder.has_bfloat16", lambda found=found: found)
+        monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
         needs = {"bfloat16": f"TensorFlow for x86 with oneDNN, a CPU with {AVX512}", "float32": "TensorFlow"}[expected]
         assert encoder.describe() == {"compute": expected, "padding": "skipped", "requires": needs}
 
 
 def test_bfloat16_is_refused_where_it_would_end_the_process(monkeypatch):
-    monkeypatch.setattr("serving.inference.encoder.has_avx512", lambda: False)
+    monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
     with pytest.raises(UserError, match="no AVX-512; choose float32 or int8"):
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("bfloat16"))
 
