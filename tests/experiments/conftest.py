@@ -41,6 +41,7 @@ def settings_folder(tmp_path_factory):
             "question": "Is wide better?",
             "rows": ["plain", "wide"],
             "comparisons": [{"row": "wide", "against": "plain", "published": "better", "source": "Nobody, 2020"}],
+            "columns": ["parameters", "loss", "accuracy", "pair_accuracy", "nsp_accuracy", "sop_accuracy", "minutes"],
             "published_column": "published",
             "remarks": {"tiny": ["It is tiny."], "small": ["It is small."]},
         },

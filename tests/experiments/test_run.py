@@ -40,7 +40,7 @@ def settings(folder, corpus="", **others):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, settings_folder, topics):
     folder = tmp_path_factory.mktemp("done")
-    main(settings(folder, topics, stages="train,page"), settings_folder)
+    main(settings(folder, topics, stages="train,measure,page"), settings_folder)
     return folder
 
 
@@ -63,8 +63,23 @@ def test_a_line_for_each_run(done):
     )
 
 
+def test_a_pair_head_is_asked_both_tasks(done):
+    """Of these runs the newest model is the best, so that what is asked of its own task is what training noted."""
+    for line in lines(done):
+        assert float(line["sop_accuracy"]) == pytest.approx(float(line["pair_accuracy"]))
+        assert 0 <= float(line["nsp_accuracy"]) <= 1
+    (nsp,) = (
+        folder for folder in (done / "data").glob("examples-*")
+        if json.loads((folder / "manifest.json").read_text())["pair_task"] == "nsp"
+    )  # fmt: skip
+    assert list(nsp.glob("eval-*"))
+
+
 def test_what_is_held_out_is_not_trained_on(done):
-    (data,) = (done / "data").glob("examples-*")
+    data = next(
+        folder for folder in (done / "data").glob("examples-*")
+        if json.loads((folder / "manifest.json").read_text())["pair_task"] == "sop"
+    )  # fmt: skip
     manifest = json.loads((data / "manifest.json").read_text())["splits"]
     assert manifest["eval"]["documents"] > 0 and manifest["train"]["documents"] > 0
     rows = {split: _texts(data, split == "train") for split in ("train", "eval")}
@@ -87,7 +102,7 @@ def _texts(data, training):
 def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
     monkeypatch.setattr(Training, "run", None)
-    main(settings(done, stages="train,page"), settings_folder)  # And asks for no corpus.
+    main(settings(done, stages="train,measure,page"), settings_folder)  # And asks for no corpus.
     assert "4 runs are done, 0 to make" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
 
@@ -153,7 +168,7 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
         ({"table": "none"}, "there is no table 'none'; choose one of pair"),
         ({"scale": "huge"}, "there is no scale 'huge'; choose one of tiny"),
         ({"rows": "plain,tall"}, "table pair has no row 'tall'; it has plain, wide"),
-        ({"stages": "train,sleep"}, "'sleep' is none of train, time, page"),
+        ({"stages": "train,sleep"}, "'sleep' is none of train, measure, time, page"),
         ({"stages": "page"}, "there is no result yet"),
         ({}, "give --corpus="),
     ],
@@ -161,7 +176,8 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
 def test_what_cannot_be_done_is_said(settings_folder, tmp_path, wrong, message):
     if not wrong:
         with pytest.raises(UserError, match=message):
-            session.Session(settings(tmp_path), settings_folder).examples("plain")
+            opened = session.Session(settings(tmp_path), settings_folder)
+            opened.examples(opened.recipes["plain"])
         return
     with pytest.raises(UserError, match=message):
         main(settings(tmp_path, **wrong), settings_folder)
