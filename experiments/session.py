@@ -131,7 +131,7 @@ class Session:
             masked_lm_loss=result["masked_lm_loss"], masked_lm_accuracy=result["masked_lm_accuracy"],
             pair_accuracy=pairs[0] if pairs else None, training_seconds=result["training_seconds"],
             seconds_per_step=measured.get("seconds_per_step", {}).get(name),
-            training_flops=training_flops(config, data.max_seq_length, rows, result),
+            training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training),
             inference_flops_per_token=inference_flops(config, length, result) / length,
             inference_ms=measured.get("inference_ms", {}).get(name), machine=result["machine"],
             measured=self._measured(self.run(name, seed)),
