@@ -66,7 +66,9 @@ class PretrainingSettings(CheckedSettings):
     second_train_batch_size: int = setting(
         0, help="examples a step in the second phase; 0: as in the first", at_least=0
     )
-    optimizer: str = setting("lamb", help="lamb or adamw", choices=OPTIMIZERS)
+    optimizer: str = setting(
+        "lamb", help="lamb, adamw, or muon: matrices by Muon, all else by adamw", choices=OPTIMIZERS
+    )
     learning_rate: float = setting(0.00176, help="peak of the learning-rate curve", at_least=0)
     learning_rate_batch_size: int = setting(
         0, help="the batch size that --learning_rate is for (the paper's: 4096); the rate is scaled by the square root"
