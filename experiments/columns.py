@@ -54,6 +54,15 @@ def _share(head: str, name: str, measure: str = "") -> Column:
     return Column(head, _of(name, 100), ".1f", " %", higher_is_better=True, measure=measure)
 
 
+def _exits(number: str) -> dict[str, Column]:
+    head = f"patience {number}" if number != "all" else "all steps"
+    return {
+        f"exit_score_{number}": _share(f"SST-2, {head}", f"exit_score_{number}", "early_exit"),
+        f"exit_steps_{number}": Column(f"steps, {head}", _of(f"exit_steps_{number}"), ".1f", measure="early_exit"),
+    }
+
+
+_TASKS = {"sst2": "SST-2", "cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B"}
 COLUMNS = {
     "parameters": _fixed("parameters", "parameters", ".2f", " M", 1e-6),
     "loss": Column("held-out loss", _of("masked_lm_loss"), ".3f"),
@@ -67,6 +76,13 @@ COLUMNS = {
     "nsp_accuracy": _share("NSP accuracy", "nsp_accuracy", "pair_tasks"),
     "sop_accuracy": _share("SOP accuracy", "sop_accuracy", "pair_tasks"),
     "common_loss": Column("loss on common examples", _of("common_loss"), ".3f", measure="common_examples"),
+    "replaced_accuracy": _share("replaced tokens found", "replaced_token_accuracy"),
+    "l2_mean": Column("L2, mean of the steps", _of("l2_mean"), ".2f", measure="distances"),
+    "l2_last": Column("L2, last step", _of("l2_last"), ".2f", measure="distances"),
+    "degrees_mean": Column("degrees, mean of the steps", _of("degrees_mean"), ".1f", measure="distances"),
+    "degrees_last": Column("degrees, last step", _of("degrees_last"), ".1f", measure="distances"),
+    **{name: _share(head, name, name) for name, head in _TASKS.items()},
+    **{name: column for number in ("all", "1", "2", "3", "6") for name, column in _exits(number).items()},
     "common_accuracy": _share("accuracy on common examples", "common_accuracy", "common_examples"),
 }
 

@@ -21,6 +21,7 @@ class TableSettings(CheckedSettings):
     table: str = setting(help="Folder of experiments/tables; it may be given without --table=, first of all.")
     output_dir: str = setting(help="Folder for vocabularies, examples, runs, results and the page.")
     corpus: str = setting("", help="Globs of text files by commas; not needed where the examples are built.")
+    tasks_dir: str = setting("", help="Folder of GLUE's folders, SST-2 and so on; without it those columns stay empty.")
     scale: str = setting("small", help="File of experiments/scales: tiny, small (two cores) or gpu.")
     seeds: int = setting(0, help="Runs of each row; 0: as the scale says.", at_least=0)
     first_seed: int = setting(1, help="Seed of the first of them; the others follow.", at_least=0)

@@ -10,7 +10,7 @@ from experiments import page, timings
 from experiments.columns import COLUMNS
 from experiments.costs import inference_flops, training_flops
 from experiments.data import examples
-from experiments.measures import MEASURES
+from experiments.measures import MEASURES, OF_TASKS, Asked
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
 from experiments.runs import Run, forget_graphs
@@ -42,6 +42,7 @@ class Session:
         self.table = Table.read(settings.table, settings_folder)
         self.scale = Scale.read(settings.scale, settings_folder)
         self.folder = Path(settings.output_dir)
+        self.tasks_dir = Path(settings.tasks_dir) if settings.tasks_dir else None
         self.timings = self.folder / f"{self.table.name}-{self.scale.name}-timings.json"
         seeds = settings.seeds or self.scale.seeds
         self.seeds = range(settings.first_seed, settings.first_seed + seeds)
@@ -86,10 +87,13 @@ class Session:
 
     def measure(self) -> None:
         """Asks the runs that are done what the table's columns are measured from, and comparisons."""
+        measures = [one for one in self._measures() if self.tasks_dir or one not in OF_TASKS]
+        if missing_tasks := [one for one in self._measures() if one not in measures]:
+            print(f"without --tasks_dir there are no figures of {', '.join(missing_tasks)}", file=sys.stderr)
         runs = [self.run(name, seed) for seed in self.seeds for name in self.recipes]
-        missing = [(run, one) for run in runs if run.result for one in self._measures() if one not in run.measured]
+        missing = [(run, one) for run in runs if run.result for one in measures if one not in run.measured]
         for run, measure in progress_bar(missing, desc="measuring", unit=" runs", disable=not missing):
-            run.note(measure, MEASURES[measure](run, self.examples, self.scale))
+            run.note(measure, (MEASURES | OF_TASKS)[measure](Asked(run, self.examples, self.scale, self.tasks_dir)))
             forget_graphs()
 
     def _measures(self) -> list[str]:
@@ -134,7 +138,9 @@ class Session:
             training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training),
             inference_flops_per_token=inference_flops(config, length, result) / length,
             inference_ms=measured.get("inference_ms", {}).get(name), machine=result["machine"],
-            measured=self._measured(self.run(name, seed)),
+            measured=self._measured(self.run(name, seed)) | {
+                name: value for name, value in result.items() if name.startswith("replaced_token")
+            },
         )  # fmt: skip
 
     def _measured(self, run: Run) -> dict[str, float]:

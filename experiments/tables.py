@@ -40,6 +40,7 @@ class Scale:
         data: fields of BuildSettings.
         config: fields of AlbertConfig; the vocabulary's size is put in.
         training: fields of PretrainingSettings.
+        finetuning: fields of FinetuningSettings, for columns of tasks.
         seeds: runs of a row where the command does not say.
         inference_length: tokens of the row whose answer is timed.
         backend: of Keras.
@@ -51,6 +52,7 @@ class Scale:
     data: dict[str, Any]
     config: dict[str, Any]
     training: dict[str, Any]
+    finetuning: dict[str, Any] = dataclasses.field(default_factory=dict)
     seeds: int = 3
     inference_length: int = 128
     backend: str = "tensorflow"
