@@ -75,6 +75,43 @@ def test_a_pair_head_is_asked_both_tasks(done):
     assert list(nsp.glob("eval-*"))
 
 
+@pytest.fixture
+def tasks_dir(tmp_path):
+    folder = tmp_path / "tasks" / "SST-2"
+    folder.mkdir(parents=True)
+    lines = "".join(f"this is {word} as it is\t{label}\n" for word, label in (("good", 1), ("bad", 0)) * 4)
+    for name in ("train", "dev"):
+        (folder / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    return str(folder.parent)
+
+
+def asked(done, settings_folder, table, **others):
+    """The line of the first run."""
+    main(settings(done, table=table, seeds=1, stages="measure,page", **others), settings_folder)
+    with open(done / f"{table}-tiny.csv", newline="") as file:
+        return next(csv.DictReader(file))
+
+
+def test_runs_that_are_done_are_asked_what_other_tables_ask(done, settings_folder, tasks_dir, capsys):
+    line = asked(done, settings_folder, "asked")
+    assert "without --tasks_dir there are no figures of sst2" in capsys.readouterr().err and "sst2" not in line
+    line = asked(done, settings_folder, "asked", tasks_dir=tasks_dir)
+    # Its own examples are the scale's, and its newest model the best.
+    assert float(line["common_loss"]) == pytest.approx(float(line["masked_lm_loss"]), abs=1e-4)
+    assert float(line["common_accuracy"]) == pytest.approx(float(line["masked_lm_accuracy"]), abs=1e-4)
+    assert line["l2_2"] == line["l2_last"] and "l2_3" not in line
+    assert float(line["l2_mean"]) == pytest.approx((float(line["l2_1"]) + float(line["l2_2"])) / 2, rel=1e-4)
+    assert float(line["sst2"]) in {number / 8 for number in range(9)}
+    assert not list((done / "runs").rglob("task-*"))
+
+
+@pytest.mark.slow
+def test_rows_leave_early(done, settings_folder, tasks_dir):
+    line = asked(done, settings_folder, "exits", tasks_dir=tasks_dir)
+    assert float(line["exit_steps_all"]) == 2 and 1 <= float(line["exit_steps_1"]) <= 2
+    assert 0 <= float(line["exit_score_1"]) <= 1
+
+
 def test_what_is_held_out_is_not_trained_on(done):
     data = next(
         folder for folder in (done / "data").glob("examples-*")
@@ -165,7 +202,7 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"table": "none"}, "there is no table 'none'; choose one of pair"),
+        ({"table": "none"}, "there is no table 'none'; choose one of asked, exits, pair"),
         ({"scale": "huge"}, "there is no scale 'huge'; choose one of tiny"),
         ({"rows": "plain,tall"}, "table pair has no row 'tall'; it has plain, wide"),
         ({"stages": "train,sleep"}, "'sleep' is none of train, measure, time, page"),
