@@ -67,6 +67,7 @@ class ElectraPretrainer(AlbertPretrainer):
     Raises:
         UserError: as AlbertPretrainer and `generator_config`; or the encoder has no such step, or no fixed steps.
 
+    >>> import numpy as np
     >>> model = ElectraPretrainer(AlbertConfig.named("albert_tiny").replace(num_hidden_layers=2))
     >>> outputs = model.predict({"input_ids": np.array([[101, 103, 1962, 102]])}, verbose=0)
     >>> {name: logits.shape for name, logits in outputs.items()}
@@ -100,8 +101,10 @@ class ElectraPretrainer(AlbertPretrainer):
         self.generator: Any = None
         if not self._generator_arguments[1]:
             lent = LentEmbeddings(words, encoder.embeddings, dtype=self.dtype_policy, name="embeddings")
+            # Another seed: its dropout is not to hide what the model's hides.
+            seed = None if encoder.seed is None else encoder.seed + 1
             self.generator = AlbertEncoder(
-                words, walk=encoder.walk, pooler=False, seed=encoder.seed, embeddings=lent, dtype=self.dtype_policy,
+                words, walk=encoder.walk, pooler=False, seed=seed, embeddings=lent, dtype=self.dtype_policy,
                 name="generator",
             )  # fmt: skip
         own = {"dtype": self.dtype_policy}
