@@ -33,6 +33,7 @@ if TYPE_CHECKING or not _is_our_command():
         AlbertTokenClassifier,
     )
     from albert_tf.models.early_exit import LearnedExit
+    from albert_tf.models.electra import ElectraPretrainer
     from albert_tf.models.permutation import XlnetPretrainer
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -51,6 +52,7 @@ _HOMES = {
     "AlbertTokenClassifier": "models.classifiers",
     "LearnedExit": "models.early_exit",
     "AlbertPretrainer": "models.pretrainer",
+    "ElectraPretrainer": "models.electra",
     "XlnetPretrainer": "models.permutation",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
@@ -76,6 +78,7 @@ __all__ = [
     "AlbertSentenceEmbedder",
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
+    "ElectraPretrainer",
     "LearnedExit",
     "Preprocessor",
     "XlnetPretrainer",

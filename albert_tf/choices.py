@@ -3,7 +3,7 @@
 # Ways of applying blocks over depth that give the same numbers, and the one to their fixed point.
 PLAIN_WALKS = ("unrolled", "loop", "recompute")
 WALKS = (*PLAIN_WALKS, "equilibrium")
-OPTIMIZERS = ("lamb", "adamw")
+OPTIMIZERS = ("lamb", "adamw", "muon")
 # How the norm that gradients are clipped by is taken.
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")

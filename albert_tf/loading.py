@@ -42,6 +42,11 @@ class Loaded:
     tokenizer: Tokenizer | None
     task: dict[str, Any]
 
+    @property
+    def in_use(self) -> "Loaded":
+        """Gives it with what of the model is used after training: of an ElectraPretrainer the encoder."""
+        return dataclasses.replace(self, model=self.model.in_use())
+
     def preprocessor(self, max_seq_length: int = 0) -> Preprocessor:
         """Makes what turns texts into the model's features.
 

@@ -52,6 +52,9 @@ def main(settings: EvaluationSettings) -> None:
             settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
         ),
     }
+    if "replaced_token_share" in figures["model"]:
+        # Of whoever takes every token for the text's own.
+        figures["baseline"]["replaced_token_accuracy"] = 1 - figures["model"]["replaced_token_share"]
     for name, trivial in figures["baseline"].items():
         print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {trivial:7.2%}")
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")

@@ -1,11 +1,14 @@
 """What a run's training and its model's answers cost in floating-point operations."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.analysis.cost import flops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import segments
 from albert_tf.layers.equilibrium_walk import repeated_segment
+from albert_tf.models.electra import generator_config
+from albert_tf.training.pretraining_settings import GENERATOR_SIZE, REPLACED
 
 # Of the forward pass: itself, and a backward pass that is two such.
 _TRAINING = 3
@@ -26,8 +29,10 @@ def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, floa
     return fixed + step * (config.num_steps + _extra_steps(config, result))
 
 
-def training_flops(config: AlbertConfig, length: int, rows: int, result: Mapping[str, float]) -> float:
-    """Counts training on so many rows: three forward passes of the encoder each.
+def training_flops(
+    config: AlbertConfig, length: int, rows: int, result: Mapping[str, float], settings: Mapping[str, Any] | None = None
+) -> float:
+    """Counts training on so many rows: three forward passes of the encoder each, and of a generator where there is one.
 
     An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides.
 
@@ -36,14 +41,25 @@ def training_flops(config: AlbertConfig, length: int, rows: int, result: Mapping
         length: tokens of a row.
         rows: over all updates.
         result: of the run.
+        settings: of the training, by the names of PretrainingSettings; what they do not say has its default.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
-        return rows * _TRAINING * (fixed + step * config.num_steps)
+        return rows * _TRAINING * (fixed + step * config.num_steps + _generator(config, length, settings or {}))
     solved = result["equilibrium_steps"] * _repeated(config)
     others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
     with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
     return rows * (_TRAINING * (fixed + step * with_gradient) + step * solved)
+
+
+def _generator(config: AlbertConfig, length: int, settings: Mapping[str, Any]) -> float:
+    """The forward pass of what draws words in place of others; 0 where nothing does."""
+    if settings.get("objective") != REPLACED:
+        return 0.0
+    if steps := settings.get("generator_steps"):
+        return flops(config, length).projection + _parts(config, length)[1] * steps
+    work = flops(generator_config(config, settings.get("generator_size", GENERATOR_SIZE)), length)
+    return work.total - work.pooler
 
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:

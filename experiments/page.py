@@ -2,11 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.results import CONFIDENCE, Result, Spread, Verdict, verdicts
+from experiments.columns import COLUMNS
+from experiments.results import Result
 from experiments.tables import Row, Scale, Table
+from experiments.verdicts import CONFIDENCE, Verdict, verdicts
 from tfrecords.base import files
 
 
@@ -80,50 +82,21 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _numbers(table: Table, rows: Sequence[Row], by_row: dict[str, list[Result]]) -> str:
-    head = ["row", "parameters", "held-out loss", "accuracy", "pair accuracy", "training FLOPs", "minutes", "ms a step"]
-    head += ["MFLOP a token", "ms an answer"] + ([table.published_column] if table.published_column else [])
-    lines = [head, ["---"] * len(head)]
+    columns = [COLUMNS[name] for name in table.columns]
+    published = [table.published_column] if table.published_column else []
+    lines = [["row", *(column.head for column in columns), *published]]
+    lines.append(["---"] * len(lines[0]))
     for row in rows:
-        one, of = by_row[row.name][0], _spreads(by_row[row.name])
-        cells = [
-            row.title,
-            f"{one.parameters / 1e6:.2f} M",
-            of(lambda r: r.masked_lm_loss, 3),
-            of(lambda r: 100 * r.masked_lm_accuracy, 1, " %"),
-            of(lambda r: None if r.pair_accuracy is None else 100 * r.pair_accuracy, 1, " %"),
-            f"{one.training_flops:.2g}",
-            of(lambda r: r.training_seconds / 60, 1),
-            _cell(one.seconds_per_step, 1000, 0),
-            f"{one.inference_flops_per_token / 1e6:.1f}",
-            _cell(one.inference_ms, 1, 2),
-        ]
-        lines.append(cells + ([row.published or "-"] if table.published_column else []))
+        cells = [column.cell(by_row[row.name]) for column in columns]
+        lines.append([row.title, *cells, *([row.published or "-"] if published else [])])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _spreads(results: Sequence[Result]) -> Callable[..., str]:
-    """A function that writes a figure's mean and spread over the results."""
-
-    def write(value: Callable[[Result], float | None], digits: int, unit: str = "") -> str:
-        values = [number for result in results if (number := value(result)) is not None]
-        if not values:
-            return "-"
-        spread = Spread.of(values)
-        deviation = "" if math.isnan(spread.deviation) else f" ± {spread.deviation:.{digits}f}"
-        return f"{spread.mean:.{digits}f}{deviation}{unit}"
-
-    return write
-
-
-def _cell(value: float | None, factor: float, digits: int) -> str:
-    return "-" if value is None else f"{factor * value:.{digits}f}"
 
 
 def _judgement(table: Table, found: Sequence[Verdict]) -> str:
     titles = {row.name: row.title for row in table.rows}
     sentences = [f"- {sentence(verdict, titles)}" for verdict in found]
     rule = (
-        "The rule: a difference of mean losses counts where it is outside Student's t interval of the two rows, of "
+        "The rule: a difference of means counts where it is outside Student's t interval of the two rows, of "
         f"{CONFIDENCE:.0%} for these {len(found)} comparisons together."
     )
     return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
@@ -136,15 +109,18 @@ def sentence(verdict: Verdict, titles: dict[str, str]) -> str:
         verdict: of two rows.
         titles: of the rows by their names.
     """
-    one = verdict.comparison
+    one, column = verdict.comparison, verdict.column
+    form = f"{{:{column.form}}}{column.unit}"
+    ours, theirs = titles[one.row], titles[one.against] if isinstance(one.against, str) else form.format(one.against)
     what = {
-        "better": f"{titles[one.row]} is better than {titles[one.against]}",
-        "worse": f"{titles[one.row]} is worse than {titles[one.against]}",
-        "not decidable": f"Between {titles[one.row]} and {titles[one.against]} it is not decidable",
+        "better": f"{ours} is better than {theirs}",
+        "worse": f"{ours} is worse than {theirs}",
+        "not decidable": f"Between {ours} and {theirs} it is not decidable",
     }[verdict.word]
     what = what[0].upper() + what[1:]
-    needed = "a single seed has no spread" if math.isnan(verdict.needed) else f"needed: {verdict.needed:.3f}"
-    said = f"{what}: loss {verdict.difference:+.3f} ({needed})."
+    is_single = math.isnan(verdict.needed)
+    needed = "a single seed has no spread" if is_single else f"needed: {form.format(verdict.needed)}"
+    said = f"{what}: {column.head} {verdict.difference:+{column.form}}{column.unit} ({needed})."
     if not one.published:
         return said
     return f"{said} Published: {one.published} ({one.source}): {verdict.published}."

@@ -21,11 +21,12 @@ class TableSettings(CheckedSettings):
     table: str = setting(help="Folder of experiments/tables; it may be given without --table=, first of all.")
     output_dir: str = setting(help="Folder for vocabularies, examples, runs, results and the page.")
     corpus: str = setting("", help="Globs of text files by commas; not needed where the examples are built.")
+    tasks_dir: str = setting("", help="Folder of GLUE's folders, SST-2 and so on; without it those columns stay empty.")
     scale: str = setting("small", help="File of experiments/scales: tiny, small (two cores) or gpu.")
     seeds: int = setting(0, help="Runs of each row; 0: as the scale says.", at_least=0)
     first_seed: int = setting(1, help="Seed of the first of them; the others follow.", at_least=0)
     rows: str = setting("", help="Only these rows, by commas.")
-    stages: str = setting("train,time,page", help="What is done of these three, by commas.")
+    stages: str = setting("train,measure,time,page", help="What is done of these four, by commas.")
     results: str = setting("", help="A CSV file of results to write the page from; nothing is run.")
     publish: bool = setting(False, help="Write results/ of this folder, and between the table's markers in docs/, too.")
     dryrun: bool = setting(False, help="Walk all of it at scale tiny with one seed, and keep nothing.")
@@ -45,7 +46,9 @@ def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent)
     files.make_output_dir(session.folder)
     if keras.backend.backend() != session.scale.backend:
         raise UserError(f"scale {session.scale.name} is for KERAS_BACKEND={session.scale.backend}")
-    stages = {"train": session.train, "time": session.time, "page": session.write_page}
+    stages = {
+        "train": session.train, "measure": session.measure, "time": session.time, "page": session.write_page
+    }  # fmt: skip
     chosen = ["page"] if settings.results else settings.stages.split(",")
     for stage in chosen:
         if stage not in stages:

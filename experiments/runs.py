@@ -16,6 +16,7 @@ from serving.benchmark.report import environment
 from tfrecords.base import files
 
 _RESULT, _CONFIG, _MODEL = "result.json", "config.json", "model"
+_MEASURED = "measured-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,16 @@ class Run:
         """Gives what came of the run, by the names that `train` says; None before it is done."""
         path = self.folder / _RESULT
         return files.read_json(path) if path.is_file() else None
+
+    @property
+    def measured(self) -> dict[str, dict[str, float]]:
+        """Gives the figures of the measures of `experiments.measures` that were made, by their names."""
+        paths = self.folder.glob(f"{_MEASURED}*.json")
+        return {path.stem.removeprefix(_MEASURED): files.read_json(path) for path in sorted(paths)}
+
+    def note(self, measure: str, figures: dict[str, float]) -> None:
+        """Keeps the figures of a measure."""
+        files.write_json(self.folder / f"{_MEASURED}{measure}.json", figures)
 
     def settings(self, data: Path) -> PretrainingSettings:
         """Gives the settings of its training on the examples in the folder `data`."""

@@ -1,4 +1,4 @@
-"""What a command does with a table: its runs, its timings and its page."""
+"""What a command does with a table: its runs, what they are asked, its timings and its page."""
 
 import sys
 import time
@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import page, timings
+from experiments.columns import COLUMNS
 from experiments.costs import inference_flops, training_flops
 from experiments.data import examples
+from experiments.measures import MEASURES, OF_TASKS, Asked
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
 from experiments.runs import Run, forget_graphs
 from experiments.tables import FOLDER, Recipe, Scale, Table
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.script import progress_bar
 
 if TYPE_CHECKING:
     from experiments.run import TableSettings
@@ -39,6 +42,7 @@ class Session:
         self.table = Table.read(settings.table, settings_folder)
         self.scale = Scale.read(settings.scale, settings_folder)
         self.folder = Path(settings.output_dir)
+        self.tasks_dir = Path(settings.tasks_dir) if settings.tasks_dir else None
         self.timings = self.folder / f"{self.table.name}-{self.scale.name}-timings.json"
         seeds = settings.seeds or self.scale.seeds
         self.seeds = range(settings.first_seed, settings.first_seed + seeds)
@@ -60,9 +64,9 @@ class Session:
         """Gives a run of a row."""
         return Run(self.recipes[name], seed, self.folder / "runs")
 
-    def examples(self, name: str) -> Path:
-        """Gives the examples of a row, built where they are missing."""
-        return examples(self.recipes[name], self.settings.corpus, self.folder / "data")
+    def examples(self, recipe: Recipe) -> Path:
+        """Gives the examples of a recipe, built where they are missing."""
+        return examples(recipe, self.settings.corpus, self.folder / "data")
 
     def train(self) -> None:
         """Makes the runs that are missing, every row with one seed before the next."""
@@ -73,13 +77,28 @@ class Session:
             left = (time.monotonic() - started) / number * (len(missing) - number) if number else 0
             print(f"\n== run {number + 1} of {len(missing)}: {name}, seed {seed}{_minutes(left)}", flush=True)
             try:
-                self.run(name, seed).train(self.examples(name))
+                self.run(name, seed).train(self.examples(self.recipes[name]))
             except UserError as error:
                 failed.append(f"{name}, seed {seed}")
                 print(f"{failed[-1]} ended: {error}", file=sys.stderr)
             forget_graphs()
         if failed:
             print(f"without result: {'; '.join(failed)}; the same command tries again", file=sys.stderr)
+
+    def measure(self) -> None:
+        """Asks the runs that are done what the table's columns are measured from, and comparisons."""
+        measures = [one for one in self._measures() if self.tasks_dir or one not in OF_TASKS]
+        if missing_tasks := [one for one in self._measures() if one not in measures]:
+            print(f"without --tasks_dir there are no figures of {', '.join(missing_tasks)}", file=sys.stderr)
+        runs = [self.run(name, seed) for seed in self.seeds for name in self.recipes]
+        missing = [(run, one) for run in runs if run.result for one in measures if one not in run.measured]
+        for run, measure in progress_bar(missing, desc="measuring", unit=" runs", disable=not missing):
+            run.note(measure, (MEASURES | OF_TASKS)[measure](Asked(run, self.examples, self.scale, self.tasks_dir)))
+            forget_graphs()
+
+    def _measures(self) -> list[str]:
+        columns = {*self.table.columns, *(one.by for one in self.table.comparisons)}
+        return sorted({COLUMNS[name].measure for name in columns} - {""})
 
     def time(self) -> None:
         """Measures a step and an answer of the rows that have a run, unless just these are measured."""
@@ -89,7 +108,7 @@ class Session:
         if not done or kept["recipes"] == recipes:
             return
         print(f"\n== a step and an answer of {len(done)} rows in turn", flush=True)
-        data = {name: self.examples(name) for name in done}
+        data = {name: self.examples(self.recipes[name]) for name in done}
         steps = timings.training_times(done, data, _ROUNDS["training"])
         answers = timings.answer_times(done, self.scale.inference_length, _ROUNDS["answers"])
         files.write_json(self.timings, {"recipes": recipes, "seconds_per_step": steps, "inference_ms": answers})
@@ -116,10 +135,18 @@ class Session:
             masked_lm_loss=result["masked_lm_loss"], masked_lm_accuracy=result["masked_lm_accuracy"],
             pair_accuracy=pairs[0] if pairs else None, training_seconds=result["training_seconds"],
             seconds_per_step=measured.get("seconds_per_step", {}).get(name),
-            training_flops=training_flops(config, data.max_seq_length, rows, result),
+            training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training),
             inference_flops_per_token=inference_flops(config, length, result) / length,
             inference_ms=measured.get("inference_ms", {}).get(name), machine=result["machine"],
+            measured=self._measured(self.run(name, seed)) | {
+                name: value for name, value in result.items() if name.startswith("replaced_token")
+            },
         )  # fmt: skip
+
+    def _measured(self, run: Run) -> dict[str, float]:
+        """What the table's measures gave; other tables' may be there, too."""
+        made = run.measured
+        return {name: value for one in self._measures() for name, value in made.get(one, {}).items()}
 
     def write_page(self) -> None:
         """Writes the results, the picture and the page of what is done; with --publish into this repository too."""

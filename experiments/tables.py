@@ -4,12 +4,13 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.config import AlbertConfig
 from albert_tf.training.pretraining import PretrainingSettings
+from experiments.columns import COLUMNS, USUAL
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
@@ -39,6 +40,7 @@ class Scale:
         data: fields of BuildSettings.
         config: fields of AlbertConfig; the vocabulary's size is put in.
         training: fields of PretrainingSettings.
+        finetuning: fields of FinetuningSettings, for columns of tasks.
         seeds: runs of a row where the command does not say.
         inference_length: tokens of the row whose answer is timed.
         backend: of Keras.
@@ -50,6 +52,7 @@ class Scale:
     data: dict[str, Any]
     config: dict[str, Any]
     training: dict[str, Any]
+    finetuning: dict[str, Any] = dataclasses.field(default_factory=dict)
     seeds: int = 3
     inference_length: int = 128
     backend: str = "tensorflow"
@@ -122,6 +125,10 @@ class Recipe:
             raise UserError(f"training setting '{name}' is given by the runner")
         self.training_settings(Path("run"), Path("data"), Path("config.json"), 1)
 
+    def with_data(self, data: dict[str, Any]) -> "Recipe":
+        """Gives the recipe on other examples."""
+        return dataclasses.replace(self, data=data)
+
     def build_settings(self) -> BuildSettings:
         """Gives the settings of the examples."""
         return _made(BuildSettings, self.data, "data")
@@ -163,22 +170,25 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Says which two rows are compared, and what is published of them.
+    """Says which two rows are compared, or which row with a number, and what is published of them.
 
     Attributes:
         row: that is judged.
-        against: the row that it is judged by.
+        against: the row that it is judged by; or a number, such as what chance would reach.
+        by: the name of the column that is compared, see `experiments.columns`.
         published: the direction that is published, "better", "worse" or "equal"; "" where nothing is.
         source: the published numbers and where they stand.
     """
 
     row: str
-    against: str
+    against: str | float
+    by: str = "loss"
     published: str = ""
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a direction that is none."""
+        """Raises UserError for a direction or a column that is none."""
+        _known_column(self.by)
         if self.published not in ("", "better", "worse", "equal"):
             raise UserError(f"published '{self.published}' is none of better, worse, equal")
 
@@ -193,6 +203,7 @@ class Table:
         question: that it answers, in a sentence or two.
         rows: in the order of the page.
         comparisons: of its rows.
+        columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
         remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
@@ -202,6 +213,7 @@ class Table:
     question: str
     rows: list[Row]
     comparisons: list[Comparison]
+    columns: Sequence[str] = USUAL
     published_column: str = ""
     remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
@@ -219,8 +231,10 @@ class Table:
         values = _read(path, "table", name, folder)
         rows = [_read_row(path.with_name(f"{row}.json")) for row in values["rows"]]
         comparisons = [_made(Comparison, one, path) for one in values["comparisons"]]
+        for column in values.get("columns", USUAL):
+            _known_column(column)
         for one in comparisons:
-            if missing := {one.row, one.against} - set(values["rows"]):
+            if missing := {side for side in (one.row, one.against) if isinstance(side, str)} - set(values["rows"]):
                 raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
         return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)
 
@@ -231,6 +245,11 @@ def _read_row(path: Path) -> Row:
         if part not in _PARTS:
             raise UserError(f"'{path}': '{part}' is none of {', '.join(_PARTS)}")
     return row
+
+
+def _known_column(name: str) -> None:
+    if name not in COLUMNS:
+        raise UserError(f"'{name}' is no column; choose of {', '.join(COLUMNS)}")
 
 
 def names(kind: str, folder: Path = FOLDER) -> list[str]:

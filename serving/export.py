@@ -111,7 +111,7 @@ def export(settings: ExportSettings) -> Path:
     from serving.manifest import write_manifest
     from serving.samples import write_warm_up
 
-    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
+    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth).in_use
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

@@ -45,7 +45,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         "keras_hub": save_keras_hub,
     }
     if form != "keras":
-        savers[form](model, path)
+        savers[form](model.in_use(), path)
         return
     if Path(path).suffix != ".keras":
         raise UserError(f"a Keras model's file must end in .keras, not '{path}'")

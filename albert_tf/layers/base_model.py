@@ -39,6 +39,10 @@ class BaseModel(keras.Model):
         """Gives the shapes of the main outputs; None stands for a size that differs from call to call."""
         raise NotImplementedError
 
+    def in_use(self) -> keras.Model:
+        """Gives what of the model is used after training, and written in other formats: all of it."""
+        return self
+
     def export(
         self,
         filepath: str | os.PathLike,

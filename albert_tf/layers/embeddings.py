@@ -87,6 +87,16 @@ class Embeddings(keras.layers.Layer):
         Raises:
             UserError: the sequence is longer than the positions (where its length is known when the graph is built).
         """
+        normalised = self.looked_up(input_ids, segment_ids, position_ids, queries)
+        dropped = dropout(normalised, self.config.hidden_dropout_prob, seed)
+        if self.config.factorization == "word" or self.projection is None:
+            return normalised, dropped
+        return normalised, self.projection(dropped)
+
+    def looked_up(
+        self, input_ids: Tensor, segment_ids: Tensor = None, position_ids: Tensor = None, queries: Tensor = None
+    ) -> Tensor:
+        """Gives the normalised sum that `call` gives first."""
         words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
         word_only = self.config.factorization == "word"
         if queries is not None:
@@ -94,11 +104,7 @@ class Embeddings(keras.layers.Layer):
             words = ops.concatenate([words, ops.cast(masks, words.dtype)], axis=1)
         if word_only and self.projection is not None:
             words = self.projection(words)
-        normalised = words if self.is_relative else self._normalised(words, input_ids, segment_ids, position_ids)
-        dropped = dropout(normalised, self.config.hidden_dropout_prob, seed)
-        if word_only or self.projection is None:
-            return normalised, dropped
-        return normalised, self.projection(dropped)
+        return words if self.is_relative else self._normalised(words, input_ids, segment_ids, position_ids)
 
     def _normalised(self, words: Tensor, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
         """The layer norm of the words and what is added to them: [batch, sequence, width]."""
@@ -124,3 +130,25 @@ class Embeddings(keras.layers.Layer):
             raise plain(
                 UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}{less}; cut it")
             )
+
+
+class LentEmbeddings(Embeddings):
+    """Has another's tables and norm; its own is only the projection to its width.
+
+    Args:
+        config: of the encoder that it is for, whose embedding_size is the lender's.
+        lender: whose they are: held, not owned, so that no weight is counted or saved twice.
+        **kwargs: arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, config: AlbertConfig, lender: Embeddings, **kwargs: Any):
+        super().__init__(config, **kwargs)
+        self.layer_norm = None
+        self._lender = lambda: lender
+
+    def build(self, input_shape: Any = None) -> None:
+        if self.projection is not None:
+            self.projection.build((None, self.config.embedding_size))
+
+    def looked_up(self, *features: Tensor, **others: Tensor) -> Tensor:
+        return self._lender().looked_up(*features, **others)

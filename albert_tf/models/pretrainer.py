@@ -18,8 +18,8 @@ from tfrecords.base.errors import UserError
 PAIR_TASKS = ("sop", "nsp", None)
 
 
-class _FiniteMean(keras.metrics.Mean):
-    """The mean over what is finite: a batch that training skips spoils no figure. NaN where nothing was."""
+class FiniteMean(keras.metrics.Mean):
+    """Is the mean over what is finite: a batch that training skips spoils no figure. NaN where nothing was."""
 
     def update_state(self, values: Tensor, sample_weight: Tensor) -> None:
         finite = ops.isfinite(values * sample_weight)
@@ -68,7 +68,7 @@ class AlbertPretrainer(EncoderModel):
         self.pair_task = pair_task
         config = encoder.config
         self.masked_lm_head = self.head_class(
-            config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
+            self.word_config(encoder), encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
         )
         self.pair_head = None
         names = ["masked_lm_loss", "masked_lm_accuracy"]
@@ -76,11 +76,15 @@ class AlbertPretrainer(EncoderModel):
             self.pair_head = dense(config, 2, dtype=self.dtype_policy, name="pair_head")
             prefix = "sentence_order" if pair_task == "sop" else "next_sentence"
             names += [f"{prefix}_loss", f"{prefix}_accuracy"]
-        self._means = [_FiniteMean(name=name) for name in names]
+        self._means = [FiniteMean(name=name) for name in names]
         self.build((None, None))
 
+    def word_config(self, encoder: AlbertEncoder) -> AlbertConfig:
+        """Gives the configuration of what masked words are predicted from."""
+        return encoder.config
+
     def build(self, input_shape: Any = None) -> None:
-        self.masked_lm_head.build((None, None, self.encoder.config.hidden_size))
+        self.masked_lm_head.build((None, None, self.masked_lm_head.config.hidden_size))
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
@@ -111,10 +115,13 @@ class AlbertPretrainer(EncoderModel):
         vectors = outputs["sequence_output"]
         if "masked_lm_positions" in features:
             vectors = gather_positions(vectors, features["masked_lm_positions"])
-        logits = {"masked_lm_logits": self.masked_lm_head(vectors)}
-        if self.pair_head is not None:
-            logits["pair_logits"] = ops.cast(self.pair_head(outputs["pooled_output"]), "float32")
-        return logits
+        return {"masked_lm_logits": self.masked_lm_head(vectors)} | self.pair_logits(outputs)
+
+    def pair_logits(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Gives the pair head's scores of an encoder's outputs by their name; {} without a pair task."""
+        if self.pair_head is None:
+            return {}
+        return {"pair_logits": ops.cast(self.pair_head(outputs["pooled_output"]), "float32")}
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
@@ -126,7 +133,7 @@ class AlbertPretrainer(EncoderModel):
         replica's part of a batch, loss_divisors, the sums of all parts' `loss_divisors`: the loss is then the part's
         share of the whole batch's.
         """
-        words, pairs = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
+        words, pairs, *_ = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
         nll, weights = _word_losses(x, y_pred)
         loss = self.with_added_losses(ops.sum(nll * weights) / (words + self.loss_epsilon))
         if self.pair_head is None:
@@ -134,7 +141,7 @@ class AlbertPretrainer(EncoderModel):
         labels, logits, weights = _pairs(x, y_pred)
         return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(pairs, 1)
 
-    def loss_divisors(self, x: Any) -> tuple[Tensor, Tensor]:
+    def loss_divisors(self, x: Any) -> tuple[Tensor, ...]:
         """Counts the words and the pairs that the losses of a batch are means over: float32 scalars."""
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
         return words, ops.sum(_pair_weights(x)) if self.pair_head is not None else ops.zeros_like(words)
@@ -157,20 +164,21 @@ class AlbertPretrainer(EncoderModel):
         loss = sum(results[mean.name] for mean in self._means[::2])
         return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
 
-    def _running_means(self) -> list[keras.metrics.Mean]:
+    def running_means(self) -> list[keras.metrics.Metric]:
+        """Gives what adds up between two rows of a run's history."""
         return [*self._means, *self.encoder.means]
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
     def save_own_variables(self, store: Any) -> None:
         if _is_of_several_workers(self._means[0].count):
             return  # They save between rows only; and what one worker reads, all must.
-        sums = [ops.convert_to_numpy(variable) for mean in self._running_means() for variable in mean.variables]
+        sums = [ops.convert_to_numpy(variable) for mean in self.running_means() for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")
 
     def load_own_variables(self, store: Any) -> None:
         if "running_means" in set(store.keys()):
-            variables = [variable for mean in self._running_means() for variable in mean.variables]
+            variables = [variable for mean in self.running_means() for variable in mean.variables]
             for variable, value in zip(variables, np.array(store["running_means"])):
                 variable.assign(value)
 

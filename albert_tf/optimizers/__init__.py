@@ -1,19 +1,21 @@
-"""The optimizers and the learning-rate curve that ALBERT was trained with."""
+"""The optimizers and the learning-rate curve that ALBERT was trained with, and Muon."""
 
 from typing import Any
 
 from albert_tf.choices import GRADIENT_NORMS
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay
 from albert_tf.optimizers.lamb import Lamb
+from albert_tf.optimizers.muon import Muon
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay, scale_learning_rate
 
-OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay}
+OPTIMIZERS = {"lamb": Lamb, "adamw": AdamWeightDecay, "muon": Muon}
 
 __all__ = [
     "GRADIENT_NORMS",
     "OPTIMIZERS",
     "AdamWeightDecay",
     "Lamb",
+    "Muon",
     "WarmupPolynomialDecay",
     "create_optimizer",
     "scale_learning_rate",
@@ -26,7 +28,7 @@ def create_optimizer(
     """Makes the optimizer of google-research/albert's `create_optimizer`: warm-up, decay, clipping at norm 1.
 
     Args:
-        name: "lamb" or "adamw".
+        name: "lamb", "adamw" or "muon".
         learning_rate: the peak of the curve.
         num_train_steps: step at which the rate has decayed to zero.
         num_warmup_steps: steps of linear warm-up from zero.

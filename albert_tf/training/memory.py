@@ -11,9 +11,10 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import plan
 from albert_tf.layers.local_attention import PART, pairs
+from albert_tf.models.electra import generator_config
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
-from albert_tf.training.pretraining_settings import PretrainingSettings
+from albert_tf.training.pretraining_settings import REPLACED, PretrainingSettings
 from tfrecords.base import files
 
 GIB = 2**30
@@ -54,8 +55,19 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
         config: of the encoder.
         length: tokens a row.
         predictions: masked words a row.
-        settings: for walk, dtype_policy and the parts of a step.
+        settings: for walk, dtype_policy, the parts of a step, and the generator of replaced tokens.
     """
+    need = _need(config, length, predictions, settings)
+    if settings.objective != REPLACED:
+        return need
+    if settings.generator_steps:
+        return need._replace(row=need.row * (1 + settings.generator_steps / config.num_steps))
+    other = _need(generator_config(config, settings.generator_size), length, predictions, settings)
+    return Need(need.fixed + other.fixed - _RUNTIME, need.row + other.row)
+
+
+def _need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
+    """That of one encoder with a head of masked words."""
     steps = len(plan(config))
     if config.equilibrium_solver != "none":
         # However many it takes to converge.

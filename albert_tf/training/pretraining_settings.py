@@ -11,6 +11,12 @@ from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.build_settings import OBJECTIVES
 
 # What a resumed run may have other than before: none of it changes which examples give which update.
+REPLACED, GENERATOR_SIZE = "replaced", 0.25
+# Settings that are of one objective alone.
+_OF_OBJECTIVE = {
+    "permutation": ("memory_length", "perm_size"),
+    REPLACED: ("generator_size", "generator_steps", "replaced_weight"),
+}
 FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "dryrun")
 
 
@@ -30,7 +36,9 @@ class PretrainingSettings(CheckedSettings):
         "", help="run folder, .keras file or published checkpoint to go on training; --config may then be left out"
     )
     objective: str = setting(
-        "masked", help="what the records are for; permutation: XLNet, whose rows keep their order", choices=OBJECTIVES
+        "masked",
+        help="masked words; permutation: XLNet, whose records keep their order; replaced: ELECTRA, of masked records",
+        choices=(*OBJECTIVES, REPLACED),
     )
     memory_length: int = setting(
         0, help="permutation: places before a row that it sees as they were; 0: as many as --config says", at_least=0
@@ -40,6 +48,17 @@ class PretrainingSettings(CheckedSettings):
         help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts",
         at_least=0,
     )
+    generator_size: float = setting(
+        GENERATOR_SIZE, help="replaced: width of the generator, as a fraction of the model's", above=0, at_most=1
+    )
+    generator_steps: int = setting(
+        0,
+        help="replaced: the model itself, read after so many steps, is the generator; 0: one of its own",
+        at_least=0,
+    )
+    replaced_weight: float = setting(
+        50.0, help="replaced: weight of the detection's loss beside that of the generator's masked words", at_least=0
+    )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
     second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")
     second_eval_data: str = setting("", help="held-out records of the second phase")
@@ -47,7 +66,9 @@ class PretrainingSettings(CheckedSettings):
     second_train_batch_size: int = setting(
         0, help="examples a step in the second phase; 0: as in the first", at_least=0
     )
-    optimizer: str = setting("lamb", help="lamb or adamw", choices=OPTIMIZERS)
+    optimizer: str = setting(
+        "lamb", help="lamb, adamw, or muon: matrices by Muon, all else by adamw", choices=OPTIMIZERS
+    )
     learning_rate: float = setting(0.00176, help="peak of the learning-rate curve", at_least=0)
     learning_rate_batch_size: int = setting(
         0, help="the batch size that --learning_rate is for (the paper's: 4096); the rate is scaled by the square root"
@@ -119,13 +140,23 @@ class PretrainingSettings(CheckedSettings):
                     f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
                 )
         self._check_phases()
-        for name in ("memory_length", "perm_size"):
-            if getattr(self, name) and self.objective == "masked":
-                raise UserError(f"--{name}={getattr(self, name)} is for --objective=permutation; leave it out")
+        self._check_objective()
         if self.gradient_norm == "official" and self.gradient_accumulation_steps > 1:
             raise UserError(
                 "--gradient_norm=official cannot be combined with --gradient_accumulation_steps: sums have no rows"
             )
+
+    def _check_objective(self):
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for objective, names in _OF_OBJECTIVE.items():
+            for name in names if objective != self.objective else ():
+                if getattr(self, name) != defaults[name]:
+                    raise UserError(f"--{name}={getattr(self, name)} is for --objective={objective}; leave it out")
+
+    @property
+    def records_objective(self) -> str:
+        """Gives what the records are built for."""
+        return "masked" if self.objective == REPLACED else self.objective
 
     def _check_phases(self):
         if self.second_train_data and not 0 < self.second_from_step < self.num_train_steps:
@@ -168,5 +199,5 @@ def shrunk(
         gradient_accumulation_steps=parts,
         train_batch_size=batch, second_train_batch_size=batch if two_phases else 0, eval_batch_size=batch,
         max_eval_steps=2, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=2, log_steps=1,
-        second_from_step=3 if two_phases else 0, max_hours=0.0,
+        generator_steps=min(settings.generator_steps, 1), second_from_step=3 if two_phases else 0, max_hours=0.0,
     )  # fmt: skip

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+ONE_ROW = {"question": "What is plain worth?", "rows": ["plain"], "comparisons": []}
+
 
 def write(path, value):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,6 +26,7 @@ def settings_folder(tmp_path_factory):
             "training": {"optimizer": "adamw", "learning_rate": 0.01, "train_batch_size": 4, "num_train_steps": 4}
             | {"num_warmup_steps": 1, "save_checkpoints_steps": 2, "log_steps": 1, "max_eval_steps": 2}
             | {"gradient_accumulation_steps": 1},
+            "finetuning": {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4, "max_seq_length": 16},
             "seeds": 2,
             "inference_length": 16,
         },
@@ -41,8 +44,20 @@ def settings_folder(tmp_path_factory):
             "question": "Is wide better?",
             "rows": ["plain", "wide"],
             "comparisons": [{"row": "wide", "against": "plain", "published": "better", "source": "Nobody, 2020"}],
+            "columns": ["parameters", "loss", "accuracy", "pair_accuracy", "nsp_accuracy", "sop_accuracy", "minutes"],
             "published_column": "published",
             "remarks": {"tiny": ["It is tiny."], "small": ["It is small."]},
         },
+    )
+    # One of the same runs, asked something else.
+    asked = folder / "tables" / "asked"
+    write(asked / "plain.json", {"title": "plain"})
+    columns = ["loss", "common_loss", "common_accuracy", "l2_last", "degrees_mean", "sst2"]
+    write(asked / "table.json", ONE_ROW | {"title": "Asked", "columns": columns})
+    exits = folder / "tables" / "exits"
+    write(exits / "plain.json", {"title": "plain"})
+    write(
+        exits / "table.json",
+        ONE_ROW | {"title": "Exits", "columns": ["exit_score_all", "exit_score_1", "exit_steps_1"]},
     )
     return folder

@@ -10,8 +10,9 @@ from scipy import stats
 
 from experiments import page
 from experiments.picture import picture
-from experiments.results import Result, read_results, verdicts, write_results
+from experiments.results import Result, read_results, write_results
 from experiments.tables import Comparison, Scale, Table
+from experiments.verdicts import verdicts
 from tfrecords.base.errors import UserError
 
 
@@ -66,6 +67,29 @@ def test_verdicts(wide, word, published):
     assert word in said and published in said and f"{verdict.difference:+.3f}" in said
 
 
+def test_a_row_is_compared_with_a_number_by_another_column():
+    rows = [
+        dataclasses.replace(result, measured={"sop_accuracy": accuracy})
+        for result, accuracy in zip(results(plain=[5.0, 5.0, 5.0]), (0.6, 0.62, 0.61))
+    ]
+    (verdict,) = verdicts(rows, [Comparison(row="plain", against=50, by="sop_accuracy", published="better")])
+    interval = stats.ttest_1samp([60, 62, 61], 50).confidence_interval(0.95)
+    assert verdict.difference == pytest.approx(11) and verdict.word == "better"
+    assert verdict.needed == pytest.approx((interval.high - interval.low) / 2)
+    assert "Plain is better than 50.0 %: SOP accuracy +11.0 % (needed: 2.5 %)" in page.sentence(
+        verdict, {"plain": "plain"}
+    )
+    assert not verdicts(rows, [Comparison(row="plain", against=50, by="nsp_accuracy")])
+
+
+def test_what_was_measured_reads_back(tmp_path):
+    one, other = results(plain=[5.0, 5.5])
+    one = dataclasses.replace(one, measured={"sop_accuracy": 0.5})
+    write_results([one, other], tmp_path / "a.csv")
+    assert read_results(tmp_path / "a.csv") == [one, other]
+    assert page.COLUMNS["sop_accuracy"].cell([one, other]) == "50.0 %"
+
+
 def test_more_comparisons_ask_for_more():
     rows = results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9], deep=[5.0, 5.0, 5.3])
     alone = verdicts(rows, PAIR)[0]
@@ -98,10 +122,9 @@ def pair(settings_folder):
 
 def test_the_page_has_the_numbers_of_the_results(pair):
     text = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9]), "command", "a.png", "a.csv")
-    cells = ["plain", "1.50 M", "5.100 ± 0.100", "25.0 ± 0.0 %", "-", "1.5e+15", "1.5 ± 0.0", "250", "20.0", "-"]
-    cells.append("80.1")
+    cells = ["plain", "1.50 M", "5.100 ± 0.100", "25.0 ± 0.0 %", "-", "-", "-", "1.5 ± 0.0", "80.1"]
     assert f"| {' | '.join(cells)} |" in text
-    assert "wide is better than plain: loss -0.333" in text.replace("Wide", "wide")
+    assert "wide is better than plain: held-out loss -0.333" in text.replace("Wide", "wide")
     assert "Seeds 1, 2, 3, on a machine, with a comma." in text and "Not run" not in text
     assert text.endswith("\n\nIt is tiny.\n")
     assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 4

@@ -40,7 +40,7 @@ def settings(folder, corpus="", **others):
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, settings_folder, topics):
     folder = tmp_path_factory.mktemp("done")
-    main(settings(folder, topics, stages="train,page"), settings_folder)
+    main(settings(folder, topics, stages="train,measure,page"), settings_folder)
     return folder
 
 
@@ -63,8 +63,60 @@ def test_a_line_for_each_run(done):
     )
 
 
+def test_a_pair_head_is_asked_both_tasks(done):
+    """Of these runs the newest model is the best, so that what is asked of its own task is what training noted."""
+    for line in lines(done):
+        assert float(line["sop_accuracy"]) == pytest.approx(float(line["pair_accuracy"]))
+        assert 0 <= float(line["nsp_accuracy"]) <= 1
+    (nsp,) = (
+        folder for folder in (done / "data").glob("examples-*")
+        if json.loads((folder / "manifest.json").read_text())["pair_task"] == "nsp"
+    )  # fmt: skip
+    assert list(nsp.glob("eval-*"))
+
+
+@pytest.fixture
+def tasks_dir(tmp_path):
+    folder = tmp_path / "tasks" / "SST-2"
+    folder.mkdir(parents=True)
+    lines = "".join(f"this is {word} as it is\t{label}\n" for word, label in (("good", 1), ("bad", 0)) * 4)
+    for name in ("train", "dev"):
+        (folder / f"{name}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    return str(folder.parent)
+
+
+def asked(done, settings_folder, table, **others):
+    """The line of the first run."""
+    main(settings(done, table=table, seeds=1, stages="measure,page", **others), settings_folder)
+    with open(done / f"{table}-tiny.csv", newline="") as file:
+        return next(csv.DictReader(file))
+
+
+def test_runs_that_are_done_are_asked_what_other_tables_ask(done, settings_folder, tasks_dir, capsys):
+    line = asked(done, settings_folder, "asked")
+    assert "without --tasks_dir there are no figures of sst2" in capsys.readouterr().err and "sst2" not in line
+    line = asked(done, settings_folder, "asked", tasks_dir=tasks_dir)
+    # Its own examples are the scale's, and its newest model the best.
+    assert float(line["common_loss"]) == pytest.approx(float(line["masked_lm_loss"]), abs=1e-4)
+    assert float(line["common_accuracy"]) == pytest.approx(float(line["masked_lm_accuracy"]), abs=1e-4)
+    assert line["l2_2"] == line["l2_last"] and "l2_3" not in line
+    assert float(line["l2_mean"]) == pytest.approx((float(line["l2_1"]) + float(line["l2_2"])) / 2, rel=1e-4)
+    assert float(line["sst2"]) in {number / 8 for number in range(9)}
+    assert not list((done / "runs").rglob("task-*"))
+
+
+@pytest.mark.slow
+def test_rows_leave_early(done, settings_folder, tasks_dir):
+    line = asked(done, settings_folder, "exits", tasks_dir=tasks_dir)
+    assert float(line["exit_steps_all"]) == 2 and 1 <= float(line["exit_steps_1"]) <= 2
+    assert 0 <= float(line["exit_score_1"]) <= 1
+
+
 def test_what_is_held_out_is_not_trained_on(done):
-    (data,) = (done / "data").glob("examples-*")
+    data = next(
+        folder for folder in (done / "data").glob("examples-*")
+        if json.loads((folder / "manifest.json").read_text())["pair_task"] == "sop"
+    )  # fmt: skip
     manifest = json.loads((data / "manifest.json").read_text())["splits"]
     assert manifest["eval"]["documents"] > 0 and manifest["train"]["documents"] > 0
     rows = {split: _texts(data, split == "train") for split in ("train", "eval")}
@@ -87,7 +139,7 @@ def _texts(data, training):
 def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
     monkeypatch.setattr(Training, "run", None)
-    main(settings(done, stages="train,page"), settings_folder)  # And asks for no corpus.
+    main(settings(done, stages="train,measure,page"), settings_folder)  # And asks for no corpus.
     assert "4 runs are done, 0 to make" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
 
@@ -150,10 +202,10 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"table": "none"}, "there is no table 'none'; choose one of pair"),
+        ({"table": "none"}, "there is no table 'none'; choose one of asked, exits, pair"),
         ({"scale": "huge"}, "there is no scale 'huge'; choose one of tiny"),
         ({"rows": "plain,tall"}, "table pair has no row 'tall'; it has plain, wide"),
-        ({"stages": "train,sleep"}, "'sleep' is none of train, time, page"),
+        ({"stages": "train,sleep"}, "'sleep' is none of train, measure, time, page"),
         ({"stages": "page"}, "there is no result yet"),
         ({}, "give --corpus="),
     ],
@@ -161,7 +213,8 @@ def test_a_row_that_this_version_does_not_know_is_left_out(settings_folder, tmp_
 def test_what_cannot_be_done_is_said(settings_folder, tmp_path, wrong, message):
     if not wrong:
         with pytest.raises(UserError, match=message):
-            session.Session(settings(tmp_path), settings_folder).examples("plain")
+            opened = session.Session(settings(tmp_path), settings_folder)
+            opened.examples(opened.recipes["plain"])
         return
     with pytest.raises(UserError, match=message):
         main(settings(tmp_path, **wrong), settings_folder)

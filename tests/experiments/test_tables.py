@@ -68,6 +68,8 @@ def test_a_wrong_value_is_named(settings_folder, part, values, message):
         ("table.json", {"row": ["plain"]}, "unknown setting 'row'; did you mean 'rows'"),
         ("table.json", {"comparisons": [{"row": "wide", "against": "bert"}]}, "compares 'bert', which is none"),
         ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "published": "up"}]}, "'up' is none of"),
+        ("table.json", {"columns": ["loss", "taste"]}, "'taste' is no column; choose of parameters, loss"),
+        ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "by": "size"}]}, "'size' is no column"),
         ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
         ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
     ],
@@ -81,7 +83,7 @@ def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message)
 
 
 def test_what_is_not_there_is_listed():
-    with pytest.raises(UserError, match="there is no table 'dept'; choose one of depth, sharing, xlnet"):
+    with pytest.raises(UserError, match=r"there is no table 'dept'; choose one of .*depth, .*, xlnet"):
         Table.read("dept")
     with pytest.raises(UserError, match="there is no scale 'large'; choose one of gpu, small, tiny"):
         Scale.read("large")

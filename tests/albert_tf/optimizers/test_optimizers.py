@@ -125,7 +125,7 @@ def test_schedule_refuses_a_warmup_outside_the_training(warmup):
         WarmupPolynomialDecay(1.0, num_train_steps=10, num_warmup_steps=warmup)
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize("name", ["lamb", "adamw", "muon"])
 def test_optimizer_survives_serialisation(name):
     optimizer = create_optimizer(name, 0.1, 100, 10, weight_decay_rate=0.2, exclude_from_weight_decay=["x"])
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))

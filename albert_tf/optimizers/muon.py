@@ -1,0 +1,105 @@
+"""Muon for the matrices, and AdamWeightDecay's rule for all else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.layers import Tensor
+from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
+
+# Tables, of which a step sees few rows; the embeddings' projection is a matrix as any other.
+_TABLES = r"(word|position|token_type|mask|segment)_embeddings?$"
+# Vectors by head or step, and products with few outputs: what stands on an encoder.
+_OTHERS = (
+    "bias",
+    r"depth_(signal|halting|connections|injection)/",
+    r"(_head|classifier|score|start|end|answer)/kernel$",
+)
+NO_MATRICES = (_TABLES, *_OTHERS)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Muon(AdamWeightDecay):
+    """Turns the momentum of every matrix into the nearest one with equal singular values, and steps by that.
+
+    Jordan et al. 2024 (github.com/KellerJordan/Muon): m = momentum * m + gradient, g = gradient + momentum * m,
+    w -= rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). With that factor an update is
+    about as large as one of Adam's, so that both halves go by one rate and one decay (Liu et al. 2025,
+    arXiv:2502.16982, section 2.2). `orthogonal` is the five Newton-Schulz steps of `keras.optimizers.Muon`.
+
+    What that optimizer does besides, and this one does not: it takes every variable with "embedding" in its path for a
+    table, which the projection from embeddings to hidden size is not; every variable of two axes for a matrix, which
+    biases by head and signals by step are not; leaves stacks of matrices, such as low-rank adapters by step, to
+    Adam; decays biases and norms; and goes on after gradients that are not finite.
+    Here:
+
+    - matrices, of two axes, and stacks of them, of three, each by itself: Muon;
+    - tables of embeddings, the heads' last layers, what has fewer axes, and what `exclude_from_muon` names: Adam as in
+      AdamWeightDecay, with `beta_1`, `beta_2` and `epsilon`, its rate times `adam_ratio`;
+    - weight decay, skipped updates and clipping: as in AdamWeightDecay for both.
+
+    Args:
+        learning_rate: a number, or a schedule of the updates made so far.
+        momentum: of the matrices' gradients.
+        adam_ratio: what the rate is times for all others.
+        exclude_from_muon: regular expressions; a variable whose path matches any is not taken for a matrix.
+        name: name of the optimizer.
+        **kwargs: arguments of `AdamWeightDecay`.
+
+    >>> kernel = keras.Variable([[3.0, 0.0], [0.0, 0.1]], name="kernel")
+    >>> optimizer = Muon(learning_rate=0.1, weight_decay_rate=0.0)
+    >>> optimizer.apply([ops.convert_to_tensor([[1.0, 0.0], [0.0, 1.0]])], [kernel])
+    >>> optimizer.rules()
+    {'kernel': 'muon'}
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 1e-3,
+        momentum: float = 0.95,
+        adam_ratio: float = 1.0,
+        exclude_from_muon: Sequence[str] = NO_MATRICES,
+        name: str = "muon",
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.momentum, self.adam_ratio = momentum, adam_ratio
+        self.exclude_from_muon = list(exclude_from_muon)
+        # Of it only what makes matrices orthogonal is called.
+        self._newton_schulz = keras.optimizers.Muon()
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self._is_matrix = [
+            len(variable.shape) in (2, 3) and not matches_any(variable.path, self.exclude_from_muon)
+            for variable in variables
+        ]
+        self._paths = [variable.path for variable in variables]
+
+    def rules(self) -> dict[str, str]:
+        """Says by which rule each variable goes, "muon" or "adam", by their paths."""
+        return {path: "muon" if matrix else "adam" for path, matrix in zip(self._paths, self._is_matrix)}
+
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        if not self._is_matrix[index]:
+            super().update_step(gradient, variable, learning_rate * self.adam_ratio)
+            return
+        counts = ops.isfinite(self.last_norm)
+        gradient = ops.where(counts, ops.cast(gradient, variable.dtype), 0.0)
+        momentum = ops.where(counts, self.momentum, 1.0) * ops.convert_to_tensor(self._momentums[index]) + gradient
+        self.assign(self._momentums[index], momentum)
+        direction = gradient + self.momentum * momentum
+        size = 0.2 * max(variable.shape[-2:]) ** 0.5
+        update = size * self._newton_schulz.zeropower_via_newtonschulz5(direction, self._newton_schulz.ns_steps)
+        decay = self.weight_decay_rate if self._decayed[index] else 0.0
+        rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
+        self.assign_sub(variable, rate * (update + decay * ops.convert_to_tensor(variable)))
+
+    def get_config(self) -> dict:
+        own = {"momentum": self.momentum, "adam_ratio": self.adam_ratio, "exclude_from_muon": self.exclude_from_muon}
+        return super().get_config() | own

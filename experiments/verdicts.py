@@ -1,0 +1,87 @@
+"""What the results of a table decide: differences that count, beside what is published."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from scipy import stats
+
+from experiments.columns import COLUMNS, Column
+from experiments.results import Result
+from experiments.tables import Comparison
+
+# How sure all comparisons of a table are together.
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Says what a comparison came to.
+
+    Attributes:
+        comparison: of which two rows, or of a row and a number.
+        difference: of the means, in the unit of the comparison's column.
+        needed: what the difference must exceed to count; NaN where no row has two seeds.
+    """
+
+    comparison: Comparison
+    difference: float
+    needed: float
+
+    @property
+    def column(self) -> Column:
+        """Gives what is compared."""
+        return COLUMNS[self.comparison.by]
+
+    @property
+    def word(self) -> str:
+        """Gives "better", "worse" or "not decidable"."""
+        if not abs(self.difference) > self.needed:
+            return "not decidable"
+        return "better" if (self.difference > 0) == self.column.higher_is_better else "worse"
+
+    @property
+    def published(self) -> str:
+        """Says whether the published direction is confirmed; "" where none is published."""
+        if not self.comparison.published:
+            return ""
+        if self.word == "not decidable":
+            return "not decidable at this scale"
+        return "confirmed" if self.word == self.comparison.published else "not confirmed"
+
+
+def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> list[Verdict]:
+    """Judges the comparisons whose rows have what is compared.
+
+    A difference of two means counts where it is outside Student's t interval of the two rows, of `CONFIDENCE` for all
+    comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni). The spread is that of the two rows
+    alone: a row whose runs now and then fail must not hide what the others say. That of a mean and a number counts
+    where it is outside the interval of the mean.
+    """
+    judged = []
+    for one in comparisons:
+        ours, theirs = (_values(results, side, one.by) for side in (one.row, one.against))
+        if ours and theirs:
+            judged.append((one, ours, theirs))
+    confidence = 1 - (1 - CONFIDENCE) / max(len(judged), 1)
+    return [_judged(*sides, confidence) for sides in judged]
+
+
+def _values(results: Sequence[Result], side: str | float, column: str) -> list[float]:
+    """Of a row one a seed; a number is a mean without spread."""
+    if not isinstance(side, str):
+        return [side]
+    found = [COLUMNS[column].value(result) for result in results if result.row == side]
+    return [value for value in found if value is not None]
+
+
+def _judged(comparison: Comparison, ours: Sequence[float], theirs: Sequence[float], confidence: float) -> Verdict:
+    is_number = not isinstance(comparison.against, str)
+    freedom = len(ours) - 1 if is_number else len(ours) + len(theirs) - 2
+    needed = math.nan
+    if freedom:
+        squares = sum((len(values) - 1) * statistics.variance(values) for values in (ours, theirs) if len(values) > 1)
+        error = math.sqrt(squares / freedom * (1 / len(ours) + (0 if is_number else 1 / len(theirs))))
+        needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed)
