@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # Set before any test imports Keras or TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Every core has a worker of its own: threads that wait for each other's parts of tiny products cost 8 % of the time.
+    # Every core has a worker of its own; threads that share tiny products would cost 8 % of the time.
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would every command that a test sends it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
