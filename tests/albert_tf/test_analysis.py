@@ -89,6 +89,7 @@ def test_converting_there_and_back(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "m.keras"]
 
 
+@pytest.mark.slow
 def test_the_distance_command(tmp_path, shared, capsys):
     tokenizer = str(shared / "data" / "spm" / "30k-clean.model")
     text = tmp_path / "text.txt"

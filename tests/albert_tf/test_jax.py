@@ -35,6 +35,7 @@ def test_jax_agrees_with_tensorflow(tmp_path, whole):
 
 
 @pytest.mark.parametrize("command", ["run_finetuning", pytest.param("run_pretraining", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_commands_under_jax_refuse_the_strategies_of_tensorflow_in_one_line(run_module, tmp_path, command):
     """No line is printed at start-up either."""
     pytest.importorskip("jax", reason="the optional extra `jax` is not installed")

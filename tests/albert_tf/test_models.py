@@ -76,6 +76,7 @@ IN_A_GRAPH = [name if name == "joint span" else pytest.param(name, marks=pytest.
 
 
 @pytest.mark.parametrize("name", IN_A_GRAPH)
+@pytest.mark.slow
 def test_trains_in_a_graph(name):
     trained(name, run_eagerly=False)
 

@@ -67,6 +67,7 @@ def test_the_tables_of_characters_are_stored_once(version):
 @pytest.mark.parametrize(
     "head", ["spans", *(pytest.param(head, marks=pytest.mark.slow) for head in ("multiple choice", "token classifier"))]
 )
+@pytest.mark.slow
 def test_text_models_use_ops_that_old_servers_have(export_model, head):
     ops = {node.op for node in nodes_of(read_graph(export_model(head, inputs="text", warm_up_lengths="")))}
     assert {op for op in ops if not hasattr(tf.raw_ops, op) and op != "NoOp"} == WORDPIECE_OPS
@@ -109,6 +110,7 @@ def test_an_export_that_answers_otherwise_is_no_version(export_model, monkeypatc
 
 
 @pytest.mark.parametrize("text", [False, True])
+@pytest.mark.slow
 def test_a_broken_masked_language_model_fails_the_check(make_model, serve, monkeypatch, text):
     """Also where all words are about as likely, so that no probability differs by much."""
 

@@ -417,6 +417,7 @@ class TestLanes:
         assert deviation <= 1.5 * np.sqrt(1 / 3 * 2 / 3 / batch)
 
 
+@pytest.mark.slow
 def test_inspect_examples(build, tmp_path, run_module):
     arguments = (f"--input={build()}", f"--output_dir={tmp_path}", "--examples=1", "--sample=0")
     ran = run_module("tfrecords.inspect_examples", *arguments)

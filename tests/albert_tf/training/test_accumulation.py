@@ -44,6 +44,7 @@ def figures(folder):
     return [[float(row[name]) for name in ("step", "loss", "dev_mean_squared_error")] for row in rows]
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_make_the_update_of_the_whole(settings, tmp_path):
     one = finetuning.finetune(settings)
     several = finetuning.finetune(in_parts(settings, tmp_path / "run"))

@@ -70,6 +70,7 @@ def test_killed_before_its_first_checkpoint_it_starts_from_the_weights_again(set
     np.testing.assert_array_equal(values(load_keras(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
 
 
+@pytest.mark.slow
 def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(settings, tiny_settings, tmp_path):
     config = json.loads(Path(tiny_settings.config).read_text())
     path = tmp_path / "config.json"

@@ -88,7 +88,7 @@ KINDS = {
 }
 
 
-QUICK = ("distilled early exit", "tags")
+QUICK = ("tags",)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def _wait_until_served(client, process):
     raise AssertionError("the server did not come up")
 
 
+@pytest.mark.slow
 def test_client_gets_each_row_its_own_answer(server):
     with Client(server[0], "tiny") as client:
         rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]

@@ -87,6 +87,7 @@ def test_what_a_model_cannot_leave_by_is_refused(serve):
 @pytest.mark.parametrize(
     ("head", "rule"), [("learned classifier", "learned"), pytest.param("embedder", "movement", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_an_export_passes_its_check_and_keeps_the_gate_only_where_it_is_asked(export_model, head, rule):
     version = export_model(head, exit_rule=rule, check=True, warm_up_lengths="")
     names = tf.train.load_checkpoint(str(version / "variables" / "variables")).get_variable_to_shape_map()

@@ -46,6 +46,7 @@ def assert_expected(model, inputs, answers):
 
 
 @heads
+@pytest.mark.few(3)
 def test_rows_of_different_lengths_are_answered_as_by_the_model(make_xlnet, head):
     model = make_xlnet(head)
     asked = served(model)
@@ -80,6 +81,7 @@ def test_padding_may_be_in_front(make_xlnet, head):
         np.testing.assert_allclose(found["logits"], model(features), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_of_texts_are_classified_as_by_the_model(make_xlnet, xlnet_tokenizer):
     model, task = make_xlnet("classifier"), {"inputs": ["premise", "hypothesis"], "max_seq_length": 24}
     asked = served(model, xlnet_tokenizer, task=task)
@@ -119,6 +121,7 @@ def test_words_are_tagged_from_the_first_column_on(make_xlnet, xlnet_tokenizer):
 
 @pytest.mark.parametrize("compute", ["float32", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", ["token classifier", pytest.param("multiple choice", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_check_of_an_export_reads_what_the_export_does(make_xlnet, xlnet_tokenizer, head, compute, monkeypatch):
     model = make_xlnet(head, memory_length=8)
     asked = served(model, xlnet_tokenizer, inference=InferenceOptions(compute))

@@ -38,6 +38,7 @@ plans = pytest.mark.parametrize(
 
 @paddings
 @plans
+@pytest.mark.few(2)
 def test_float32_equals_the_keras_encoder(changes, padding):
     encoder, how = make_relative(**{"num_hidden_layers": 4} | changes), InferenceOptions("float32", padding)
     for batch in (make_batch(), make_batch((7,), 9)):
