@@ -6,6 +6,7 @@ distillation on plain text, and on a task. docs/compress.md tells more.
 
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.model_files import MODEL_FILE, check_model
+from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.corpus import find_files
 
@@ -29,6 +30,7 @@ def main(settings: CompressSettings) -> None:
 
 def run() -> None:
     """Runs the command on the flags of its command line."""
+    train_by_onednn()
     run_main(main, CompressSettings)
 
 

@@ -3,6 +3,7 @@
 from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model, load_task
 from albert_tf.tasks.settings import FinetuningSettings, check_data_dir
+from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.tokenizers.loading import check_tokenizer
 
@@ -32,6 +33,7 @@ def main(settings: FinetuningSettings) -> None:
 
 def run() -> None:
     """Runs the command on the flags of its command line."""
+    train_by_onednn()
     run_main(main, FinetuningSettings)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model
 from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.manifest import read_manifest
 
@@ -47,6 +48,7 @@ def _say_end(folder: Path) -> None:
 
 def run() -> None:
     """Runs the command on the flags of its command line."""
+    train_by_onednn()
     run_main(main, PretrainingSettings)
 
 

@@ -87,5 +87,7 @@ COLUMNS = {
 }
 
 # Of a table that names none.
-USUAL = ("parameters", "loss", "accuracy", "pair_accuracy", "training_flops", "minutes", "step_ms", "token_mflop")
-USUAL = (*USUAL, "answer_ms")
+USUAL = (
+    "parameters", "loss", "accuracy", "pair_accuracy", "training_flops", "minutes", "step_ms", "token_mflop",
+    "answer_ms",
+)  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tfrecords.base import files
+from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
@@ -53,9 +54,8 @@ def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent)
     for stage in chosen:
         if stage not in stages:
             raise UserError(f"--stages: '{stage}' is none of {', '.join(stages)}")
-    with files.locked(session.folder):
-        for stage in chosen:
-            stages[stage]()
+    for stage in chosen:
+        stages[stage]()
 
 
 def _walk(settings: TableSettings, settings_folder: Path) -> None:
@@ -73,6 +73,7 @@ def run() -> None:
     """Runs the command; the table may stand first, without --table=."""
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"--table={sys.argv[1]}"
+    train_by_onednn()
     run_main(main, TableSettings)
 
 

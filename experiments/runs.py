@@ -68,16 +68,21 @@ class Run:
 
         That is the held-out figures after the last update by the names of history.csv without val_, and `updates`,
         `parameters`, `training_seconds` (of the updates alone) and `machine`. The checkpoints to go on from are then
-        removed.
+        removed. A run that is done by now is left as it is.
 
         Args:
             data: the folder of the examples.
 
         Raises:
             UserError: training cannot go on; another call tries again from the last checkpoint.
+            LockedError: another process is at it.
             KeyboardInterrupt: as training raises it; another call goes on.
         """
-        files.make_output_dir(self.folder)
+        with files.locked(files.make_output_dir(self.folder)):
+            if self.result is None:
+                self._train(data)
+
+    def _train(self, data: Path) -> None:
         self.recipe.albert_config().to_json(self.folder / _CONFIG)
         pretrain(self.settings(data))
         with open(self.model_folder / run_folder.HISTORY_FILE, newline="", encoding="utf-8") as file:

@@ -1,5 +1,6 @@
 """What a command does with a table: its runs, what they are asked, its timings and its page."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -66,22 +67,28 @@ class Session:
 
     def examples(self, recipe: Recipe) -> Path:
         """Gives the examples of a recipe, built where they are missing."""
-        return examples(recipe, self.settings.corpus, self.folder / "data")
+        folder = files.make_output_dir(self.folder / "data")
+        with files.locked(folder, wait=True):
+            return examples(recipe, self.settings.corpus, folder)
 
     def train(self) -> None:
-        """Makes the runs that are missing, every row with one seed before the next."""
+        """Makes the runs that are missing, every row with one seed before the next; not what another process makes."""
         missing = [(name, seed) for seed in self.seeds for name in self.recipes if not self.run(name, seed).result]
         print(f"{len(self.seeds) * len(self.recipes) - len(missing)} runs are done, {len(missing)} to make")
-        started, failed = time.monotonic(), []
+        started, failed, elsewhere = time.monotonic(), [], []
         for number, (name, seed) in enumerate(missing):
             left = (time.monotonic() - started) / number * (len(missing) - number) if number else 0
             print(f"\n== run {number + 1} of {len(missing)}: {name}, seed {seed}{_minutes(left)}", flush=True)
             try:
                 self.run(name, seed).train(self.examples(self.recipes[name]))
+            except files.LockedError:
+                elsewhere.append(f"{name}, seed {seed}")
             except UserError as error:
                 failed.append(f"{name}, seed {seed}")
                 print(f"{failed[-1]} ended: {error}", file=sys.stderr)
             forget_graphs()
+        if elsewhere:
+            print(f"another process was making: {'; '.join(elsewhere)}", file=sys.stderr)
         if failed:
             print(f"without result: {'; '.join(failed)}; the same command tries again", file=sys.stderr)
 
@@ -93,7 +100,10 @@ class Session:
         runs = [self.run(name, seed) for seed in self.seeds for name in self.recipes]
         missing = [(run, one) for run in runs if run.result for one in measures if one not in run.measured]
         for run, measure in progress_bar(missing, desc="measuring", unit=" runs", disable=not missing):
-            run.note(measure, (MEASURES | OF_TASKS)[measure](Asked(run, self.examples, self.scale, self.tasks_dir)))
+            with contextlib.suppress(files.LockedError), files.locked(run.folder):
+                if measure not in run.measured:
+                    asked = Asked(run, self.examples, self.scale, self.tasks_dir)
+                    run.note(measure, (MEASURES | OF_TASKS)[measure](asked))
             forget_graphs()
 
     def _measures(self) -> list[str]:

@@ -1,13 +1,10 @@
 """What this machine's CPU has, as far as exports depend on it, and how an export asks for it where it is served."""
 
-import os
 from pathlib import Path
 
 import tensorflow as tf
 
-CPU_INFO = "/proc/cpuinfo"
-# Another file lets tests and exports pass for another CPU (BUILD.md); servables read CPU_INFO all the same.
-_OWN_CPU_INFO = Path(os.environ.get("ALBERT_TF_CPUINFO", CPU_INFO))
+from tfrecords.base.cpu import CPU_INFO, OWN_CPU_INFO, cpu_flags
 
 # Flags that exports cannot be served without, by compute: all of one of the sets. Without them oneDNN's bfloat16
 # products end the process, hardware for bfloat16 or not, and its 8-bit ones saturate.
@@ -23,13 +20,13 @@ def describe_needs(compute: str) -> str:
     return " or ".join(", ".join(flags) for flags in NEEDS.get(compute, ()))
 
 
-def can_run(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> bool:
+def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Says whether this CPU has what an export with that `compute` needs."""
     found = cpu_flags(cpu_info)
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
 
 
-def advise(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> str | None:
+def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
     """Says what another `compute` would add on this CPU; None where that was not measured (docs/inference.md)."""
     if compute != "float32" or not has_bfloat16(cpu_info):
         return None
@@ -37,31 +34,19 @@ def advise(compute: str, cpu_info: Path = _OWN_CPU_INFO) -> str | None:
     return f"this CPU has {flag}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
 
 
-def has_bfloat16(cpu_info: Path = _OWN_CPU_INFO) -> bool:
+def has_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Says whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
     return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
-def has_avx512(cpu_info: Path = _OWN_CPU_INFO) -> bool:
+def has_avx512(cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Says whether oneDNN has bfloat16 products for the CPU, fast or not. Where it has not, they abort the process."""
     return can_run("bfloat16", cpu_info)
 
 
-def has_only_avx2(cpu_info: Path = _OWN_CPU_INFO) -> bool:
-    """Says whether the CPU has AVX2 and no AVX-512: there TensorFlow multiplies float32 by Eigen, not by oneDNN."""
-    found = cpu_flags(cpu_info)
-    return "avx2" in found and "avx512f" not in found
-
-
-def has_vnni(cpu_info: Path = _OWN_CPU_INFO) -> bool:
+def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Says whether the CPU adds 8-bit products up in 32 bits; others add pairs of them in 16 bits and can overflow."""
     return can_run("int8_vnni", cpu_info)
-
-
-def cpu_flags(cpu_info: Path = _OWN_CPU_INFO) -> set[str]:
-    """Reads the flags as Linux names them for x86; none where there is no such file, or no such line in it."""
-    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 class CpuCheck(tf.saved_model.experimental.TrackableResource):

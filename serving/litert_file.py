@@ -16,7 +16,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.attention import Rows, attend_heads, rotation
+from serving.inference.attention import Reach, Rows, attend_heads, rotation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
@@ -36,18 +36,16 @@ class Rectangle(Rows):
         self.batch, self.length = tf.unstack(tf.shape(mask))
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
-    def attend(
-        self, query_key_value: tf.Tensor, only_summary: bool = False, is_local: bool = False, *others
-    ) -> tf.Tensor:
-        """Attends as TokenRows does; `convert` refuses what would be local, or score distances."""
+    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
+        """Attends everywhere; `convert` refuses what would be local, or score distances."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
         if self.config.position_type == "rotary":
             query, key = self._turn(query), self._turn(key)
-        if only_summary:
+        if reach.only_summary:
             query = query[:, :, :1]
-        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_summary, is_local)
+        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, reach)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def _turn(self, heads: tf.Tensor) -> tf.Tensor:

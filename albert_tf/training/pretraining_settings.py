@@ -10,13 +10,13 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.build_settings import OBJECTIVES
 
-# What a resumed run may have other than before: none of it changes which examples give which update.
 REPLACED, GENERATOR_SIZE = "replaced", 0.25
 # Settings that are of one objective alone.
 _OF_OBJECTIVE = {
     "permutation": ("memory_length", "perm_size"),
     REPLACED: ("generator_size", "generator_steps", "replaced_weight"),
 }
+# What a resumed run may have other than before: none of it changes which examples give which update.
 FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "dryrun")
 
 

@@ -1,8 +1,9 @@
 """Attention by heads, and that of a batch of one row."""
 
+import abc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,18 +14,48 @@ from albert_tf.layers.local_attention import PART, attend_nearby
 from serving.inference.relative import Pairs, RelativeScores
 
 
-def scores(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Scores [rows, heads, queries, keys] of queries and keys, each [rows, heads, tokens, head_size]."""
-    return tf.matmul(query, key, transpose_b=True)
-
-
 def differing(segments: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
     """Tells pairs of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
-class Rows:
-    """Rows whose tokens attend to nothing before them."""
+class Reach(NamedTuple):
+    """What a step's attention goes to, and what it is asked for.
+
+    Attributes:
+        only_summary: Whether the result is of the token alone that stands for each row.
+        is_local: Whether to tokens nearby alone (albert_tf.layers.local_attention).
+        relative: What scores distances, where positions are relative.
+        step: Which of the plan's steps this is, for that.
+        multiply: What multiplies matrices: tf.matmul, or what takes its arguments.
+    """
+
+    only_summary: bool = False
+    is_local: bool = False
+    relative: RelativeScores | None = None
+    step: tf.Tensor | int = 0
+    multiply: Callable = tf.matmul
+
+
+class Rows(abc.ABC):
+    """Rows of tokens that attend to each other; to nothing before them, if a subclass does not say so."""
+
+    @abc.abstractmethod
+    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
+        """Attends from every token to those of its row.
+
+        Args:
+            query_key_value: [tokens, 3 * hidden_size] of what `with_memory` gives, the query scaled; it may end with
+                padding.
+            reach: What is attended to.
+
+        Returns:
+            The contexts, [tokens, hidden_size] or, of the tokens alone that stand for rows, [rows, hidden_size].
+        """
+
+    @abc.abstractmethod
+    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+        """Picks the token that stands for each row out of [tokens, hidden_size]."""
 
     def with_memory(self, inputs: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         """Gives [tokens, hidden_size], what a step's queries, keys and values are made of, with what is remembered."""
@@ -57,30 +88,22 @@ class OneRow(Rows):
         """Takes what scores of distances are products with, once for all steps."""
         self._position_keys = {scores: scores.of_length(self.size, self.size) for scores in relations}
 
-    def attend(
-        self,
-        query_key_value: tf.Tensor,
-        only_summary: bool = False,
-        is_local: bool = False,
-        relative: RelativeScores | None = None,
-        step: tf.Tensor | int = 0,
-    ) -> tf.Tensor:
-        """Attends as TokenRows does."""
+    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
         by_head = tf.reshape(query_key_value, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
-        if only_summary:
+        if reach.only_summary:
             query = query[:, :, self.summary : self.summary + 1]
         if self.config.position_type == "rotary":
-            key, of_query = turn(key, self.rotation), self.rotation[:, :, :1] if only_summary else self.rotation
+            key, of_query = turn(key, self.rotation), self.rotation[:, :, :1] if reach.only_summary else self.rotation
             query = turn(query, of_query)
-        score = scores
-        if relative is not None:
-            score = functools.partial(relative, pairs=self._pairs(relative, only_summary), step=step)
-        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, only_summary, is_local, score)
+        score = None
+        if reach.relative is not None:
+            pairs = self._pairs(reach.relative, reach.only_summary)
+            score = functools.partial(reach.relative, pairs=pairs, step=reach.step)
+        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, reach, score)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Picks the token that stands for the row out of [tokens, hidden_size]."""
         return hidden[self.summary : self.summary + 1]
 
     def _pairs(self, relative: RelativeScores, only_summary: bool) -> Pairs:
@@ -98,9 +121,8 @@ def attend_heads(
     bias: Callable[[], tf.Tensor],
     is_masked: tf.Tensor | None,
     config: AlbertConfig,
-    only_summary: bool,
-    is_local: bool,
-    score: Callable = scores,
+    reach: Reach,
+    score: Callable | None = None,
 ) -> tf.Tensor:
     """Attends from every query to the keys of its row and head.
 
@@ -111,13 +133,16 @@ def attend_heads(
         bias: gives float32 [rows, 1, 1, length], what is added to the scores of keys.
         is_masked: bool scalar, whether that is not 0; None: it may be.
         config: of the encoder.
-        only_summary: whether the one query is the token that stands for each row.
-        is_local: whether to keys nearby alone; to the first token all are near.
-        score: gives scores of queries and keys.
+        reach: what is attended to. Where `only_summary`, the one query is the token that stands for each row; where
+            `is_local`, all are near to the first token.
+        score: gives scores [rows, heads, queries, keys] of queries and keys; None: their products.
 
     Returns:
         The contexts, as the queries.
     """
+
+    score = score or functools.partial(reach.multiply, transpose_b=True)
+    only_summary = reach.only_summary
 
     def own_bias():
         return tf.cast(bias(), query.dtype)
@@ -130,7 +155,7 @@ def attend_heads(
             masked = found + own_bias()
         else:
             masked = tf.cond(is_masked, lambda: found + own_bias(), lambda: found)
-        return tf.matmul(tf.nn.softmax(masked), value)
+        return reach.multiply(tf.nn.softmax(masked), value)
 
     def nearby():
         return attend_nearby(query, key, value, own_bias(), score, _softmax, config.attention_window, MASKED_SCORE)
@@ -138,7 +163,7 @@ def attend_heads(
     length = tf.shape(key)[2]
     if not config.attention_window or only_summary:
         return to_all(query)
-    if is_local:
+    if reach.is_local:
         return tf.cond(length <= config.attention_window + 1, lambda: to_all(query), nearby)
     return tf.cond(length <= PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 

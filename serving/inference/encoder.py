@@ -10,7 +10,8 @@ import tensorflow as tf
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
-from serving.cpu import describe_needs, has_only_avx2, has_vnni
+from serving.cpu import describe_needs, has_vnni
+from serving.inference.attention import Rows
 from serving.inference.calibration import quantize_encoder
 from serving.inference.dense import dense, norm
 from serving.inference.depth import Halting, HyperConnections, StepSignal
@@ -19,7 +20,8 @@ from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward
 from serving.inference.options import InferenceOptions, check_bfloat16
 from serving.inference.relative import RelativeScores
-from serving.inference.rows import FlatBatch, TokenRows, longest_block
+from serving.inference.rows import FlatBatch, longest_block
+from tfrecords.base.cpu import has_only_avx2
 from tfrecords.base.errors import UserError
 
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
@@ -240,7 +242,7 @@ class InferenceEncoder(tf.Module):
         state = hidden if self.connections is None else self.connections.start(hidden)
         return state if self.halting is None else (state, self.halting.start(hidden))
 
-    def apply(self, which, step, state: Any, rows: TokenRows, only_summary: bool = False) -> Any:
+    def apply(self, which, step, state: Any, rows: Rows, only_summary: bool = False) -> Any:
         """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
 
         only_summary: the new state is of the token alone that stands for each row.
@@ -263,7 +265,7 @@ class InferenceEncoder(tf.Module):
         """Whether answers tell how many steps they took, which only the whole batch knows."""
         return self.equilibrium is not None or self.halting is not None
 
-    def _halt(self, which, step, state: tuple, rows: TokenRows) -> tuple:
+    def _halt(self, which, step, state: tuple, rows: Rows) -> tuple:
         """As `apply`; what has halted is computed on, since it is attended to."""
         state, sums = state
         before, state = self._run(which, step, state, rows)
@@ -272,7 +274,7 @@ class InferenceEncoder(tf.Module):
     def _carried(self, state: tf.Tensor) -> tf.Tensor:
         return state if self.connections is None else self.connections.mean(state)
 
-    def _run(self, which, step, state: tf.Tensor, rows: TokenRows, only_summary=False) -> tuple[tf.Tensor, tf.Tensor]:
+    def _run(self, which, step, state: tf.Tensor, rows: Rows, only_summary=False) -> tuple[tf.Tensor, tf.Tensor]:
         """What the step's block reads, [tokens, hidden_size], and the state after it."""
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
@@ -288,7 +290,7 @@ class InferenceEncoder(tf.Module):
     def _pool(self, batch: FlatBatch, summary_tokens: tf.Tensor) -> tf.Tensor:
         return tf.tanh(self.pooler(batch.restore(summary_tokens)))
 
-    def _walk(self, runs, state: Any, rows: TokenRows) -> Any:
+    def _walk(self, runs, state: Any, rows: Rows) -> Any:
         done = 0
         for run in runs:
             state = self._repeat(run, done, state, rows)
@@ -310,7 +312,7 @@ class InferenceEncoder(tf.Module):
             solved = {"residual": tf.gather(solution.residual, order), "steps": tf.gather(solution.steps, order)}
         return state, solved
 
-    def _repeat(self, segment, done: int, state: Any, rows: TokenRows) -> Any:
+    def _repeat(self, segment, done: int, state: Any, rows: Rows) -> Any:
         def cycle(step, state):
             for offset, which in enumerate(segment.steps):
                 state = self.apply(which, step + offset, state, rows)

@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
+from serving.inference.attention import Reach, Rows
 from serving.inference.dense import Dense, arrays, norm
 from serving.inference.layers import attention_low_rank, feed_forward_low_rank, query_key_value, replaced
 from serving.inference.relative import RelativeScores
-from serving.inference.rows import TokenRows
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -105,7 +105,7 @@ class QuantizedAttention(tf.Module):
     def __call__(
         self,
         hidden: tf.Tensor,
-        rows: TokenRows,
+        rows: Rows,
         step: tf.Tensor | int,
         only_summary: bool = False,
         is_local: bool = False,
@@ -114,7 +114,7 @@ class QuantizedAttention(tf.Module):
         inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         added = self.low_rank.get("query_key_value", inputs, step)
         context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
-        context = rows.attend(context, only_summary, is_local, self.relative, step)
+        context = rows.attend(context, Reach(only_summary, is_local, self.relative, step, onednn.batch_matmul))
         residual = rows.summary_tokens(hidden) if only_summary else hidden
         residual = self.low_rank.get("output", context, step, residual)
         total = self.output(quantize(context, second), second, tf.float32, residual=residual)

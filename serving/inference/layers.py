@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from serving.inference.attention import Reach, Rows
 from serving.inference.dense import act, array, arrays, block_dense, dense, norm, variable
 from serving.inference.relative import RelativeScores
-from serving.inference.rows import TokenRows
 
 
 class Embeddings(tf.Module):
@@ -78,15 +78,15 @@ class Attention(tf.Module):
     def __call__(
         self,
         hidden: tf.Tensor,
-        rows: TokenRows,
+        rows: Rows,
         step: tf.Tensor | int,
         only_summary: bool = False,
         is_local: bool = False,
     ) -> tf.Tensor:
-        """step: which of the plan's steps this is. only_summary, is_local: see `TokenRows.attend`."""
+        """step: which of the plan's steps this is. only_summary, is_local: see `Reach`."""
         inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
         together = self.query_key_value(inputs, self.low_rank.get("query_key_value", inputs, step))
-        context = rows.attend(together, only_summary, is_local, self.relative, step)
+        context = rows.attend(together, Reach(only_summary, is_local, self.relative, step))
         residual = rows.summary_tokens(hidden) if only_summary else hidden
         total = self.output(context, self.low_rank.get("output", context, step, residual))
         return total if self.is_pre else self.layer_norm(total)

@@ -11,9 +11,9 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
 from albert_tf.layers.depth import segments
-from serving.inference.attention import Rows, attend_heads, differing
+from serving.inference.attention import Reach, Rows, attend_heads, differing
 from serving.inference.early_exit import any_size
-from serving.inference.relative import Pairs, RelativeScores
+from serving.inference.relative import Pairs
 from serving.inference.rows import first_tokens
 
 
@@ -53,15 +53,9 @@ class RowsWithMemory(Rows):
     def with_memory(self, inputs: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         return tf.concat([inputs, tf.cast(self._by_step[step], inputs.dtype)], axis=0)
 
-    def attend(
-        self,
-        query_key_value: tf.Tensor,
-        only_summary: bool = False,
-        is_local: bool = False,
-        relative: RelativeScores | None = None,
-        step: tf.Tensor | int = 0,
-    ) -> tf.Tensor:
-        """Attends as TokenRows does, from all tokens; `query_key_value` is of what `with_memory` gives."""
+    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
+        """Attends from all tokens, whichever are asked for."""
+        relative = reach.relative
         assert relative is not None
         heads, count = self.config.num_attention_heads, self.size * self.length
 
@@ -73,13 +67,12 @@ class RowsWithMemory(Rows):
         key, value = tf.unstack(tf.concat([past[1:], own[1:]], axis=3))
 
         def score(query, key):
-            return relative(query, key, Pairs(self.differs), step)
+            return relative(query, key, Pairs(self.differs), reach.step)
 
-        contexts = attend_heads(own[0], key, value, lambda: self.bias, None, self.config, False, False, score)
+        contexts = attend_heads(own[0], key, value, lambda: self.bias, None, self.config, Reach(), score)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Picks the token that stands for each row out of [tokens, hidden_size]."""
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:

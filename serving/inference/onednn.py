@@ -45,6 +45,19 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
     return product
 
 
+def batch_matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """Computes tf.matmul of float32 [..., rows, inner] and [..., inner, columns].
+
+    Where TensorFlow leaves oneDNN's rewriter off (no AVX-512) it multiplies by Eigen, two to four times as long where
+    there are many products: 16 rows of 32 tokens by 12 heads 3.2 and 0.9 ms, one of 384 6.1 and 3.5 (AVX2, two cores).
+    """
+    product = op_def_library.apply_op(
+        "_MklBatchMatMulV2", name="batch_matmul", x=a, y=b, adj_x=False, adj_y=transpose_b, grad_x=False, grad_y=False
+    )
+    product.op._set_attr("_kernel", _NATIVE)
+    return product
+
+
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
 ) -> tf.Tensor:

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE
-from serving.inference.attention import OneRow, Rows, attend_heads, differing, rotation, scores, turn
-from serving.inference.relative import Pairs, RelativeScores
+from serving.inference.attention import OneRow, Reach, Rows, attend_heads, differing, rotation, turn
+from serving.inference.relative import Pairs
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
 # thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
@@ -64,39 +64,16 @@ class TokenRows(Rows):
     def __init__(self, tables: Tables, config: AlbertConfig):
         self.tables, self.config, self.heads = tables, config, config.num_attention_heads
 
-    def attend(
-        self,
-        query_key_value: tf.Tensor,
-        only_summary: bool = False,
-        is_local: bool = False,
-        relative: RelativeScores | None = None,
-        step: tf.Tensor | int = 0,
-    ) -> tf.Tensor:
-        """Attends from every token to those of its row.
-
-        Args:
-            query_key_value: [tokens, 3 * hidden_size], the query scaled; it may end with padding.
-            only_summary: Whether the result is of the token alone that stands for each row.
-            is_local: Whether to those nearby alone (albert_tf.layers.local_attention).
-            relative: What scores distances, where positions are relative.
-            step: Which of the plan's steps this is, for that.
-
-        Returns:
-            The contexts, [tokens, hidden_size] or [rows, hidden_size].
-        """
+    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
         flat = tf.reshape(query_key_value, [-1, self.config.head_size])
-        relative = relative and functools.partial(relative, step=step)
-        attend = functools.partial(
-            self._attend_block, flat, only_summary=only_summary, is_local=is_local, relative=relative
-        )
+        attend = functools.partial(self._attend_block, flat, reach)
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
-        if not only_summary:
+        if not reach.only_summary:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
-        """Picks the token that stands for each row out of [tokens, hidden_size]."""
         starts = self.tables.starts
         return tf.gather(hidden, starts + self.tables.summaries if self.config.ends_with_cls else starts)
 
@@ -111,19 +88,10 @@ class TokenRows(Rows):
         )[1]
         return contexts.concat()
 
-    def _attend_block(
-        self, flat: tf.Tensor, block: tf.Tensor | int, only_summary: bool, is_local: bool, relative: Callable | None
-    ) -> tf.Tensor:
-        tables = self.tables
-        rows, length, is_masked, cell = (
-            table[block]
-            for table in (
-                tables.block_rows,
-                tables.block_length,
-                tables.block_is_masked,
-                tables.block_first_cell,
-            )
-        )
+    def _attend_block(self, flat: tf.Tensor, reach: Reach, block: tf.Tensor | int) -> tf.Tensor:
+        tables, only_summary = self.tables, reach.only_summary
+        rows, length = tables.block_rows[block], tables.block_length[block]
+        is_masked, cell = tables.block_is_masked[block], tables.block_first_cell[block]
         shape = [rows, self.heads, length]
         count = rows * length
 
@@ -131,7 +99,7 @@ class TokenRows(Rows):
             return tf.reshape(tf.slice(index, [cell * self.heads], [count * self.heads]), shape)
 
         query, key, value = map(take, (tables.query, tables.key, tables.value))
-        places, score = None, scores
+        places, score = None, None
         if only_summary and self.config.ends_with_cls:
             places = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])
             query = tf.gather(query, places[:, tf.newaxis], axis=2, batch_dims=1)
@@ -143,14 +111,14 @@ class TokenRows(Rows):
             rotation = tf.reshape(rotation, [rows, 1, length, self.config.head_size // 2])
             query, key = turn(query, rotation[:, :, :1] if only_summary else rotation), turn(key, rotation)
 
-        if relative is not None:
+        if reach.relative is not None:
             differs = None if isinstance(tables.segments, tuple) else self._differs(cell, rows, length, places)
-            score = functools.partial(relative, pairs=Pairs(differs, places))
+            score = functools.partial(reach.relative, pairs=Pairs(differs, places), step=reach.step)
 
         def bias():
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
-        contexts = attend_heads(query, key, value, bias, is_masked, self.config, only_summary, is_local, score)
+        contexts = attend_heads(query, key, value, bias, is_masked, self.config, reach, score)
         return tf.reshape(contexts, [-1, self.config.head_size])
 
     def _differs(self, cell: tf.Tensor, rows: tf.Tensor, length: tf.Tensor, places: tf.Tensor | None) -> tf.Tensor:

@@ -18,6 +18,7 @@ from albert_tf.training.loop import Training
 from experiments import page, session, timings
 from experiments.run import TableSettings, main
 from experiments.tables import Row, Table
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
 
@@ -142,6 +143,34 @@ def test_what_is_done_is_kept(done, settings_folder, capsys, monkeypatch):
     main(settings(done, stages="train,measure,page"), settings_folder)  # And asks for no corpus.
     assert "4 runs are done, 0 to make" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*") if path.is_file()}
+
+
+def test_two_processes_share_the_work(done, settings_folder, tmp_path, monkeypatch, capsys):
+    """A run that another process is at is left to it; what that has made meanwhile is not made again."""
+    folder = tmp_path / "out"
+    shutil.copytree(done, folder)
+    opened = session.Session(settings(folder), settings_folder)
+    taken, finished, open_one = (opened.run(*one) for one in (("plain", 1), ("wide", 1), ("plain", 2)))
+    kept = finished.folder / "kept.json"
+    for run in (taken, finished, open_one):
+        (run.folder / "result.json").rename(run.folder / "kept.json")
+    made = []
+
+    def examples(self, recipe):
+        if kept.exists():
+            kept.rename(finished.folder / "result.json")  # The other process is done with it just now.
+
+    def train(self, data):
+        made.append(self)
+        (self.folder / "kept.json").rename(self.folder / "result.json")
+
+    monkeypatch.setattr(session.Session, "examples", examples)
+    monkeypatch.setattr(session.Run, "_train", train)
+    with files.locked(taken.folder):
+        opened.train()
+    assert made == [open_one]
+    said = capsys.readouterr()
+    assert "1 runs are done, 3 to make" in said.out and "another process was making: plain, seed 1" in said.err
 
 
 class Killed(BaseException):

@@ -61,15 +61,20 @@ def _is_other_process(pid: str | None) -> bool:
     return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
+class LockedError(UserError):
+    """Another process is in a folder."""
+
+
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Raises UserError while another process is inside; a killed one is not. The lock leaves no file."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Raises LockedError while another process is inside, or waits for it; a killed one is not. It leaves no file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         os.close(descriptor)
-        raise UserError(f"another process is building in '{folder}'; wait for it, or give another folder") from None
+        message = f"another process is building in '{folder}'; wait for it, or give another folder"
+        raise LockedError(message) from None
     try:
         yield
     finally:

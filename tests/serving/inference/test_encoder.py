@@ -11,6 +11,7 @@ from albert_tf.layers.dense import activation
 from serving.check import TOLERANCES, measure
 from serving.inference import ExitRule, InferenceOptions, attention, make_encoder, rows
 from serving.inference import encoder as inference_encoder
+from serving.inference.attention import Reach
 from serving.inference.dense import act
 from serving.inference.int8 import exact_products
 from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
@@ -226,7 +227,7 @@ def test_blocks_attend_as_each_row_alone(lengths, seed):
     config = CONFIG.replace(max_position_embeddings=130)
     lengths, (size, heads) = sorted(lengths), (config.head_size, config.num_attention_heads)
     inputs = np.random.default_rng(seed).normal(size=(sum(lengths), 3 * config.hidden_size)).astype("float32")
-    found = TokenRows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs)).numpy()
+    found = TokenRows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs), Reach()).numpy()
     for stop, length in zip(np.cumsum(lengths), lengths, strict=True):
         query, key, value = inputs[stop - length : stop].reshape(length, 3, heads, size).transpose(1, 2, 0, 3)
         expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)

@@ -1,6 +1,7 @@
 """Folders that are there for a trial only."""
 
 import os
+import threading
 
 import pytest
 
@@ -25,6 +26,22 @@ def test_a_lock_is_left_behind_by_nobody(tmp_path):
         raise RuntimeError
     with files.locked(tmp_path):
         assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_is_waited_for(tmp_path):
+    entered = []
+
+    def enter():
+        with files.locked(tmp_path, wait=True):
+            entered.append(True)
+
+    with files.locked(tmp_path):
+        other = threading.Thread(target=enter)
+        other.start()
+        other.join(0.2)
+        assert not entered
+    other.join(10)
+    assert entered
 
 
 def test_a_trial_removes_all_that_was_made_for_it(tmp_path):

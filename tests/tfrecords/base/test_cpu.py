@@ -1,0 +1,54 @@
+import os
+
+import pytest
+
+from tfrecords.base.cpu import cpu_flags, has_only_avx2, train_by_onednn
+
+SWITCH = "TF_ENABLE_ONEDNN_OPTS"
+
+
+@pytest.fixture
+def cpu_info(tmp_path, monkeypatch):
+    """Writes a cpuinfo file with some flags; the switch is not set, and put back after the test."""
+    monkeypatch.setenv(SWITCH, "")
+    monkeypatch.delenv(SWITCH)
+
+    def write(flags: str):
+        path = tmp_path / "cpuinfo"
+        path.write_text(f"model name : a CPU\nflags\t\t: {flags}\nbugs\t: none\nflags : of another core\n")
+        return path
+
+    return write
+
+
+def test_flags_are_those_of_the_first_core(cpu_info, tmp_path):
+    assert cpu_flags(cpu_info("fpu avx2")) >= {"fpu", "avx2"}
+    assert not {"bugs", "another"} & cpu_flags(cpu_info("fpu avx2"))
+    assert cpu_flags(tmp_path / "absent") == set()
+
+
+@pytest.mark.parametrize(
+    ("flags", "only_avx2"), [("fpu avx", False), ("fpu avx2", True), ("fpu avx2 avx512f", False), ("", False)]
+)
+def test_training_multiplies_by_onednn_where_tensorflow_would_not(flags, only_avx2, cpu_info):
+    assert has_only_avx2(cpu_info(flags)) == only_avx2
+    train_by_onednn(cpu_info(flags))
+    assert os.environ.get(SWITCH) == ("1" if only_avx2 else None)
+
+
+def test_what_the_user_set_stays(cpu_info, monkeypatch):
+    monkeypatch.setenv(SWITCH, "0")
+    train_by_onednn(cpu_info("avx2"))
+    assert os.environ[SWITCH] == "0"
+
+
+def test_commands_that_train_start_tensorflow_so(cpu_info, run_module):
+    path = cpu_info("avx2")
+    code = "import sys; sys.argv = ['x', '--help']\nfrom albert_tf.run_finetuning import run\n"
+    code += f"import os, atexit; atexit.register(lambda: print('switch', os.environ.get({SWITCH!r})))\nrun()"
+    import subprocess
+    import sys
+
+    variables = {**os.environ, "ALBERT_TF_CPUINFO": str(path)}
+    found = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
+    assert "switch 1" in found.stdout
