@@ -91,7 +91,9 @@ def _answer(model: Path, folder: Path, length: int) -> Callable[[], object]:
     loaded = tf.saved_model.load(str(export(settings)))
     call = loaded.signatures["serving_default"]
     ids = np.random.default_rng(0).integers(5, 100, (1, length))
-    inputs = {"input_ids": tf.constant(ids, tf.int32), "lengths": tf.constant([length], tf.int32)}
+    known = {"input_ids": ids, "lengths": [length], "segment_ids": np.zeros_like(ids)}
+    # XLNet's take the segments of single texts, too.
+    inputs = {name: tf.constant(known[name], tf.int32) for name in call.structured_input_signature[1]}
     return lambda kept=loaded: [value.numpy() for value in call(**inputs).values()]
 
 

@@ -99,7 +99,7 @@ class OneRow(Rows):
         score = None
         if reach.relative is not None:
             pairs = self._pairs(reach.relative, reach.only_summary)
-            score = functools.partial(reach.relative, pairs=pairs, step=reach.step)
+            score = functools.partial(reach.relative, pairs=pairs, step=reach.step, multiply=reach.multiply)
         contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, reach, score)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 

@@ -67,9 +67,11 @@ class RowsWithMemory(Rows):
         key, value = tf.unstack(tf.concat([past[1:], own[1:]], axis=3))
 
         def score(query, key):
-            return relative(query, key, Pairs(self.differs), reach.step)
+            return relative(query, key, Pairs(self.differs), reach.step, reach.multiply)
 
-        contexts = attend_heads(own[0], key, value, lambda: self.bias, None, self.config, Reach(), score)
+        contexts = attend_heads(
+            own[0], key, value, lambda: self.bias, None, self.config, Reach(multiply=reach.multiply), score
+        )
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:

@@ -4,6 +4,8 @@ Between export and answer, W_r R hangs on nothing, so it is held in place of W_r
 their attention, of all distances that the longest row has. What all keys' scores have in common is left out.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +68,9 @@ class RelativeScores(tf.Module):
         count = tf.minimum(keys + queries, distances - first)
         return tf.slice(self.position_keys.value(), [0, first, 0], [heads, count, size])
 
-    def __call__(self, query: tf.Tensor, key: tf.Tensor, pairs: Pairs, step: tf.Tensor | int) -> tf.Tensor:
+    def __call__(
+        self, query: tf.Tensor, key: tf.Tensor, pairs: Pairs, step: tf.Tensor | int, multiply: Callable = tf.matmul
+    ) -> tf.Tensor:
         """Scores [rows, heads, queries, keys].
 
         Args:
@@ -74,25 +78,29 @@ class RelativeScores(tf.Module):
             key: [rows, heads, keys, head_size].
             pairs: of them.
             step: which of the plan's steps this is.
+            multiply: What multiplies matrices, as tf.matmul does.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
-        scores = tf.matmul(content, key, transpose_b=True)
-        scores += self._of_distances(query + self._of_step(self.of_position, step, query), tf.shape(key)[2], pairs)
+        scores = multiply(content, key, transpose_b=True)
+        of_position = query + self._of_step(self.of_position, step, query)
+        scores += self._of_distances(
+            of_position, tf.shape(key)[2], pairs, functools.partial(multiply, transpose_b=True)
+        )
         if pairs.differs is not None:
             of_segment = tf.matmul(query, self._of_step(self.apart, step, query))
             of_segment += self._of_step(self.of_segment, step, query)
             scores += of_segment * tf.cast(pairs.differs, query.dtype)
         return scores
 
-    def _of_distances(self, query: tf.Tensor, keys: tf.Tensor, pairs: Pairs) -> tf.Tensor:
+    def _of_distances(self, query: tf.Tensor, keys: tf.Tensor, pairs: Pairs, score: Callable) -> tf.Tensor:
         position_keys = pairs.position_keys
         if pairs.places is None:
             if position_keys is None:
                 position_keys = self.of_length(tf.shape(query)[2], keys)
-            return shifted(tf.matmul(query, position_keys, transpose_b=True), keys)
+            return shifted(score(query, position_keys), keys)
         if position_keys is None:
             position_keys = self.of_length(keys, keys)
-        of_distances = tf.matmul(query, position_keys, transpose_b=True)
+        of_distances = score(query, position_keys)
         # Behind the query, "uni" attention has no distances; what is there is padding.
         last = tf.shape(of_distances)[3] - 1
         columns = tf.minimum(keys - pairs.places[:, tf.newaxis] + tf.range(keys), last)

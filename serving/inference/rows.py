@@ -113,7 +113,9 @@ class TokenRows(Rows):
 
         if reach.relative is not None:
             differs = None if isinstance(tables.segments, tuple) else self._differs(cell, rows, length, places)
-            score = functools.partial(reach.relative, pairs=Pairs(differs, places), step=reach.step)
+            score = functools.partial(
+                reach.relative, pairs=Pairs(differs, places), step=reach.step, multiply=reach.multiply
+            )
 
         def bias():
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
