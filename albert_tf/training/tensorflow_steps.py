@@ -6,6 +6,7 @@ whose parts have different numbers of predicted words, and knows no workers.
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -135,7 +136,9 @@ class TensorFlowSteps:
             with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
                 for total in self._sums:
                     total.assign(tf.zeros_like(total))
-        with fusing():
+        with fusing(), warnings.catch_warnings():
+            # What no task trains, such as a pooler without pairs, stays as it is: Keras warns of it.
+            warnings.filterwarnings("ignore", "Gradients do not exist")
             self.model.optimizer.apply(gradients, self.model.trainable_variables)
 
     def _evaluate_replica(self, batch):

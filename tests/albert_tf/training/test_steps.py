@@ -1,5 +1,7 @@
 """A step of the training loop is that of Keras's `fit`, whatever the head, its loss and its metrics."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -123,3 +125,16 @@ def test_steps_are_those_of_fit(kind):
         assert value == pytest.approx(ours[name], rel=1e-5), name
     for one, other in zip(weights, own_weights, strict=True):
         np.testing.assert_allclose(one, other, atol=5e-5)  # Adam makes much of rounding where gradients vanish.
+
+
+def test_what_no_task_trains_is_not_warned_of():
+    model = albert_tf.AlbertPretrainer(AlbertEncoder(CONFIG.replace(num_hidden_layers=1)), pair_task=None)
+    model.compile(optimizer=create_optimizer("adamw", 1e-2, 10, 0))
+    model.optimizer.build(model.trainable_variables)
+    before = keras.ops.convert_to_numpy(model.encoder.pooler.kernel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps = TensorFlowSteps(model, Devices(), jit_compile=False)
+        batches = steps.batches(lambda *shares: tf.data.Dataset.from_tensors(masked(8, 0)[0]), training=True)
+        steps.train(next(iter(batches())))
+    np.testing.assert_array_equal(model.encoder.pooler.kernel, before)
