@@ -26,7 +26,8 @@ class _Teacher(keras.Model):
     """A teacher whose answer is what the lessons compare, the states' tokens last."""
 
     def __init__(self, model: Any, lessons: list[str], steps: list[int]):
-        super().__init__()
+        # The name that Keras would make of the class is none for a scope of a graph.
+        super().__init__(name="teacher")
         self.model, self.lessons, self.steps = model, lessons, steps
         # All its variables are the model's; under JAX Keras asks.
         self.built = True
@@ -96,7 +97,7 @@ def _ask(rows: FeatureRows, teacher: _Teacher, batch_size: int, states: Path, ve
                 if "states" in answer:
                     file.write(np.ascontiguousarray(answer["states"][..., :length]))
                 found.append(answer.get("vectors", np.zeros(0, "float32")))
-            bar.update(len(part))
+                bar.update()
         bar.close()
     with files.replacing(vectors, durable=False) as temporary:
         np.save(temporary, np.stack(found))

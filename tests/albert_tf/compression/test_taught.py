@@ -1,0 +1,31 @@
+"""What the teacher says once, kept on disk, is what it says."""
+
+import itertools
+
+import numpy as np
+
+from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.compression.taught import taught
+from albert_tf.tasks.rows import FeatureRows, RaggedArray
+
+CONFIG = AlbertConfig(
+    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=12, initializer_range=0.3,
+)  # fmt: skip
+
+
+def test_the_teacher_is_asked_in_a_graph(tmp_path):
+    lengths, random = [3, 7, 5], np.random.default_rng(0)
+    splits, teacher = np.cumsum([0, *lengths]), AlbertEncoder(CONFIG, seed=1)
+    tokens = {
+        "input_ids": random.integers(5, 40, splits[-1]).astype("int32"),
+        "input_mask": np.ones(splits[-1], "int32"),
+        "segment_ids": np.zeros(splits[-1], "int32"),
+    }
+    rows = FeatureRows({name: RaggedArray(values, splits) for name, values in tokens.items()}, {}, 0)
+    found = taught(rows, teacher, ["states", "vectors"], [0, 2], 2, tmp_path, "key")
+    for number, (start, end) in enumerate(itertools.pairwise(splits)):
+        row = {name: values[np.newaxis, start:end] for name, values in tokens.items()}
+        (features,) = found.batch([number], lengths[number])
+        states = np.stack(teacher(row, output_hidden_states=True)["hidden_states"])[[0, 2], 0]
+        np.testing.assert_allclose(features["taught_states"][0], states.transpose(0, 2, 1), atol=2e-3)
