@@ -68,7 +68,7 @@ def write_report(
         "parameters": {"as it is": first.parameters, "compressed": last.parameters},
         "file_bytes": (folder / MODEL_FILE).stat().st_size,
         "milliseconds": dict(speeds),
-        "machine": f"{platform.machine()}, TensorFlow backend {keras.backend.backend()}, a row of {_LENGTH} tokens",
+        "machine": f"{platform.machine()}, Keras on {keras.backend.backend()}, a row of {_LENGTH} tokens",
         "settings": dataclasses.asdict(settings),
     }
     files.write_json(folder / JSON_FILE, report)
