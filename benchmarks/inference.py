@@ -25,8 +25,8 @@ from albert_tf import AlbertConfig, AlbertEncoder
 from benchmarks import inference_accuracy, inference_data, inference_exits, inference_loading
 from benchmarks.inference_peers import make_peers
 from serving.inference import InferenceOptions, make_encoder
-from tfrecords.base.cpu import cpu_flags
 from tfrecords.base import files
+from tfrecords.base.cpu import cpu_flags
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import define_flags, read_flags, setting

@@ -56,6 +56,8 @@ def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent)
             raise UserError(f"--stages: '{stage}' is none of {', '.join(stages)}")
     for stage in chosen:
         stages[stage]()
+    if session.failed:
+        raise UserError(f"without result: {'; '.join(session.failed)}; the same command tries again")
 
 
 def _walk(settings: TableSettings, settings_folder: Path) -> None:

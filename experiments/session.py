@@ -48,6 +48,7 @@ class Session:
         seeds = settings.seeds or self.scale.seeds
         self.seeds = range(settings.first_seed, settings.first_seed + seeds)
         self.recipes = dict(self._recipes())
+        self.failed: list[str] = []  # Runs that ended with an error.
 
     def _recipes(self) -> Iterator[tuple[str, Recipe]]:
         """The rows that this version of the library can train, with their recipes; the others are said."""
@@ -75,7 +76,7 @@ class Session:
         """Makes the runs that are missing, every row with one seed before the next; not what another process makes."""
         missing = [(name, seed) for seed in self.seeds for name in self.recipes if not self.run(name, seed).result]
         print(f"{len(self.seeds) * len(self.recipes) - len(missing)} runs are done, {len(missing)} to make")
-        started, failed, elsewhere = time.monotonic(), [], []
+        started, elsewhere = time.monotonic(), []
         for number, (name, seed) in enumerate(missing):
             left = (time.monotonic() - started) / number * (len(missing) - number) if number else 0
             print(f"\n== run {number + 1} of {len(missing)}: {name}, seed {seed}{_minutes(left)}", flush=True)
@@ -84,13 +85,11 @@ class Session:
             except files.LockedError:
                 elsewhere.append(f"{name}, seed {seed}")
             except UserError as error:
-                failed.append(f"{name}, seed {seed}")
-                print(f"{failed[-1]} ended: {error}", file=sys.stderr)
+                self.failed.append(f"{name}, seed {seed}")
+                print(f"{self.failed[-1]} ended: {error}", file=sys.stderr)
             forget_graphs()
         if elsewhere:
             print(f"another process was making: {'; '.join(elsewhere)}", file=sys.stderr)
-        if failed:
-            print(f"without result: {'; '.join(failed)}; the same command tries again", file=sys.stderr)
 
     def measure(self) -> None:
         """Asks the runs that are done what the table's columns are measured from, and comparisons."""
@@ -112,6 +111,11 @@ class Session:
 
     def time(self) -> None:
         """Measures a step and an answer of the rows that have a run, unless just these are measured."""
+        # Of two processes that time at once neither would measure anything.
+        with files.locked(self.folder, wait=True):
+            self._time()
+
+    def _time(self) -> None:
         done = {name: run for name in self.recipes for seed in self.seeds if (run := self.run(name, seed)).result}
         kept = files.read_json(self.timings) if self.timings.is_file() else {"recipes": {}}
         recipes = {name: run.recipe.key for name, run in done.items()}

@@ -213,9 +213,9 @@ def test_a_run_that_ends_does_not_end_the_table(done, settings_folder, tmp_path,
         train(self, data)
 
     monkeypatch.setattr(session.Run, "train", fails)
-    main(settings(folder, stages="train,page", seeds=1), settings_folder)
-    said = capsys.readouterr().err
-    assert "plain, seed 1 ended: the held-out loss is nan" in said and "without result: plain, seed 1" in said
+    with pytest.raises(UserError, match="without result: plain, seed 1"):
+        main(settings(folder, stages="train,page", seeds=1), settings_folder)
+    assert "plain, seed 1 ended: the held-out loss is nan" in capsys.readouterr().err
     assert [line["row"] for line in lines(folder)] == ["wide"]
 
 

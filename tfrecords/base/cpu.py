@@ -23,8 +23,8 @@ def has_only_avx2(cpu_info: Path = OWN_CPU_INFO) -> bool:
 def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
     """Lets a TensorFlow that is not yet started multiply by oneDNN, unless TF_ENABLE_ONEDNN_OPTS says what it should.
 
-    By itself it does so from AVX-512 on. With AVX2 alone Eigen is as fast for `x @ W` but takes two to three times as
-    long for the products with a turned factor, which two of three in training are: docs/training.md, "How fast".
+    By itself it does so from AVX-512 on. With AVX2 alone Eigen takes three to four times as long for attention's many
+    small products, and little longer for large ones: docs/training.md, "On a CPU with AVX2 and no AVX-512".
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,15 +68,20 @@ class LockedError(UserError):
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Raises LockedError while another process is inside, or waits for it; a killed one is not. It leaves no file."""
+    """Raises LockedError while another process is inside, or waits for it and says so; a killed one is not inside.
+
+    The lock leaves no file.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        os.close(descriptor)
-        message = f"another process is building in '{folder}'; wait for it, or give another folder"
-        raise LockedError(message) from None
-    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = f"another process is building in '{folder}'"
+            if not wait:
+                raise LockedError(f"{said}; wait for it, or give another folder") from None
+            print(f"{said}; waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -1,7 +1,10 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
+from tests.conftest import ROOT
 from tfrecords.base.cpu import cpu_flags, has_only_avx2, train_by_onednn
 
 SWITCH = "TF_ENABLE_ONEDNN_OPTS"
@@ -42,13 +45,12 @@ def test_what_the_user_set_stays(cpu_info, monkeypatch):
     assert os.environ[SWITCH] == "0"
 
 
-def test_commands_that_train_start_tensorflow_so(cpu_info, run_module):
-    path = cpu_info("avx2")
-    code = "import sys; sys.argv = ['x', '--help']\nfrom albert_tf.run_finetuning import run\n"
-    code += f"import os, atexit; atexit.register(lambda: print('switch', os.environ.get({SWITCH!r})))\nrun()"
-    import subprocess
-    import sys
-
-    variables = {**os.environ, "ALBERT_TF_CPUINFO": str(path)}
-    found = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
+@pytest.mark.parametrize(
+    "command", ["albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "experiments.run"]
+)
+def test_commands_that_train_start_tensorflow_so(command, cpu_info):
+    code = f"import atexit, os, sys; sys.argv = ['x', '--help']; from {command} import run\n"
+    code += f"atexit.register(lambda: print('switch', os.environ.get({SWITCH!r})))\nrun()"
+    variables = {**os.environ, "ALBERT_TF_CPUINFO": str(cpu_info("avx2"))}
+    found = subprocess.run([sys.executable, "-c", code], env=variables, cwd=ROOT, capture_output=True, text=True)
     assert "switch 1" in found.stdout
