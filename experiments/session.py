@@ -41,7 +41,7 @@ class Session:
     def __init__(self, settings: "TableSettings", settings_folder: Path = FOLDER):
         self.settings = settings
         self.table = Table.read(settings.table, settings_folder)
-        self.scale = Scale.read(settings.scale, settings_folder)
+        self.scale = self.table.scaled(Scale.read(settings.scale, settings_folder))
         self.folder = Path(settings.output_dir)
         self.tasks_dir = Path(settings.tasks_dir) if settings.tasks_dir else None
         self.timings = self.folder / f"{self.table.name}-{self.scale.name}-timings.json"

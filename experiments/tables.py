@@ -205,6 +205,7 @@ class Table:
         comparisons: of its rows.
         columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
+        at: by the name of a scale, what all rows change of its data, config and training there.
         remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
 
@@ -215,6 +216,7 @@ class Table:
     comparisons: list[Comparison]
     columns: Sequence[str] = USUAL
     published_column: str = ""
+    at: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -236,15 +238,25 @@ class Table:
         for one in comparisons:
             if missing := {side for side in (one.row, one.against) if isinstance(side, str)} - set(values["rows"]):
                 raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
+        _known_parts(values.get("at", {}), path)
         return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)
+
+    def scaled(self, scale: Scale) -> Scale:
+        """Gives the scale as this table's rows start from it."""
+        changed = {part: getattr(scale, part) | values for part, values in self.at.get(scale.name, {}).items()}
+        return dataclasses.replace(scale, **changed)
 
 
 def _read_row(path: Path) -> Row:
     row = _made(Row, {"name": path.stem} | files.read_json(path), path)
-    for part in (part for here in row.at.values() for part in here):
+    _known_parts(row.at, path)
+    return row
+
+
+def _known_parts(at: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    for part in (part for here in at.values() for part in here):
         if part not in _PARTS:
             raise UserError(f"'{path}': '{part}' is none of {', '.join(_PARTS)}")
-    return row
 
 
 def _known_column(name: str) -> None:
