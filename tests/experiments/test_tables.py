@@ -13,8 +13,8 @@ CELLS = [(table, scale) for table in names("table") for scale in names("scale")]
 
 @pytest.mark.parametrize(("table", "scale"), CELLS)
 def test_every_row_is_one_that_the_library_can_train(table, scale):
-    scale = Scale.read(scale)
-    recipes = {row.name: row.recipe(scale) for row in Table.read(table).rows}
+    table, scale = Table.read(table), Scale.read(scale)
+    recipes = {row.name: row.recipe(table.scaled(scale)) for row in table.rows}
     assert len({recipe.key for recipe in recipes.values()}) == len(recipes), "two rows ask for the same runs"
     for recipe in recipes.values():
         assert recipe.albert_config().vocab_size == scale.vocabulary["vocab_size"]
@@ -30,9 +30,21 @@ def test_no_settings_file_is_forgotten():
 
 
 def test_rows_of_two_tables_that_ask_for_the_same_share_their_runs():
-    small = Scale.read("small")
-    plain, shared = Table.read("depth").rows[0], next(r for r in Table.read("sharing").rows if r.name == "all_128")
-    assert plain.recipe(small).key == shared.recipe(small).key
+    data_size, dropout = Table.read("data_size"), Table.read("dropout")
+    (everything, *_), (without, _), small = data_size.rows, dropout.rows, Scale.read("small")
+    assert everything.recipe(data_size.scaled(small)).key == without.recipe(dropout.scaled(small)).key
+
+
+def test_a_table_changes_the_scale_of_all_its_rows_and_of_no_other_scale(settings_folder):
+    path = settings_folder / "tables" / "pair" / "table.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"at": {"tiny": {"training": {"learning_rate": 0.5}}}}), "utf-8"
+    )
+    table, tiny = Table.read("pair", settings_folder), Scale.read("tiny", settings_folder)
+    plain, wide = (row.recipe(table.scaled(tiny)) for row in table.rows)
+    assert (plain.training["learning_rate"], wide.training["learning_rate"]) == (0.5, 0.02)
+    assert plain.training["num_train_steps"] == tiny.training["num_train_steps"]
+    assert table.scaled(dataclasses.replace(tiny, name="small")).training == tiny.training
 
 
 def test_a_row_changes_its_scale_and_one_scale_more(settings_folder):
@@ -72,6 +84,7 @@ def test_a_wrong_value_is_named(settings_folder, part, values, message):
         ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "by": "size"}]}, "'size' is no column"),
         ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
         ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
+        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
     ],
 )
 def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message):
