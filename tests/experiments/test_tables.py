@@ -1,5 +1,6 @@
 """Settings files say what the library can do, and what they cannot mean is met by name."""
 
+import dataclasses
 import json
 import shutil
 
@@ -36,11 +37,8 @@ def test_rows_of_two_tables_that_ask_for_the_same_share_their_runs():
 
 
 def test_a_table_changes_the_scale_of_all_its_rows_and_of_no_other_scale(settings_folder):
-    path = settings_folder / "tables" / "pair" / "table.json"
-    path.write_text(
-        json.dumps(json.loads(path.read_text()) | {"at": {"tiny": {"training": {"learning_rate": 0.5}}}}), "utf-8"
-    )
     table, tiny = Table.read("pair", settings_folder), Scale.read("tiny", settings_folder)
+    table = dataclasses.replace(table, at={"tiny": {"training": {"learning_rate": 0.5}}})
     plain, wide = (row.recipe(table.scaled(tiny)) for row in table.rows)
     assert (plain.training["learning_rate"], wide.training["learning_rate"]) == (0.5, 0.02)
     assert plain.training["num_train_steps"] == tiny.training["num_train_steps"]
