@@ -278,7 +278,7 @@ def test_published_results_make_the_page_again(done, settings_folder, tmp_path, 
 def test_killed_by_the_machine(topics, tmp_path):
     """kill -9 in the middle of a run, twice; then the same command ends, and once more has nothing to do."""
     command = [sys.executable, "-m", "experiments.run", "sharing", f"--output_dir={tmp_path}", f"--corpus={topics}"]
-    command += ["--scale=tiny", "--rows=all_64,all_128", "--seeds=1"]
+    command += ["--scale=tiny", "--rows=all_narrow,all_middle", "--seeds=1"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     for _ in range(2):
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
