@@ -289,7 +289,7 @@ def test_killed_by_the_machine(topics, tmp_path):
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     table = (tmp_path / "sharing-tiny.md").read_text()
-    assert "all shared, embedding size 64" in table and "Not run: all shared, embedding size 256" in table
+    assert "all shared, narrow embeddings" in table and "Not run: all shared, wide embeddings" in table
     again = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert "2 runs are done, 0 to make" in again.stdout and (tmp_path / "sharing-tiny.md").read_text() == table
 
