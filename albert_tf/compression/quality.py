@@ -32,7 +32,7 @@ class Quality:
     Args:
         task: to score on; None: by the vectors of `rows` alone.
         is_trained: whether the models have the task's own head.
-        texts: held-out ones, for `likeness`.
+        texts: held-out ones, for `likeness`, one or two a row.
         max_seq_length: of the longest row, in tokens.
         batch_size: rows a batch.
 
@@ -40,7 +40,14 @@ class Quality:
         UserError: the task has no evaluation file, or is of a kind that only a fine-tuned model answers.
     """
 
-    def __init__(self, task: Task | None, is_trained: bool, texts: Sequence[str], max_seq_length: int, batch_size: int):
+    def __init__(
+        self,
+        task: Task | None,
+        is_trained: bool,
+        texts: Sequence[tuple[str, ...]],
+        max_seq_length: int,
+        batch_size: int,
+    ):
         self.task, self.is_trained, self.texts = task, is_trained, list(texts)
         self.max_seq_length, self.batch_size = max_seq_length, batch_size
         self.train: list[Any] = []
@@ -87,7 +94,7 @@ class Quality:
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
         """Notes the teacher's vectors of the held-out texts, which `likeness` compares with."""
         if self.texts:
-            self._vectors = self._embed_texts(teacher, tokenizer, self.texts)
+            self._vectors = self._embed(teacher, tokenizer, self.texts)
 
     def __call__(self, model: keras.Model, tokenizer: Tokenizer) -> dict[str, float]:
         """Scores a model: the task's metrics, and likeness, the mean cosine of its vectors with the teacher's."""
@@ -100,7 +107,7 @@ class Quality:
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
         """Computes the mean cosine of a model's vectors with those of the teacher that `remember` was given."""
-        vectors = self._embed_texts(model, tokenizer, self.texts)
+        vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 
     def _task_scores(self, model: keras.Model, tokenizer: Tokenizer) -> dict[str, float]:
@@ -132,10 +139,10 @@ class Quality:
     ) -> list[np.ndarray]:
         """Of each of the examples' texts, [examples, hidden_size]."""
         columns = zip(*(example.texts for example in examples))
-        return [self._embed_texts(model, tokenizer, texts) for texts in columns]
+        return [self._embed(model, tokenizer, [(text,) for text in texts]) for texts in columns]
 
-    def _embed_texts(self, model: keras.Model, tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-        rows = text_rows(tokenizer, [list(texts)], self.max_seq_length)
+    def _embed(self, model: keras.Model, tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]]) -> np.ndarray:
+        rows = text_rows(tokenizer, list(zip(*texts)), self.max_seq_length)
         # An embedder has a graph of its own, which one made anew would build anew.
         if self._last[0] is not model:
             self._last = model, embedder_of(model)

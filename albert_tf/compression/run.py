@@ -129,7 +129,7 @@ def prepare(settings: CompressSettings) -> Work:
         raise UserError(f"--max_seq_length={settings.max_seq_length} is more than the model's {config.max_seq_length}")
     texts = Texts([], [])
     if settings.text or (settings.num_train_steps and task is not None):
-        texts = split_texts(read_texts(settings, settings.text, task), settings)
+        texts = split_texts(read_texts(settings, settings.text, task, pairs=is_trained), settings)
     if settings.vocab_from:
         teacher, tokenizer = _pruned(settings, teacher, tokenizer, texts)
     quality = Quality(task, is_trained, texts.held_out, settings.max_seq_length, settings.eval_batch_size)

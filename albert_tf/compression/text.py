@@ -40,31 +40,44 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
     return FinetuningSettings(task=settings.task, data_dir=settings.data_dir, **columns, **given)
 
 
-def read_texts(settings: CompressSettings, patterns: str, task: Task | None) -> Iterator[str]:
+def read_texts(
+    settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
+) -> Iterator[tuple[str, ...]]:
     """Streams the texts of files, or without patterns those of the task's training examples.
+
+    Args:
+        settings: of the run.
+        patterns: of the files; "": the task's.
+        task: whose examples are read.
+        pairs: whether an example's texts stay together, as a model fine-tuned on the task reads them.
+
+    Returns:
+        What each row is made of: one text, or two.
 
     Raises:
         UserError: there are none.
     """
     if patterns:
         documents = read_documents(patterns, settings.text_field, settings.split_sentences)
-        return itertools.chain.from_iterable(documents)
+        return ((text,) for text in itertools.chain.from_iterable(documents))
     examples = task.stream("train") if isinstance(task, TextTask) else None
     if examples is None:
         raise UserError(
             f"--task={settings.task} in '{settings.data_dir}' has no training texts; give --text='corpus/*.txt'"
         )
-    return (text for example in examples for text in example.texts if text)
+    if pairs:
+        return (tuple(example.texts) for example in examples if any(example.texts))
+    return ((text,) for example in examples for text in example.texts if text)
 
 
 class Texts(NamedTuple):
-    """Texts to learn from, and those that are held out; no text is in there twice."""
+    """Texts to learn from, and those that are held out, one or two a row; no row is in there twice."""
 
-    train: list[str]
-    held_out: list[str]
+    train: list[tuple[str, ...]]
+    held_out: list[tuple[str, ...]]
 
 
-def split_texts(texts: Iterable[str], settings: CompressSettings) -> Texts:
+def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) -> Texts:
     """Holds some texts out.
 
     Raises:
@@ -85,12 +98,12 @@ def split_texts(texts: Iterable[str], settings: CompressSettings) -> Texts:
 
 
 def make_rows(
-    texts: Sequence[str], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
+    texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
     """Makes rows of texts, their tokens in a file.
 
     Args:
-        texts: to make rows of.
+        texts: of each row, one or two.
         tokenizer: of the ids.
         max_seq_length: of the longest row, in tokens.
         masks: whether words are masked; the rows then say where.
@@ -99,16 +112,16 @@ def make_rows(
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):
-            made = text_rows(tokenizer, [texts[start : start + _CHUNK]], max_seq_length)
+            made = text_rows(tokenizer, list(zip(*texts[start : start + _CHUNK])), max_seq_length)
             yield _masked(made, tokenizer, np.arange(start, start + len(made)), seed) if masks else made
 
     return store(rows())
 
 
-def count_pieces(texts: Iterable[str], tokenizer: Tokenizer) -> np.ndarray:
+def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.ndarray:
     """Counts how often each piece occurs: int64 [vocab_size]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    for chunk in chunked(texts, _CHUNK):
+    for chunk in chunked(itertools.chain.from_iterable(texts), _CHUNK):
         counts += np.bincount(tokenizer.encode_batch(chunk)[0], minlength=tokenizer.vocab_size)
     return counts
 

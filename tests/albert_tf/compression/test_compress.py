@@ -13,6 +13,7 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretr
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.compression import run as running
 from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading import load
 from albert_tf.training import loop
 from tests.conftest import ROOT
@@ -184,6 +185,26 @@ def test_a_fine_tuned_model_goes_through_both_phases(settings, data, tokenizer, 
     assert list(report_of(folder)["phases"]) == ["start", "text", "task"]
     said = capsys.readouterr()
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
+
+
+def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings, data, tokenizer, tmp_path):
+    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
+    task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
+    teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
+    tuned = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path), text="")
+    work = running.prepare(tuned)
+    examples = list(task_of(tuned).stream("train"))
+    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(tuple(example.texts) for example in examples)
+    assert work.likeness(work.loaded.model) == pytest.approx(1)
+    rows = make_rows([tuple(example.texts) for example in examples], work.tokenizer, 16)
+    of_task = task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
+    assert rows.tokens.keys() == of_task.tokens.keys()
+    for name in rows.tokens:
+        np.testing.assert_array_equal(
+            rows.tokens[name].read(0, sum(rows.lengths)), of_task.tokens[name].read(0, sum(rows.lengths))
+        )
+    single = running.prepare(dataclasses.replace(tuned, model=settings.model))
+    assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
 
 
 @pytest.mark.slow
