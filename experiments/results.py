@@ -27,7 +27,7 @@ class Result:
         pair_accuracy: held out, share of the sentence pairs; None without a pair task.
         training_seconds: of the run's updates, beside whatever else the machine did.
         seconds_per_step: the row's, from steps of all rows in turn.
-        training_flops: of the encoder, see `costs.training_flops`.
+        training_flops: of the encoder, see `albert_tf.analysis.run_cost`.
         inference_flops_per_token: of the encoder.
         inference_ms: the row's, of one answer, from answers of all rows in turn.
         machine: that it ran on.

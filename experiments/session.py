@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from albert_tf.analysis.run_cost import inference_flops, training_flops
 from experiments import page, timings
 from experiments.columns import COLUMNS
-from experiments.costs import inference_flops, training_flops
 from experiments.data import examples
 from experiments.measures import MEASURES, OF_TASKS, Asked
 from experiments.picture import picture

@@ -76,9 +76,10 @@ class JaxSteps:
         self.model.reset_metrics()
         return figures
 
-    def tokens(self, batch: Any) -> int:
-        """How many tokens a batch has over all devices, padding included."""
-        return keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"].size
+    def shape(self, batch: Any) -> tuple[int, int]:
+        """How many rows a batch has over all devices, and how many tokens each, padding included."""
+        ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
+        return ids.size // ids.shape[-1], ids.shape[-1]
 
     def sync(self) -> None:
         """Brings the model's variables up to date."""

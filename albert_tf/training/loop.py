@@ -27,6 +27,7 @@ from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import Report, memory_figures
+from albert_tf.training.utilisation import Utilisation
 from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -171,7 +172,8 @@ class Training(abc.ABC):
         settings = self.settings
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, settings.gradient_accumulation_steps)
         history = self.history if self.devices.is_chief else None
-        self.report = Report(history, self.name, settings.num_train_steps, self.step)
+        utilisation = Utilisation(self.config, settings, self.devices.replicas)
+        self.report = Report(history, self.name, settings.num_train_steps, self.step, utilisation)
         self._ended = self._has_warned = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:
@@ -195,16 +197,16 @@ class Training(abc.ABC):
                 run_folder.save_checkpoint(self.model, self.folder)
 
     def _make_step(self, batches: Iterator) -> None:
-        waited, tokens = 0.0, 0
         for _ in range(self.steps.parts):
             asked = time.monotonic()
             batch = next(batches)
-            waited += time.monotonic() - asked
-            tokens += self.steps.tokens(batch)
+            waited = time.monotonic() - asked
+            rows, length = self.steps.shape(batch)
+            self.report.batch(rows, length, waited)
             self.steps.train(batch)
         self._batch = batch
         self.step += 1
-        self.report.step(tokens, waited, self.steps.running if self.devices.processes == 1 else None)
+        self.report.step(self.steps.running if self.devices.processes == 1 else None)
 
     def _row(self, phase: Phase, saves: bool) -> None:
         figures, seconds = self.steps.results(), self.report.seconds

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.training.run_folder import History
+from albert_tf.training.utilisation import Utilisation
 from tfrecords.base.script import progress_bar
 
 
@@ -20,10 +21,13 @@ class Report:
         name: of what is done, beside the bar.
         num_train_steps: of the whole run.
         first_step: how many of them were made by earlier starts.
+        utilisation: of the run.
     """
 
-    def __init__(self, history: History | None, name: str, num_train_steps: int, first_step: int):
-        self.history = history
+    def __init__(
+        self, history: History | None, name: str, num_train_steps: int, first_step: int, utilisation: Utilisation
+    ):
+        self.history, self.utilisation = history, utilisation
         self._boards = {}
         if history:
             folder = history.path.parent / "tensorboard"
@@ -41,17 +45,25 @@ class Report:
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
-    def step(self, tokens: int, waited: float, running: Callable[[], dict[str, float]] | None) -> None:
+    def batch(self, rows: int, length: int, waited: float) -> None:
+        """Counts a batch, or a part of one.
+
+        Args:
+            rows: that it has over all devices.
+            length: of a row in tokens, padding included.
+            waited: seconds that the program waited for it.
+        """
+        self._tokens += rows * length
+        self._work += self.utilisation.work(rows, length)
+        self._waited += waited
+
+    def step(self, running: Callable[[], dict[str, float]] | None) -> None:
         """Counts an update.
 
         Args:
-            tokens: that it was computed on, padding included.
-            waited: seconds that the program waited for its batch.
             running: gives the figures since the last row; called only to be shown, as it waits for the update. None:
                 those of the last row are shown.
         """
-        self._tokens += tokens
-        self._waited += waited
         if self.bar.update() or self._waits:
             self._waits = False
             self._figures = _summary(running()) if running else self._figures
@@ -71,7 +83,8 @@ class Report:
             held_out: of the evaluation; {} where there was none. val_ before a name is for history.csv alone.
             seconds: that the steps took.
         """
-        figures = figures | {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
+        speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
+        figures = figures | speeds | self.utilisation.figures(self._work, seconds)
         self._figures = _summary(figures)
         if self.history:
             self.history.append(step, seconds, figures | held_out)
@@ -92,11 +105,12 @@ class Report:
             board.close()
 
     def _restart(self) -> None:
-        self._started, self._tokens, self._waited = time.monotonic(), 0, 0.0
+        self._started, self._tokens, self._work, self._waited = time.monotonic(), 0, 0.0, 0.0
 
     def _show(self) -> None:
         seconds = max(self.seconds, 1e-9)
-        speed = f"{self._tokens / seconds:,.0f} tokens/s, input wait {self._waited / seconds:.1%}"
+        mfu = "".join(f", MFU {share:.0%}" for share in self.utilisation.figures(self._work, seconds).values())
+        speed = f"{self._tokens / seconds:,.0f} tokens/s{mfu}, input wait {self._waited / seconds:.1%}"
         self.bar.set_postfix_str(", ".join(filter(None, (self._figures, speed))))
 
 

@@ -85,11 +85,12 @@ class TensorFlowSteps:
         self.model.reset_metrics()
         return figures
 
-    def tokens(self, batch: Any) -> int:
-        """How many tokens a batch has over all devices, padding included."""
+    def shape(self, batch: Any) -> tuple[int, int]:
+        """How many rows a batch has over all devices, and how many tokens each, padding included."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
-        return self.devices.processes * sum(math.prod(part.shape) for part in parts)
+        rows = sum(math.prod(part.shape[:-1]) for part in parts)
+        return self.devices.processes * rows, parts[0].shape[-1]
 
     def sync(self) -> None:
         """Brings the model's variables up to date; here they are."""

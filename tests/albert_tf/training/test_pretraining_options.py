@@ -74,17 +74,15 @@ def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, stra
 def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, straight, monkeypatch, tmp_path):
     """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
     seen = []
-    record = loop.Report.step
-    monkeypatch.setattr(
-        loop.Report, "step", lambda self, tokens, *more: (seen.append(tokens), record(self, tokens, *more))
-    )
+    record = loop.Report.batch
+    monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[:2]), record(self, *shape)))
     one_phase = dataclasses.replace(
         settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=2,
         output_dir=str(tmp_path / "run"),
     )  # fmt: skip
     folder = pretraining.pretrain(one_phase)
     model = last(folder)
-    assert int(model.optimizer.iterations) == 2 and seen == [8 * 32] * 2
+    assert int(model.optimizer.iterations) == 2 and seen == [(4, 32)] * 4
     assert model.optimizer.gradient_accumulation_steps is None
 
 
@@ -114,7 +112,7 @@ def test_history_shows_what_the_updates_went_by(straight):
     rows = list(csv.DictReader((straight / "history.csv").read_text().splitlines()))
     assert [float(row["learning_rate"]) for row in rows] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
     for row in rows:
-        assert float(row["gradient_norm"]) > 0 and float(row["memory_gb"]) > 0.1
+        assert float(row["gradient_norm"]) > 0 and float(row["memory_gb"]) > 0.1 and 0 < float(row["mfu"]) < 2
         smallest, median, largest = (float(row[f"trust_ratio_{name}"]) for name in ("min", "median", "max"))
         assert 0 < smallest < median < largest
     assert len({row["gradient_norm"] for row in rows}) == 4

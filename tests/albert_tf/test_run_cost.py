@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops
-from experiments.costs import inference_flops, training_flops
+from albert_tf.analysis.run_cost import inference_flops, training_flops
 
 PLAIN = AlbertConfig(hidden_size=16, num_hidden_layers=12, num_attention_heads=2, intermediate_size=32)
 
