@@ -7,7 +7,7 @@ is multiplied by the steps of an epoch. Accuracy: a small model is trained from 
 each of --seeds, its whole epoch timed.
 """
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 
 import argparse
 import dataclasses
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=1, help="of the small model's whole epochs; 0: none")
     arguments = parser.parse_args()
-    print(f"{_processor()}, {platform.platform()}")
+    print(f"{processor()}, {platform.platform()}")
     compare_time(arguments)
     if arguments.seeds:
         compare_accuracy(arguments)
@@ -121,7 +121,7 @@ def compare_accuracy(arguments) -> None:
             print(f"{'':8s} {statistics.mean(seconds):.0f} s a run")
 
 
-def _processor() -> str:
+def processor() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

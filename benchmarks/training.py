@@ -1,11 +1,11 @@
-"""Training speed beside keras-hub's AlbertMaskedLM and the matrix products alone: `python benchmarks/training.py`.
+"""Training speed beside keras-hub's AlbertMaskedLM and the matrix products alone: `python -m benchmarks.training`.
 
 One process, everything in turn, so that a machine's drift meets all alike: a step of ours as run_pretraining makes it,
 on batches that its reader reads, a step of keras-hub's, and every matrix product of such a step by itself (the floor).
 The head looks at gathered positions on both sides. Prints medians.
 """
 
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 
 import argparse
 import os
