@@ -63,6 +63,7 @@ def test_features_of_texts_are_framed_and_cut(tokenizer):
 
 
 @pytest.mark.parametrize("others", [None, OTHERS], ids=["single", "pairs"])
+@pytest.mark.few(1)
 def test_the_graphs_features_are_the_same(tokenizer, others):
     import tensorflow as tf
 

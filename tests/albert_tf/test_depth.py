@@ -97,7 +97,7 @@ def test_streams_do_not_stay_equal():
 
 
 @each
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_walks_give_the_same_numbers_and_gradients(changes):
     after = {}
     for walk in PLAIN_WALKS:
@@ -113,7 +113,7 @@ def test_walks_give_the_same_numbers_and_gradients(changes):
 
 
 @each
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_files_and_fit(changes, tmp_path):
     model = AlbertClassifier(alike(small(**changes)), 2, dropout=0.0)
     model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)

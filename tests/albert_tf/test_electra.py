@@ -145,6 +145,7 @@ def test_a_generator_has_its_width_and_the_model_s_tables():
 
 
 @pytest.mark.parametrize("changes", [{}, SELF, {"pair_task": "nsp", "generator_size": 0.5}])
+@pytest.mark.few(2)
 def test_a_file_holds_it(changes, tmp_path):
     model, x = ElectraPretrainer(CONFIG, **changes), features_of()
     model.save(tmp_path / "model.keras")

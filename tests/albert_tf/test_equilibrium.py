@@ -63,6 +63,7 @@ def test_the_implicit_gradient_of_a_linear_function_is_exact():
 
 
 @pytest.mark.parametrize("way", portable["WAYS"][1:])
+@pytest.mark.few(2)
 def test_gradients_are_those_of_200_steps(way):
     for found, expected in zip(portable["gradients"](way), portable["gradients"]("unrolled")):
         np.testing.assert_allclose(found, expected, atol=1e-5)

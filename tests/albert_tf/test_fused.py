@@ -49,7 +49,7 @@ def kernels(concrete) -> int:
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_step_with_them_equals_one_without_and_no_other_graph_has_them(walk):
     config = AlbertConfig(
         vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,

@@ -139,6 +139,7 @@ def test_quantization_of_some_layers_is_kept_and_of_other_modes_refused(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["classifier", "choice", "pretrainer"])
+@pytest.mark.few(2)
 def test_export_names_its_inputs_and_answers_as_the_model(kind, tmp_path):
     import tensorflow as tf
 

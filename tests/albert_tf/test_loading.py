@@ -105,7 +105,7 @@ def write_tokenizer(kind, folder):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece", "bpe"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_folder_with_a_tokenizer_json_alone_answers_texts(tmp_path, kind):
     theirs = write_tokenizer(kind, tmp_path)
     roberta = dict(position_offset=2, type_vocab_size=1, embedding_size=16) if kind == "bpe" else {}

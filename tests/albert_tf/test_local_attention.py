@@ -84,7 +84,7 @@ def test_the_plan_says_which_steps_are_local_and_loops_repeat_the_pattern():
 
 @pytest.mark.parametrize("every", [0, 2])
 @pytest.mark.parametrize("changes", [{}, {"position_type": "rotary", "norm_position": "pre"}, {"sharing": "none"}])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_window_over_the_whole_row_is_full_attention(features, changes, every):
     """To 1e-5 and trained like it: the same weights, a window of the row's length, and none."""
     wide = CONFIG.replace(attention_window=18, global_attention_every=every, **changes)

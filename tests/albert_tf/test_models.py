@@ -80,7 +80,7 @@ def test_trains_in_a_graph(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_trains_and_round_trips(name, tmp_path):
     model, x = trained(name, run_eagerly=True)
     model.save(tmp_path / "model.keras")

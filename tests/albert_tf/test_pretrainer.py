@@ -34,6 +34,7 @@ def features():
 
 
 @pytest.mark.parametrize("pair_task, prefix", [("sop", "sentence_order"), ("nsp", "next_sentence"), (None, None)])
+@pytest.mark.few(2)
 def test_metrics_do_not_depend_on_the_batches(pair_task, prefix):
     pretrainer, rows = model(pair_task), features()
     whole = pretrainer.evaluate(rows, batch_size=ROWS, verbose=0, return_dict=True)

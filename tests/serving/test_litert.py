@@ -42,6 +42,7 @@ def test_answers_equal_the_keras_model(make_model, answer, head, length):
 
 
 @pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"hidden_act": "gelu_erf"}])
+@pytest.mark.few(2)
 def test_other_configurations(make_model, answer, changes):
     model = make_model("classifier", num_hidden_layers=4, **changes)
     compare(expected_answers(model, INPUTS), answer(convert(model), INPUTS), NEAR)

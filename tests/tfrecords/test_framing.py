@@ -66,7 +66,6 @@ pairs_of_sizes = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max
 @either
 @given(pairs_of_sizes, st.integers(5, 40))
 @settings(max_examples=25, deadline=None)
-@pytest.mark.few(2)
 def test_single_texts_and_pairs_are_cut_as_the_official_code_does(form, sizes, length):
     first, second = ragged([a for a, _ in sizes]), ragged([b for _, b in sizes], 500)
     framer, texts = Framer(form, length), list(zip(first.to_list(), second.to_list()))
@@ -127,7 +126,6 @@ def test_masks_stand_between_the_parts_of_a_text():
 @either
 @given(pairs_of_sizes, st.integers(8, 24), st.integers(1, 12))
 @settings(max_examples=30, deadline=None)
-@pytest.mark.few(2)
 def test_windows_cover_everything_and_the_best_sees_most(form, sizes, length, stride):
     context, question = ragged([a for a, _ in sizes], 0), ragged([b for _, b in sizes], 500)
     windows = Framer(form, length).windows(question, context, stride, max_query_length=7)

@@ -37,6 +37,7 @@ def rows_of(some_batches):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 class TestBothMaskings:
+    @pytest.mark.few(1)
     def test_names_types_and_shapes(self, build, masking):
         dataset = read_examples(str(build(masking=masking)), 16, True)
         assert {n: (s.shape.as_list(), s.dtype.as_numpy_dtype) for n, s in dataset.element_spec.items()} == {
@@ -85,7 +86,7 @@ class TestBothMaskings:
         assert same == 1 if masking == "static" else same < 0.02
 
     @pytest.mark.parametrize("workers", [2, 3])
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     def test_workers_share_what_one_would_read(self, build, masking, workers):
         # Four lanes, which three workers cannot part among them. The epoch ends within.
         folder = str(build(masking=masking, chunk_megabytes=0.03))
@@ -101,6 +102,7 @@ class TestBothMaskings:
                 for worker in range(workers):
                     np.testing.assert_array_equal(shared[worker][step][name], alone[step][name][worker::workers])
 
+    @pytest.mark.few(1)
     def test_packing_keeps_every_example_whole_and_apart(self, build, masking):
         folder = str(build(masking=masking, short_seq_prob=1.0, input_format="doc-sentences", pair_task="none"))
         plain = batches(folder, training=False)

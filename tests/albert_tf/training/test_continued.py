@@ -33,7 +33,7 @@ def values(model):
 
 
 @pytest.mark.parametrize("form", ["own", "official", "huggingface", "keras_hub"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)
     pretrained, tokenizer = loaded.model, loaded.tokenizer

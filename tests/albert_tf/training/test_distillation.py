@@ -133,7 +133,7 @@ def distance(student, teacher, x, y=None):
     ],
     ids=["regression", "tags", "spans", "joint spans", "choices"],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_every_kind_of_answer_can_be_taught(build, labels, loss):
     teacher, student = pair(build)
     student.compile(keras.optimizers.Adam(1e-2), loss, run_eagerly=True)

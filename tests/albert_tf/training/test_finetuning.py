@@ -268,7 +268,7 @@ def write_other_task(folder, name):
         ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
     ],
 )
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, metric):
     write_other_task(tmp_path, name)
     settings = dataclasses.replace(

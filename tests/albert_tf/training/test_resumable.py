@@ -66,6 +66,7 @@ def damage(kind, whole):
 @pytest.mark.parametrize(
     "kind", ["empty", pytest.param("first half", marks=pytest.mark.slow), "all but the end", "zeros for a page"]
 )
+@pytest.mark.few(2)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(stopped, straight, tmp_path, kind, capsys):
     settings, folder = stopped
     shutil.copytree(folder, tmp_path / "run")

@@ -79,6 +79,7 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
 
 
 @pytest.mark.parametrize("head", ["plain", "joint"])
+@pytest.mark.few(1)
 def test_version_1_answers_always(tmp_path, tiny_run, head):
     ids = tmp_path / "ids.json"
     ids.write_text('["train0", "train1"]')

@@ -83,7 +83,7 @@ def test_a_run_that_is_cut_off_goes_on_as_if_it_had_not_been(settings, finetuned
 
 
 @pytest.mark.parametrize("task", ["tagging", "race", "regression", "squad1", "squad2"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_other_kinds_of_task(settings, tmp_path, task):
     if task.startswith("squad"):
         write_squad(tmp_path, {"squad1": "1.1", "squad2": "2.0"}[task])

@@ -92,6 +92,7 @@ def test_client_gets_each_row_its_own_answer(server):
         assert client.status()[0].state == "AVAILABLE" and client.served_version() == 1
 
 
+@pytest.mark.few(1)
 def test_client_errors_carry_the_servers_word(server):
     with Client(server[0], "tiny") as client:
         with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
@@ -102,6 +103,7 @@ def test_client_errors_carry_the_servers_word(server):
         client.predict_ids([[1]])
 
 
+@pytest.mark.few(1)
 def test_a_full_benchmark(server, saved_model):
     settings = Settings(
         target=server[0], model="tiny", lengths="8,64", batches="1,2", seconds=0.4, warmup_seconds=0.1, windows=3,

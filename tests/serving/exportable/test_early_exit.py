@@ -14,7 +14,7 @@ MASK = (np.arange(5) < LENGTHS[:, None]).astype(np.int32)
 
 
 @pytest.mark.parametrize("head", FLOAT_OUTPUTS)
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_rows_that_never_are_sure_answer_as_the_model_and_the_others_as_their_step(serve, head):
     model, served = serve(head)
     every_step = [
@@ -63,7 +63,7 @@ def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
 
 
 @pytest.mark.parametrize("head", ["embedder", "encoder", "pretrainer"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_vectors_leave_once_their_tokens_move_little(serve, head):
     model, served = serve(head, exit_rule="movement")
     plain = served("serving_default", input_ids=IDS, lengths=LENGTHS)

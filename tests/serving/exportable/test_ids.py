@@ -231,6 +231,7 @@ def test_sparse_weights_are_those_of_the_masked_words_head(serve):
 
 
 @pytest.mark.parametrize("head", ["embedder", "cls embedder", "pretrainer"])
+@pytest.mark.few(2)
 def test_fewer_dimensions_are_the_first_ones(serve, head):
     _, whole = serve(head)
     _, cut = serve(head, dimensions=5)

@@ -115,6 +115,7 @@ def test_words_are_tokenized_with_a_blank_before_each(config, tokenizer):
 
 
 @pytest.mark.parametrize("kind", [AlbertTokenClassifier, AlbertClassifier])
+@pytest.mark.few(1)
 def test_the_check_of_an_export_reads_texts_as_the_export_does(config, tokenizer, kind, monkeypatch):
     assert whole_words(tokenizer).tolist() == ["t", "the"]
     keras.utils.set_random_seed(0)

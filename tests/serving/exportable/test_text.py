@@ -44,6 +44,7 @@ def padded(rows, segments=None):
 
 
 @pytest.mark.parametrize("head", ["classifier", "pretrainer"])
+@pytest.mark.few(1)
 def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
     _, served = serve(head, text=True, **OPTIONS[head])
     rows = Framer(tokenizer, 20).single(encode(tokenizer, FIRST)).input_ids.to_list()
@@ -59,6 +60,7 @@ def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
 
 
 @pytest.mark.parametrize("limit", [8, 19])
+@pytest.mark.few(1)
 def test_a_pair_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, limit):
     _, served = serve("classifier", text=True, max_seq_length=limit, task={"inputs": ["premise", "hypothesis"]})
     pairs = [(a, b) for a in FIRST for b in SECOND]
@@ -147,6 +149,7 @@ QUESTIONS = ["What is the capital of France?", "who sat?", "what?", "the", "what
 
 
 @pytest.mark.parametrize("head", ["spans", "joint spans"])
+@pytest.mark.few(1)
 def test_answers_are_those_of_the_squad_task(serve, tokenizer, head):
     """Windows, search, n-best and no-answer score in the graph, against the Keras model and the Python code."""
     model, served = serve(head, text=True, **OPTIONS[head])

@@ -46,7 +46,7 @@ def assert_expected(model, inputs, answers):
 
 
 @heads
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_rows_of_different_lengths_are_answered_as_by_the_model(make_xlnet, head):
     model = make_xlnet(head)
     asked = served(model)
@@ -57,6 +57,7 @@ def test_rows_of_different_lengths_are_answered_as_by_the_model(make_xlnet, head
 
 
 @pytest.mark.parametrize("head", ["classifier", "multiple choice", pytest.param("spans", marks=pytest.mark.slow)])
+@pytest.mark.few(1)
 def test_padding_may_be_in_front(make_xlnet, head):
     model = make_xlnet(head)
     asked, rng = served(model), np.random.default_rng(0)

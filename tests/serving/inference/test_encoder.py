@@ -54,7 +54,7 @@ def test_float32_equals_the_keras_encoder(changes, padding, graph):
 
 
 @extensions
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
     encoder = make_extended(**changes)
     for padding, graph in (("skipped", True), ("computed", False)):
@@ -79,7 +79,7 @@ def test_extensions_over_depth_in_bfloat16(changes):
 
 
 @extensions
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(changes):
     """By the limits of `serving.check`: such small encoders differ by their weights. Means over seeds 0 to 2 are
     0.034 of ALBERT, 0.024 with a learned signal, 0.035 with hyper-connections and 0.020 with low rank; 0.161 of a glu
@@ -120,7 +120,7 @@ def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
 
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
 @pytest.mark.parametrize("halting", ["act", "act_t2t"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_tokens_halt_where_they_do_in_keras(halting, padding):
     for gate in (0.0, 0.6, 1.0):
         encoder, (ids, lengths, segments, mask) = make_keras(halting=halting, num_hidden_layers=6), make_batch()
@@ -161,7 +161,7 @@ def test_one_row_of_full_length_and_equal_rows():
 
 @pytest.mark.parametrize("compute", ["float32", "int8"])
 @extensions
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, monkeypatch):
     encoder, (ids, lengths, segments, _) = make_extended(**changes), make_batch()
     twin = make_encoder(encoder, InferenceOptions(compute), (ids, lengths))

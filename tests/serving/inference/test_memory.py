@@ -31,6 +31,7 @@ def nothing(batch, places=0):
 
 
 @pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
+@pytest.mark.few(2)
 def test_rows_in_order_are_those_of_keras(changes):
     encoder, memory, kept = make_relative(**changes), None, nothing(4)
     encode, rng = stateful(encoder), np.random.default_rng(0)

@@ -39,7 +39,7 @@ def test_float32_equals_the_keras_encoder(changes, padding):
 
 
 @pytest.mark.parametrize("changes", [{"num_hidden_groups": 2}, {"sharing": "none"}, {"depth_plan": "1+1x2+1"}])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_every_plan_and_a_graph_of_it(changes):
     encoder = make_keras(initializer_range=0.15, **MODERN | changes)
     assert max(difference(encoder, InferenceOptions("float32", "skipped"), make_batch())) < 1e-5
@@ -98,6 +98,7 @@ def test_an_answer_has_the_same_bits_in_every_batch(compute):
 
 
 @pytest.mark.parametrize("padding", ["computed", "skipped"])
+@pytest.mark.few(1)
 def test_early_exit_reads_what_each_step_would_give(padding):
     model = AlbertClassifier(make_keras(num_hidden_layers=3, **MODERN), num_classes=2, early_exit=True)
     ids, lengths, _, mask = make_batch((9, 1, 4, 12, 5))

@@ -306,7 +306,7 @@ class TestAddedTokens:
 class TestRulesOfTheFile:
     @pytest.mark.parametrize("prefix", [True, False])
     @pytest.mark.parametrize("trim", [True, False])
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     def test_blank_before_texts_and_white_space_in_offsets(self, vocabulary, prefix, trim):
         values = json.loads(vocabulary)
         level, post = values["pre_tokenizer"], values["post_processor"]

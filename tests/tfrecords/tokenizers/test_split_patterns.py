@@ -85,7 +85,7 @@ def both(file):
 
 
 class TestIds:
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     def test_mixed_text(self, both, lines):
         ours, theirs = both
         batch = lines[::4] + MORE + HARD_TEXTS
