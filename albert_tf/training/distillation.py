@@ -5,12 +5,14 @@ import os
 import keras
 from keras import ops
 
+from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.classifiers import AlbertRegressor
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.pruning import pieces_within
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
@@ -45,7 +47,7 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """The model of a fine-tuned folder.
+    """The model of a fine-tuned folder; of the student's pieces alone, where its vocabulary was cut from the teacher's.
 
     Raises:
         UserError: it answers another kind of question than the student, or reads other ids or shorter rows.
@@ -55,7 +57,13 @@ def load_teacher(
     if type(teacher) is not type(student) or _answers(teacher) != _answers(student):
         raise UserError(f"--teacher={path} is {_answers(teacher)}, the student {_answers(student)}; they must be alike")
     if own_tokenizer is None or own_tokenizer.sha256 != tokenizer.sha256:
-        raise UserError(f"--teacher={path} has another tokenizer than the student; give its folder as --tokenizer")
+        kept = None if own_tokenizer is None else pieces_within(tokenizer, own_tokenizer)
+        if kept is None:
+            raise UserError(
+                f"--teacher={path} has another tokenizer than the student, and not one that the student's was cut from;"
+                " give the teacher's folder as --tokenizer, or a student that was made from it"
+            )
+        teacher = keep_pieces(teacher, kept)
     positions = teacher.encoder.config.max_seq_length
     if positions < max_seq_length:
         raise UserError(f"--max_seq_length={max_seq_length} is more than --teacher={path} takes, {positions}")

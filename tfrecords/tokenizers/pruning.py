@@ -73,6 +73,25 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
 
 
+def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
+    """Finds the ids that a tokenizer's pieces have in the one that it was cut from: int64 [pieces].
+
+    Returns:
+        None where it is of another kind or has a piece that the other has not.
+
+    >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+    >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")
+    >>> small, kept = prune_tokenizer(whole, [0, 0, 0, 0, 0, 0, 4, 0])
+    >>> pieces_within(small, whole).tolist() == kept.tolist(), pieces_within(whole, small)
+    (True, None)
+    """
+    if (small.kind, small.lower_case, small.keep_accents) != (whole.kind, whole.lower_case, whole.keep_accents):
+        return None
+    numbers = {whole.id_to_piece(number): number for number in range(whole.vocab_size)}
+    found = [numbers.get(small.id_to_piece(number), -1) for number in range(small.vocab_size)]
+    return None if -1 in found else np.array(found, np.int64)
+
+
 def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
     return tokenizer.merged_of if tokenizer.kind == "bpe" else {}
 

@@ -9,11 +9,13 @@ from scipy import stats
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertMultipleChoice, AlbertSpanPredictor, AlbertTokenClassifier
 from albert_tf.checkpoints.formats import load_keras, save_keras
+from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.pruning import prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10
@@ -178,6 +180,24 @@ def test_a_teacher_must_answer_what_the_student_does(tmp_path):
         load_teacher(tmp_path, two, words, 16, None)
     with pytest.raises(UserError, match="no model at"):
         load_teacher(tmp_path / "none", student, words, 16, None)
+
+
+def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    whole = WordPieceTokenizer("\n".join(pieces).encode())
+    small, kept = prune_tokenizer(whole, [0] * 5 + [3, 0] * 7 + [1])
+    teacher, _ = pair(lambda encoder: AlbertClassifier(encoder, 3))
+    teacher = keep_pieces(teacher, range(len(pieces)))
+    save_keras(teacher, tmp_path / "model.keras")
+    whole.save(tmp_path)
+    student = AlbertClassifier(AlbertEncoder(STUDENT.replace(vocab_size=small.vocab_size)), 3)
+    found = load_teacher(tmp_path, student, small, 16, None)
+    ids = np.array([[2, 5, 7, 3]], "int32")
+    read = {name: np.full_like(ids, value) for name, value in (("input_mask", 1), ("segment_ids", 0))}
+    np.testing.assert_allclose(found({"input_ids": ids, **read}), teacher({"input_ids": kept[ids], **read}), atol=1e-6)
+    more = WordPieceTokenizer("\n".join([*pieces, "z"]).encode())
+    with pytest.raises(UserError, match="not one that the student's was cut from"):
+        load_teacher(tmp_path, student, more, 16, None)
 
 
 def test_run_finetuning_with_a_teacher(eagerly, tiny_run, tmp_path, monkeypatch):
