@@ -7,7 +7,6 @@ import signal
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import (
@@ -24,7 +23,7 @@ from albert_tf.loading import load
 from albert_tf.training import loop
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.test_encoder import FEATURES, LENGTH, alike, small, weights_like
+from tests.albert_tf.test_encoder import FEATURES, alike, small, weights_like
 from tests.albert_tf.training.test_resumable import send
 from tfrecords.base.errors import UserError
 
@@ -260,106 +259,6 @@ def test_published_formats_have_no_place_for_extensions(save, tmp_path):
     with pytest.raises(UserError, match=r"cannot hold .* step_signal .learned., hyper_connections 2; keep"):
         save(AlbertEncoder(small(step_signal="learned", hyper_connections=2)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def act_by_graves(states, probabilities, epsilon):
-    """One token: its states after each step and its probabilities; the result, N and R."""
-    total, result = 0.0, 0.0
-    for step, (state, p) in enumerate(zip(states, probabilities)):
-        if total + p >= 1 - epsilon or step == len(states) - 1:
-            return result + (1 - total) * state, step + 1, 1 - total
-        total, result = total + p, result + p * state
-
-
-def act_by_tensor2tensor(states, probabilities, epsilon):
-    total, result = 0.0, 0.0
-    for step, (state, p) in enumerate(zip(states, probabilities)):
-        ends = total + p >= 1 - epsilon or step == len(states) - 1
-        weight = 1 - total if ends else p
-        result = state * weight + result * (1 - weight)
-        if ends:
-            return result, step + 1, 1 - total
-        total += p
-
-
-@pytest.mark.parametrize("kind, reference", [("act", act_by_graves), ("act_t2t", act_by_tensor2tensor)])
-def test_halting_is_the_formula(kind, reference):
-    encoder = alike(small(num_hidden_layers=6, halting=kind, halting_threshold=0.05, ponder_cost=0.5))
-    encoder.halting.gate.assign(0.7)
-    encoder.halting.kernel.assign(np.random.default_rng(4).normal(size=16))
-    encoder.halting.bias.assign(-0.5)
-    outputs = encoder(FEATURES, output_hidden_states=True)
-    states = [np.array(state) for state in outputs["hidden_states"]]
-    kernel, bias = np.array(encoder.halting.kernel), float(encoder.halting.bias)
-    read = states[1:] if kind == "act" else states[:-1]
-    probabilities = [0.7 * sigmoid(state @ kernel + bias) for state in read]
-    counts, ponder = set(), np.zeros((3, LENGTH))
-    for row in range(3):
-        for token in range(LENGTH):
-            own = [state[row, token] for state in states[1:]], [p[row, token] for p in probabilities]
-            result, steps, remainder = reference(*own, 0.05)
-            np.testing.assert_allclose(outputs["sequence_output"][row, token], result, atol=1e-5)
-            assert outputs["steps"][row, token] == steps
-            counts.add(steps)
-            ponder[row, token] = steps + remainder
-    assert len(counts) > 2, "the case is too simple"
-    mask = FEATURES["input_mask"]
-    expected = 0.5 * np.mean((ponder * mask).sum(axis=1) / mask.sum(axis=1))
-    np.testing.assert_allclose(encoder.losses[0], expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_pondering_is_in_the_loss_and_the_history():
-    config = small(halting="act", ponder_cost=0.5)
-    plain, model = (AlbertPretrainer(from_albert(one)) for one in (small(), config))
-    copy_weights(plain, model)
-    for one in (plain, model):
-        one.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
-    batch = {"x": FEATURES, "batch_size": 3, "verbose": 0}
-    losses = [one.evaluate(**batch, return_dict=True) for one in (plain, model)]
-    # All gates are closed: four steps and a remainder of one.
-    assert losses[1]["ponder"] == 5 and losses[1]["halting_steps"] == 4
-    np.testing.assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
-    history = model.fit(**batch, epochs=12).history
-    assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
-    classifier = AlbertClassifier(model.encoder, 2)
-    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    logs = classifier.fit(features, np.array([0, 1, 1]), verbose=0, batch_size=3).history
-    assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0
-
-
-def test_a_gate_stays_from_0_to_1():
-    model = AlbertPretrainer(from_albert(small(halting="act", ponder_cost=10.0)))
-    model.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
-    model.train_on_batch(FEATURES)
-    assert float(model.encoder.halting.gate) == 1
-
-
-@pytest.mark.parametrize("kind", ["act", "act_t2t"])
-def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind):
-    """Where the loss would have it below 0 it stays: no smooth function that ends at 0 has a slope there."""
-    encoder = from_albert(small(halting=kind, ponder_cost=0.3))
-    gate, direction = encoder.halting.gate, np.random.default_rng(0).normal(size=(3, LENGTH, 16))
-
-    def loss():
-        return keras.ops.sum(encoder(FEATURES)["sequence_output"] * direction) + encoder.losses[0]
-
-    with tf.GradientTape() as tape:
-        closed = loss()
-    slope = tape.gradient(closed, gate.value)
-    gate.assign(1e-3)
-    np.testing.assert_allclose((loss() - closed) / 1e-3, slope, rtol=0.02)
-    gate.assign(0.0)
-    optimizer = keras.optimizers.SGD(0.01)
-    for towards, is_open in ((-1, False), (-1, False), (1, True)):
-        optimizer.apply([-towards * abs(slope)], [gate])
-        assert (float(gate) > 0) is is_open
-
-
-def test_halting_excludes_early_exits():
-    with pytest.raises(UserError, match="early_exit and halting 'act' exclude each other"):
-        AlbertClassifier(small(halting="act"), 2, early_exit=True)
 
 
 TOGETHER = {
