@@ -1,18 +1,26 @@
-"""What windows of attention save of a long row's time: `python -m benchmarks.long_documents --help`.
+"""What windows of attention save of a long row's time and memory: `python -m benchmarks.long_documents --help`.
 
-Exports of ALBERT-base's sizes with rotary positions take turns in one process.
+Exports of ALBERT-base's sizes with rotary positions take turns in one process; the memory of an answer, beyond what the
+process holds after a short one, is measured in a process for each (Linux).
 """
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import dataclasses
 import json
+import multiprocessing
+import re
+import tempfile
+from pathlib import Path
 
-from albert_tf import AlbertConfig
+import numpy as np
+
+from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import flops
-from benchmarks.inference import machine
+from benchmarks.inference import export, machine
 from benchmarks.modern_block import ModernBlockSettings, benchmark
 from serving.choices import COMPUTE
+from serving.inference import InferenceOptions
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import setting
 
@@ -38,8 +46,8 @@ def main(settings: LongDocumentsSettings) -> None:
         f"window {settings.window}": window,
     }
     print(json.dumps(machine()))
-    print(f"| 1 row, {settings.compute} | tokens | GFLOP | milliseconds | of full |")
-    print("|---|---|---|---|---|")
+    print(f"| 1 row, {settings.compute} | tokens | GFLOP | milliseconds | of full | MiB |")
+    print("|---|---|---|---|---|---|")
     for length in map(int, settings.lengths.split(",")):
         rotary = {"position_type": "rotary", "max_position_embeddings": max(length, 512)}
         cases = {name: rotary | changes for name, changes in options.items()}
@@ -48,7 +56,30 @@ def main(settings: LongDocumentsSettings) -> None:
         for name, changes in cases.items():
             work = flops(AlbertConfig.named(request.config).replace(**changes), length).total / 1e9
             ratio = times[name] / times["full attention"]
-            print(f"| {name} | {length} | {work:.0f} | {times[name]:.0f} | {ratio:.2f} |", flush=True)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                memory = pool.apply(answer_memory, (request, changes))
+            print(f"| {name} | {length} | {work:.0f} | {times[name]:.0f} | {ratio:.2f} | {memory:.0f} |", flush=True)
+
+
+def answer_memory(request: ModernBlockSettings, changes: dict) -> float:
+    """MiB that the answer to one row needs at its peak, beside what this process holds before; needs Linux's /proc."""
+    encoder = AlbertEncoder(AlbertConfig.named(request.config).replace(**changes))
+    with tempfile.TemporaryDirectory() as folder:
+        run = export(encoder, InferenceOptions(request.compute), Path(folder) / "1", segments=True)
+
+        def answer(length: int) -> None:
+            zeros = np.zeros((1, length), "int32")
+            run(zeros + 5, np.array([length], "int32"), zeros)
+
+        answer(8)
+        Path("/proc/self/clear_refs").write_text("5")  # The peak counts from here.
+        before = _kilobytes("VmRSS")
+        answer(request.length)
+        return (_kilobytes("VmHWM") - before) / 1024
+
+
+def _kilobytes(name: str) -> int:
+    return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 if __name__ == "__main__":
