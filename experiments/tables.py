@@ -19,6 +19,8 @@ from tfrecords.train_tokenizer import TokenizerSettings
 FOLDER = Path(__file__).parent
 # What a row may say, and a scale, of the settings of examples, model and training.
 _PARTS = ("data", "config", "training")
+# What a table may change of a scale for all its rows.
+_SCALE_PARTS = ("vocabulary", *_PARTS, "finetuning")
 _KINDS = (
     ("vocabulary", TokenizerSettings),
     ("data", BuildSettings),
@@ -205,7 +207,7 @@ class Table:
         comparisons: of its rows.
         columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
-        at: by the name of a scale, what all rows change of its data, config and training there.
+        at: by the name of a scale, what all rows change there of its vocabulary, data, config, training, finetuning.
         remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
 
@@ -238,7 +240,7 @@ class Table:
         for one in comparisons:
             if missing := {side for side in (one.row, one.against) if isinstance(side, str)} - set(values["rows"]):
                 raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
-        _known_parts(values.get("at", {}), path)
+        _known_parts(values.get("at", {}), _SCALE_PARTS, path)
         return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)
 
     def scaled(self, scale: Scale) -> Scale:
@@ -249,14 +251,14 @@ class Table:
 
 def _read_row(path: Path) -> Row:
     row = _made(Row, {"name": path.stem} | files.read_json(path), path)
-    _known_parts(row.at, path)
+    _known_parts(row.at, _PARTS, path)
     return row
 
 
-def _known_parts(at: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+def _known_parts(at: Mapping[str, Mapping[str, Any]], known: Sequence[str], path: Path) -> None:
     for part in (part for here in at.values() for part in here):
-        if part not in _PARTS:
-            raise UserError(f"'{path}': '{part}' is none of {', '.join(_PARTS)}")
+        if part not in known:
+            raise UserError(f"'{path}': '{part}' is none of {', '.join(known)}")
 
 
 def _known_column(name: str) -> None:

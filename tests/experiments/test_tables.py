@@ -18,7 +18,7 @@ def test_every_row_is_one_that_the_library_can_train(table, scale):
     recipes = {row.name: row.recipe(table.scaled(scale)) for row in table.rows}
     assert len({recipe.key for recipe in recipes.values()}) == len(recipes), "two rows ask for the same runs"
     for recipe in recipes.values():
-        assert recipe.albert_config().vocab_size == scale.vocabulary["vocab_size"]
+        assert recipe.albert_config().vocab_size == table.scaled(scale).vocabulary["vocab_size"]
         assert recipe.build_settings().held_out_fraction > 0
         assert recipe.albert_config().max_position_embeddings >= scale.inference_length
 
@@ -42,6 +42,8 @@ def test_a_table_changes_the_scale_of_all_its_rows_and_of_no_other_scale(setting
     plain, wide = (row.recipe(table.scaled(tiny)) for row in table.rows)
     assert (plain.training["learning_rate"], wide.training["learning_rate"]) == (0.5, 0.02)
     assert plain.training["num_train_steps"] == tiny.training["num_train_steps"]
+    words = dataclasses.replace(table, at={"tiny": {"vocabulary": {"vocab_size": 700}}})
+    assert words.rows[0].recipe(words.scaled(tiny)).albert_config().vocab_size == 700
     assert table.scaled(dataclasses.replace(tiny, name="small")).training == tiny.training
 
 
@@ -82,7 +84,7 @@ def test_a_wrong_value_is_named(settings_folder, part, values, message):
         ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "by": "size"}]}, "'size' is no column"),
         ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
         ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
-        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
+        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of vocabulary, data, config, training, fine"),
     ],
 )
 def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message):
