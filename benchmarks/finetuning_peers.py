@@ -5,7 +5,7 @@ pip install '.[peers]'; python -m benchmarks.finetuning_peers --data_dir=glue/SS
 ALBERT-base, AdamW, no dropout. All sides get the batches of run_finetuning (rows of like length together, see
 `benchmarks.finetuning`) padded for their longest row; keras-hub's also the whole --max_seq_length, which its
 preprocessor makes. PyTorch: transformers' model under torch.compile for any length, its fused AdamW, in bfloat16 where
-the CPU has it and --dtype_policy asks for it. Every batch's shape is met once before anything is timed.
+--dtype_policy asks for it. Every batch's shape is met once before anything is timed.
 """
 
 import benchmarks.as_trained  # noqa: F401, I001  (first of all)
@@ -28,6 +28,7 @@ from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from benchmarks.finetuning import processor
+from benchmarks.inference import cores
 
 RATE = 1e-5
 
@@ -36,18 +37,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--task", default="sst2")
     parser.add_argument("--config", default="albert_base_v2")
     parser.add_argument("--dtype_policy", default="float32")
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--batches", type=int, default=6, help="of an epoch, evenly by length")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     run = prepare(
         FinetuningSettings(
-            task=arguments.task, data_dir=arguments.data_dir, output_dir="", config=arguments.config,
+            task="sst2", data_dir=arguments.data_dir, output_dir="", config=arguments.config,
             tokenizer=arguments.tokenizer, max_seq_length=arguments.max_seq_length,
         )
     )  # fmt: skip
@@ -70,7 +69,7 @@ def main() -> None:
     tokens = sum(int(features["input_mask"].sum()) for features, _ in batches)
     rows, columns = len(batches) * arguments.batch_size, sum(features["input_ids"].size for features, _ in batches)
     print(
-        f"{arguments.task}, {arguments.config}, {arguments.dtype_policy}: {rows} rows of {tokens / rows:.1f} tokens,"
+        f"SST-2, {arguments.config}, {arguments.dtype_policy}: {rows} rows of {tokens / rows:.1f} tokens,"
         f" {columns / rows:.1f} columns"
     )
     best = statistics.median(seconds["ours"])
@@ -93,7 +92,7 @@ def ours(run, arguments) -> Callable:
     """A step as run_finetuning makes it."""
     import tensorflow as tf
 
-    model = AlbertClassifier(AlbertEncoder(run.config, dtype=arguments.dtype_policy), 2)
+    model = AlbertClassifier(AlbertEncoder(run.config, dtype=arguments.dtype_policy), 2, dropout=0.0)
     model.compile(create_optimizer("adamw", RATE, 10_000, 100), jit_compile=False, **run.task.compile_arguments())
     model.optimizer.build(model.trainable_variables)
     steps = TensorFlowSteps(model, Devices(), jit_compile=False)
@@ -129,7 +128,7 @@ def pytorch(config, arguments) -> Callable:
     import torch
     import transformers
 
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(cores())  # TensorFlow takes as many.
     theirs = transformers.AlbertConfig(
         vocab_size=config.vocab_size, embedding_size=config.embedding_size, hidden_size=config.hidden_size,
         num_hidden_layers=config.num_hidden_layers, num_attention_heads=config.num_attention_heads,

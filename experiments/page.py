@@ -32,7 +32,7 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
     parts = [
         table.question,
         f"    {command}",
-        _provenance(scale, results, csv),
+        _provenance(table, scale, results, csv),
         _numbers(table, done, by_row),
         _LEGEND.format(length=scale.inference_length),
         *([f"Not run: {', '.join(missing)}."] if missing else []),
@@ -69,12 +69,13 @@ _LEGEND = (
 )
 
 
-def _provenance(scale: Scale, results: Sequence[Result], csv: str) -> str:
+def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str) -> str:
     seeds = sorted({result.seed for result in results})
     machines = " and ".join(sorted({result.machine for result in results}))
-    return (
-        f"Scale `{scale.name}`: {scale.description} Seeds {_listed(seeds)}, on {machines}. Every run: [{csv}]({csv})."
-    )
+    changes = [f"{name} {value}" for part in table.at.get(scale.name, {}).values() for name, value in part.items()]
+    own = f" This table changes of that: {', '.join(changes)}." if changes else ""
+    runs = f"Seeds {_listed(seeds)}, on {machines}. Every run: [{csv}]({csv})."
+    return f"Scale `{scale.name}`: {scale.description}{own} {runs}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

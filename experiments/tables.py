@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 # What a row may say, and a scale, of the settings of examples, model and training.
 _PARTS = ("data", "config", "training")
 # What a table may change of a scale for all its rows.
-_SCALE_PARTS = ("vocabulary", *_PARTS, "finetuning")
+_SCALE_PARTS = ("vocabulary", *_PARTS)
 _KINDS = (
     ("vocabulary", TokenizerSettings),
     ("data", BuildSettings),
@@ -64,7 +64,7 @@ class Scale:
         """Reads a scale.
 
         >>> Scale.read("small").config["hidden_size"]
-        256
+        128
 
         Raises:
             UserError: there is none of that name, or its file says what no scale has.
@@ -121,6 +121,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Makes the library's own settings of them once, which check themselves."""
+        _made(TokenizerSettings, {"input": "", "output_prefix": ""} | self.vocabulary, "vocabulary")
         self.build_settings()
         self.albert_config()
         for name in self.training.keys() & set(_GIVEN):
@@ -207,7 +208,7 @@ class Table:
         comparisons: of its rows.
         columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
-        at: by the name of a scale, what all rows change there of its vocabulary, data, config, training, finetuning.
+        at: by the name of a scale, what all rows change there of its vocabulary, data, config, training.
         remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
 
@@ -233,14 +234,14 @@ class Table:
         """
         path = folder / "tables" / name / "table.json"
         values = _read(path, "table", name, folder)
-        rows = [_read_row(path.with_name(f"{row}.json")) for row in values["rows"]]
+        rows = [_read_row(path.with_name(f"{row}.json"), folder) for row in values["rows"]]
         comparisons = [_made(Comparison, one, path) for one in values["comparisons"]]
         for column in values.get("columns", USUAL):
             _known_column(column)
         for one in comparisons:
             if missing := {side for side in (one.row, one.against) if isinstance(side, str)} - set(values["rows"]):
                 raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
-        _known_parts(values.get("at", {}), _SCALE_PARTS, path)
+        _check_at(values.get("at", {}), _SCALE_PARTS, path, folder)
         return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)
 
     def scaled(self, scale: Scale) -> Scale:
@@ -249,13 +250,16 @@ class Table:
         return dataclasses.replace(scale, **changed)
 
 
-def _read_row(path: Path) -> Row:
+def _read_row(path: Path, folder: Path) -> Row:
     row = _made(Row, {"name": path.stem} | files.read_json(path), path)
-    _known_parts(row.at, _PARTS, path)
+    _check_at(row.at, _PARTS, path, folder)
     return row
 
 
-def _known_parts(at: Mapping[str, Mapping[str, Any]], known: Sequence[str], path: Path) -> None:
+def _check_at(at: Mapping[str, Mapping[str, Any]], known: Sequence[str], path: Path, folder: Path) -> None:
+    for scale in at:
+        if scale not in names("scale", folder):
+            raise UserError(f"'{path}': '{scale}' is no scale; choose of {', '.join(names('scale', folder))}")
     for part in (part for here in at.values() for part in here):
         if part not in known:
             raise UserError(f"'{path}': '{part}' is none of {', '.join(known)}")

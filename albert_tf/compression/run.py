@@ -40,7 +40,7 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import prune_tokenizer
 
 # Folders of the two phases within the model's, and what was measured before them.
-TEXT_PHASE, TASK_PHASE, TEACHER, TABLE_FILE = "text_phase", "task_phase", "teacher", "table.json"
+TEXT_PHASE, TASK_PHASE, TABLE_FILE = "text_phase", "task_phase", "table.json"
 
 
 class Work(NamedTuple):
@@ -218,7 +218,7 @@ def _task_phase(settings: CompressSettings, work: Work, folder: Path, devices: D
         settings,
         init_from=str(folder / TEXT_PHASE),
         output_dir=str(phase),
-        teacher=_task_teacher(settings, work, folder),
+        teacher=settings.model,
         num_train_steps=settings.task_train_steps,
         learning_rate=settings.task_learning_rate,
         distillation_weight=settings.task_distillation_weight,
@@ -231,15 +231,6 @@ def _task_phase(settings: CompressSettings, work: Work, folder: Path, devices: D
         if devices.is_chief and path.is_file() and path.name not in run_folder.OF_TRAINING:
             with files.replacing(folder / path.name) as temporary:
                 shutil.copyfile(path, temporary)
-
-
-def _task_teacher(settings: CompressSettings, work: Work, folder: Path) -> str:
-    """Where the teacher of the task lies; one of fewer pieces than the model came with is written first."""
-    if work.teacher is work.loaded.model:
-        return settings.model
-    path = folder / TEACHER
-    _write_model(work.teacher, work.tokenizer, work.loaded.task, files.make_output_dir(path))
-    return str(path)
 
 
 def _write_model(model: Any, tokenizer: Tokenizer, task: dict[str, Any], folder: Path) -> None:

@@ -20,6 +20,7 @@ def test_every_row_is_one_that_the_library_can_train(table, scale):
     for recipe in recipes.values():
         assert recipe.albert_config().vocab_size == table.scaled(scale).vocabulary["vocab_size"]
         assert recipe.build_settings().held_out_fraction > 0
+        assert recipe.build_settings().max_seq_length <= recipe.albert_config().max_position_embeddings
         assert recipe.albert_config().max_position_embeddings >= scale.inference_length
 
 
@@ -45,6 +46,9 @@ def test_a_table_changes_the_scale_of_all_its_rows_and_of_no_other_scale(setting
     words = dataclasses.replace(table, at={"tiny": {"vocabulary": {"vocab_size": 700}}})
     assert words.rows[0].recipe(words.scaled(tiny)).albert_config().vocab_size == 700
     assert table.scaled(dataclasses.replace(tiny, name="small")).training == tiny.training
+    wrong = dataclasses.replace(table, at={"tiny": {"vocabulary": {"vocabsize": 700}}})
+    with pytest.raises(UserError, match="vocabulary: unknown setting 'vocabsize'; did you mean 'vocab_size'"):
+        wrong.rows[0].recipe(wrong.scaled(tiny))
 
 
 def test_a_row_changes_its_scale_and_one_scale_more(settings_folder):
@@ -83,8 +87,10 @@ def test_a_wrong_value_is_named(settings_folder, part, values, message):
         ("table.json", {"columns": ["loss", "taste"]}, "'taste' is no column; choose of parameters, loss"),
         ("table.json", {"comparisons": [{"row": "wide", "against": "plain", "by": "size"}]}, "'size' is no column"),
         ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
+        ("table.json", {"at": {"tini": {"training": {}}}}, "'tini' is no scale; choose of tiny"),
+        ("wide.json", {"at": {"tini": {"training": {}}}}, "'tini' is no scale"),
         ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
-        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of vocabulary, data, config, training, fine"),
+        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of vocabulary, data, config, training"),
     ],
 )
 def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message):

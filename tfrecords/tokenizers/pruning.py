@@ -77,7 +77,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     """Finds the ids that a tokenizer's pieces have in the one that it was cut from: int64 [pieces].
 
     Returns:
-        None where it is of another kind or has a piece that the other has not.
+        None where it was not cut from that one.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")
@@ -85,11 +85,14 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     >>> pieces_within(small, whole).tolist() == kept.tolist(), pieces_within(whole, small)
     (True, None)
     """
-    if (small.kind, small.lower_case, small.keep_accents) != (whole.kind, whole.lower_case, whole.keep_accents):
+    if small.kind != whole.kind or small.kind not in _PRUNERS:
         return None
-    numbers = {whole.id_to_piece(number): number for number in range(whole.vocab_size)}
+    numbers = {whole.id_to_piece(number): number for number in reversed(range(whole.vocab_size))}
     found = [numbers.get(small.id_to_piece(number), -1) for number in range(small.vocab_size)]
-    return None if -1 in found else np.array(found, np.int64)
+    if -1 in found:
+        return None
+    kept = np.array(found, np.int64)
+    return kept if _PRUNERS[whole.kind](whole, kept).sha256 == small.sha256 else None
 
 
 def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:

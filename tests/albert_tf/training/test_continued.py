@@ -32,7 +32,7 @@ def values(model):
     return {name: np.asarray(value) for name, value in named_variables(model).items()}
 
 
-@pytest.mark.parametrize("form", ["own", "official", "huggingface", "keras_hub"])
+@pytest.mark.parametrize("form", ["keras_hub", "own", "official", "huggingface"])
 @pytest.mark.few(1)
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)

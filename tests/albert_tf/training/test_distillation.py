@@ -15,7 +15,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.pruning import prune_tokenizer
+from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LENGTH = 10
@@ -195,6 +195,8 @@ def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_p
     ids = np.array([[2, 5, 7, 3]], "int32")
     read = {name: np.full_like(ids, value) for name, value in (("input_mask", 1), ("segment_ids", 0))}
     np.testing.assert_allclose(found({"input_ids": ids, **read}), teacher({"input_ids": kept[ids], **read}), atol=1e-6)
+    other = prune_tokenizer(WordPieceTokenizer("\n".join([*pieces[:-1], "z"]).encode()), [1] * len(pieces))[0]
+    assert pieces_within(other, whole) is None
     more = WordPieceTokenizer("\n".join([*pieces, "z"]).encode())
     with pytest.raises(UserError, match="not one that the student's was cut from"):
         load_teacher(tmp_path, student, more, 16, None)

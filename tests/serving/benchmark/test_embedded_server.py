@@ -43,7 +43,7 @@ def saved_model(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["embedded", "tensorflow_model_server"])
+@pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
 def server(request, saved_model, tmp_path_factory):
     """(gRPC target, REST port)."""
     program = [sys.executable, "-m", "serving.model_server"]

@@ -54,7 +54,7 @@ def each_loader(name, first, *others):
 
 
 @each_loader("flags", "avx2", "avx512_bf16 avx512fp16", "avx512f avx512_bf160 avx_vnni_int8")
-@pytest.mark.few(1)
+@pytest.mark.few(2)
 def test_another_cpu_is_refused_with_a_sentence(version, cpu_info, loader, flags):
     cpu_info.write_text(INFO.format(flags))
     with pytest.raises(tf.errors.InvalidArgumentError) as refused:

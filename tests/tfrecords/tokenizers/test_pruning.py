@@ -5,7 +5,7 @@ import pytest
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.pruning import prune_tokenizer
+from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_bpe
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -24,6 +24,8 @@ def check(tokenizer, texts):
     small, kept = prune_tokenizer(tokenizer, counts(tokenizer, texts))
     assert [tokenizer.pieces[number] for number in kept] == small.pieces and len(kept) < tokenizer.vocab_size
     np.testing.assert_array_equal(kept[small.encode_batch(texts)[0]], tokenizer.encode_batch(texts)[0])
+    np.testing.assert_array_equal(pieces_within(small, tokenizer), kept)
+    assert pieces_within(tokenizer, small) is None
     for role in ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id"):
         assert kept[getattr(small, role)] == getattr(tokenizer, role)
     in_graph = small.in_graph()(texts).flat_values.numpy()
