@@ -87,8 +87,10 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     """
     if small.kind != whole.kind or small.kind not in _PRUNERS:
         return None
-    numbers = {whole.id_to_piece(number): number for number in reversed(range(whole.vocab_size))}
-    found = [numbers.get(small.id_to_piece(number), -1) for number in range(small.vocab_size)]
+    # In the same order, so that one walk through the whole finds them all.
+    walk = ((number, whole.id_to_piece(number)) for number in range(whole.vocab_size))
+    pieces = map(small.id_to_piece, range(small.vocab_size))
+    found = [next((number for number, other in walk if other == piece), -1) for piece in pieces]
     if -1 in found:
         return None
     kept = np.array(found, np.int64)
