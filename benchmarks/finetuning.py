@@ -12,7 +12,6 @@ import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 import argparse
 import dataclasses
 import json
-import platform
 import statistics
 import tempfile
 import time
@@ -27,6 +26,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.training.batches import epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.preparation import prepare
+from benchmarks.inference import machine
 
 LENGTH, BATCH = 128, 32
 SMALL = {
@@ -36,17 +36,23 @@ SMALL = {
 WAYS = {"buckets": True, "fixed": False}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(text: str) -> argparse.ArgumentParser:
+    """The arguments of every benchmark of fine-tuning."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--config", default="albert_base_v2")
     parser.add_argument("--dtype_policy", default="float32")
+    return parser
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=8, help="of a turn with buckets; a quarter with fixed columns")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=1, help="of the small model's whole epochs; 0: none")
     arguments = parser.parse_args()
-    print(f"{processor()}, {platform.platform()}")
+    print(json.dumps(machine()))
     compare_time(arguments)
     if arguments.seeds:
         compare_accuracy(arguments)
@@ -119,13 +125,6 @@ def compare_accuracy(arguments) -> None:
             shown = ", ".join(f"{value:.4f}" for value in accuracies)
             print(f"{name:8s} dev accuracy: mean {statistics.mean(accuracies):.4f} of {shown}")
             print(f"{'':8s} {statistics.mean(seconds):.0f} s a run")
-
-
-def processor() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()}, {len(names)} cores"
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ preprocessor makes. PyTorch: transformers' model under torch.compile for any len
 
 import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 
-import argparse
 import itertools
-import platform
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -27,18 +26,14 @@ from albert_tf.training.batches import epoch_order, signature, training_batches
 from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
-from benchmarks.finetuning import processor
-from benchmarks.inference import cores
+from benchmarks.finetuning import parser_of
+from benchmarks.inference import cores, machine
 
 RATE = 1e-5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--config", default="albert_base_v2")
-    parser.add_argument("--dtype_policy", default="float32")
+    parser = parser_of(__doc__)
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--batches", type=int, default=6, help="of an epoch, evenly by length")
@@ -65,7 +60,7 @@ def main() -> None:
                 step(*batch)
             if turn:
                 seconds[name].append(time.perf_counter() - started)
-    print(f"{processor()}, {platform.platform()}")
+    print(json.dumps(machine()))
     tokens = sum(int(features["input_mask"].sum()) for features, _ in batches)
     rows, columns = len(batches) * arguments.batch_size, sum(features["input_ids"].size for features, _ in batches)
     print(

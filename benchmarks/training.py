@@ -25,6 +25,7 @@ from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from benchmarks.inference import machine
 from tfrecords.reader import read_examples
 
 ROOT = Path(__file__).parents[1]
@@ -138,11 +139,6 @@ def measure(ours, theirs, floor, rounds: int) -> dict[str, float]:
     return found
 
 
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "CPU")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="albert_base_v2")
@@ -161,9 +157,8 @@ def main():
         found = measure(ours, their_step(config, arguments), products(config, arguments), arguments.rounds)
     tokens = arguments.batch * arguments.length
     print(f"{arguments.config}, {arguments.batch} x {arguments.length} tokens, {arguments.dtype}, TensorFlow")
-    print(
-        f"{tf.__version__}, {len(os.sched_getaffinity(0))} cores, {processor()}; medians of {arguments.rounds} rounds"
-    )
+    of = f"{len(os.sched_getaffinity(0))} cores, {machine()['cpu']}"
+    print(f"{tf.__version__}, {of}; medians of {arguments.rounds} rounds")
     for name in ("ours", "keras-hub", "floor"):
         label = "matrix products alone" if name == "floor" else name
         print(f"{label:22} {1e3 * found[name]:8.0f} ms a step {tokens / found[name]:8.0f} tokens/s")

@@ -5,6 +5,7 @@ import dataclasses
 import http.client
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,6 +180,18 @@ def counted() -> Callable[..., float]:
         return sum(sample.value for sample in samples if sample.name in names and sample.labels == labels)
 
     return read
+
+
+def wait_for(condition, seconds=15.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if condition():
+                return True
+        except grpc.RpcError:
+            pass
+        time.sleep(0.02)
+    return False
 
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

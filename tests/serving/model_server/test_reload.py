@@ -3,12 +3,12 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import pytest
 from tensorflow_serving.apis import model_management_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.model_server.status import StatusError
+from tests.serving.model_server.conftest import wait_for
 
 
 def config(*models, **extra):
@@ -82,18 +82,6 @@ def test_labels(start_server, build, tmp_path, error_of):
     assert running.predict(2.0, label="stable") == [3.0]
     answer = running.http("POST", "/v1/models/default/labels/stable:predict", {"inputs": 2.0})
     assert answer[1] == {"outputs": 3.0}
-
-
-def wait_for(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if condition():
-                return True
-        except grpc.RpcError:
-            pass
-        time.sleep(0.02)
-    return False
 
 
 def test_labels_at_start_need_the_flag(start_server, build, tmp_path, half_plus_two):

@@ -13,18 +13,7 @@ from serving.model_server import manager as manager_module
 from serving.model_server.manager import AVAILABLE, END, Manager
 from serving.model_server.source import StoragePathSource, aspired_versions, list_versions
 from serving.model_server.status import StatusError
-
-
-def wait_for(condition, seconds=15.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            if condition():
-                return True
-        except grpc.RpcError:
-            pass
-        time.sleep(0.02)
-    return False
+from tests.serving.model_server.conftest import wait_for
 
 
 def make_versions(base, *names):
