@@ -104,6 +104,7 @@ class BuildSettings(CheckedSettings):
     held_out_fraction: float = setting(0.1, help="Share of the documents kept for evaluation.", at_least=0.0, below=1.0)
     text_field: str = setting("text", help="Field of a JSON line that holds the text.")
     split_sentences: bool = setting(False, help="A line is a paragraph: split it into sentences.")
+    line_documents: bool = setting(False, help="A line is a document by itself; in JSON lines, a line of the text.")
     gzip: bool = setting(False, help="Compress the records.")
     chunk_megabytes: float = setting(
         0.0,
@@ -168,6 +169,9 @@ class BuildSettings(CheckedSettings):
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
+        if not self.line_documents:
+            # Folders of before it was there stay what they were.
+            del values["line_documents"]
         return values
 
     @property

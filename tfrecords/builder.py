@@ -207,6 +207,7 @@ class _Build:
             dataclasses.asdict(self._deal),
             self._piece_bytes,
             self._settings.text_field,
+            self._settings.line_documents,
             _boot_id(),
         ]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()

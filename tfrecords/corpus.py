@@ -1,7 +1,8 @@
 """Raw text in: files of plain text or JSON lines, plain or gzipped, streamed as documents of sentences.
 
 Plain text (any suffix but .jsonl/.json): a blank line, or the end of a file, ends a document. JSON lines: a document a
-line, its text under `text_field`. A line of text is one sentence, or a paragraph of them with `split_sentences`.
+line, its text under `text_field`. A line of text is one sentence, or a paragraph of them with `split_sentences`; with
+`line_documents` it is a document by itself.
 """
 
 import json
@@ -44,7 +45,10 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
 
 
 def read_documents(
-    patterns: str | Iterable[str], text_field: str = "text", split_sentences: bool = False
+    patterns: str | Iterable[str],
+    text_field: str = "text",
+    split_sentences: bool = False,
+    line_documents: bool = False,
 ) -> Iterator[list[str]]:
     """Streams every document as a list of its sentences (str, stripped, none empty; the list may be empty).
 
@@ -52,19 +56,29 @@ def read_documents(
     """
     for path in find_files(patterns):
         for chunk in sections.read_chunks(Section(str(path))):
-            yield from parse_documents(chunk, text_field, split_sentences)
+            yield from parse_documents(chunk, text_field, split_sentences, line_documents)
 
 
-def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
+def parse_documents(
+    chunk: Chunk, text_field: str = "text", split_sentences: bool = False, line_documents: bool = False
+) -> Iterator[list[str]]:
     """The chunk's documents as lists of sentences. Bytes that are not UTF-8 become U+FFFD."""
-    for text in read_texts(chunk, text_field):
+    for text in read_texts(chunk, text_field, line_documents):
         if isinstance(text, BadLine):
             raise text
         yield sentences_of(text.decode(), split_sentences)
 
 
-def read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
+def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
     """The text of each document of the chunk, UTF-8, lines parted by "\\n"; for a bad line the error that names it."""
+    for text in _read_texts(chunk, text_field):
+        if line_documents and isinstance(text, bytes):
+            yield from (line for line in text.split(b"\n") if line.strip())
+        else:
+            yield text
+
+
+def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
     if not is_json(chunk.path):
         texts = _BLANK_LINES.split(chunk.data.decode("utf-8", "replace"))
         yield from (text.encode() for text in texts if text and not text.isspace())

@@ -80,7 +80,7 @@ class Worker:
     def _texts(self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int) -> Iterator[bytes]:
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
-                for text in corpus.read_texts(chunk, self.settings.text_field):
+                for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
                     if isinstance(text, bytes):
                         yield text
                         continue

@@ -251,6 +251,15 @@ def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
     assert not used["train"] & used["eval"]
 
 
+def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("one. Two.\nThree. Four.\nFive. Six.")
+    config = BuildSettings(max_seq_length=64, seed=1, held_out_fraction=0.5, split_sentences=True, line_documents=True)
+    manifest = builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
+    assert sum(split["documents"] for split in manifest["splits"].values()) == 3
+    assert manifest["line_documents"]
+    assert "line_documents" not in BuildSettings(seed=1).described()
+
+
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [

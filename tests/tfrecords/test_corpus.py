@@ -36,6 +36,15 @@ def test_json_lines_keep_empty_documents_and_survive_lone_surrogates(tmp_path):
     assert read(path) == [["a", "b", "c"], [], ["x?y"]]
 
 
+def test_a_line_is_a_document(tmp_path):
+    plain, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
+    plain.write_text("One. Two.\n\nthree\n \nfour")
+    lines.write_text(json.dumps({"text": "One. Two.\n\nthree\nfour"}) + "\n" + json.dumps({"text": ""}))
+    for path in (plain, lines):
+        assert read(path, line_documents=True) == [["One. Two."], ["three"], ["four"]]
+        assert read(path, line_documents=True, split_sentences=True)[0] == ["One.", "Two."]
+
+
 def test_files_of_several_globs_come_once_and_sorted(tmp_path):
     for name in ("b.txt", "a.txt"):
         (tmp_path / name).write_text(name)
