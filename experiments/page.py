@@ -96,9 +96,11 @@ def _numbers(table: Table, rows: Sequence[Row], by_row: dict[str, list[Result]])
 def _judgement(table: Table, found: Sequence[Verdict]) -> str:
     titles = {row.name: row.title for row in table.rows}
     sentences = [f"- {sentence(verdict, titles)}" for verdict in found]
+    pairs = sum(verdict.pairs for verdict in found)
+    chosen = f", of all {pairs} that the best rows were chosen from" if pairs > len(found) else ""
     rule = (
         "The rule: a difference of means counts where it is outside Student's t interval of the two rows, of "
-        f"{CONFIDENCE:.0%} for these {len(found)} comparisons together."
+        f"{CONFIDENCE:.0%} for these {len(found)} comparisons together{chosen}."
     )
     return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
 

@@ -176,15 +176,15 @@ class Comparison:
     """Says which two rows are compared, or which row with a number, and what is published of them.
 
     Attributes:
-        row: that is judged.
-        against: the row that it is judged by; or a number, such as what chance would reach.
+        row: that is judged; of a list, such as the rates of one optimizer, the row with the best mean is.
+        against: the row that it is judged by, or a list likewise; or a number, such as what chance would reach.
         by: the name of the column that is compared, see `experiments.columns`.
         published: the direction that is published, "better", "worse" or "equal"; "" where nothing is.
         source: the published numbers and where they stand.
     """
 
-    row: str
-    against: str | float
+    row: str | list[str]
+    against: str | float | list[str]
     by: str = "loss"
     published: str = ""
     source: str = ""
@@ -194,6 +194,11 @@ class Comparison:
         _known_column(self.by)
         if self.published not in ("", "better", "worse", "equal"):
             raise UserError(f"published '{self.published}' is none of better, worse, equal")
+
+    def rows(self) -> list[list[str]]:
+        """Gives the rows that stand for each of the two sides: none for a number."""
+        sides = (self.row, self.against)
+        return [side if isinstance(side, list) else [side] if isinstance(side, str) else [] for side in sides]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,7 +244,7 @@ class Table:
         for column in values.get("columns", USUAL):
             _known_column(column)
         for one in comparisons:
-            if missing := {side for side in (one.row, one.against) if isinstance(side, str)} - set(values["rows"]):
+            if missing := {row for side in one.rows() for row in side} - set(values["rows"]):
                 raise UserError(f"'{path}' compares '{missing.pop()}', which is none of its rows")
         _check_at(values.get("at", {}), _SCALE_PARTS, path, folder)
         return _made(cls, {"name": name} | values | {"rows": rows, "comparisons": comparisons}, path)

@@ -20,7 +20,8 @@ class Verdict:
     """Says what a comparison came to.
 
     Attributes:
-        comparison: of which two rows, or of a row and a number.
+        comparison: of which two rows, or of a row and a number: of lists, those that were chosen.
+        pairs: of rows that could have been chosen.
         difference: of the means, in the unit of the comparison's column.
         needed: what the difference must exceed to count; NaN where no row has two seeds.
     """
@@ -28,6 +29,7 @@ class Verdict:
     comparison: Comparison
     difference: float
     needed: float
+    pairs: int = 1
 
     @property
     def column(self) -> Column:
@@ -55,17 +57,31 @@ def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> li
     """Judges the comparisons whose rows have what is compared.
 
     A difference of two means counts where it is outside Student's t interval of the two rows, of `CONFIDENCE` for all
-    comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni). The spread is that of the two rows
-    alone: a row whose runs now and then fail must not hide what the others say. That of a mean and a number counts
-    where it is outside the interval of the mean.
+    comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni, where a choice of the best of several
+    rows counts as the comparisons of all of them). The spread is that of the two rows alone: a row whose runs now and
+    then fail must not hide what the others say. That of a mean and a number counts where it is outside the interval of
+    the mean.
     """
     judged = []
     for one in comparisons:
-        ours, theirs = (_values(results, side, one.by) for side in (one.row, one.against))
+        pairs = math.prod(max(len(side), 1) for side in one.rows())
+        chosen = dataclasses.replace(
+            one, row=_best(results, one.row, one.by), against=_best(results, one.against, one.by)
+        )
+        ours, theirs = (_values(results, side, one.by) for side in (chosen.row, chosen.against))
         if ours and theirs:
-            judged.append((one, ours, theirs))
-    confidence = 1 - (1 - CONFIDENCE) / max(len(judged), 1)
+            judged.append((chosen, ours, theirs, pairs))
+    confidence = 1 - (1 - CONFIDENCE) / max(sum(pairs for *_, pairs in judged), 1)
     return [_judged(*sides, confidence) for sides in judged]
+
+
+def _best(results: Sequence[Result], side: str | float | list[str], column: str) -> str | float:
+    """Of several rows the one whose mean is best."""
+    if not isinstance(side, list):
+        return side
+    means = {row: statistics.fmean(values) for row in side if (values := _values(results, row, column))}
+    pick = max if COLUMNS[column].higher_is_better else min
+    return pick(means, key=means.__getitem__, default=side[0])
 
 
 def _values(results: Sequence[Result], side: str | float, column: str) -> list[float]:
@@ -76,7 +92,9 @@ def _values(results: Sequence[Result], side: str | float, column: str) -> list[f
     return [value for value in found if value is not None]
 
 
-def _judged(comparison: Comparison, ours: Sequence[float], theirs: Sequence[float], confidence: float) -> Verdict:
+def _judged(
+    comparison: Comparison, ours: Sequence[float], theirs: Sequence[float], pairs: int, confidence: float
+) -> Verdict:
     is_number = not isinstance(comparison.against, str)
     freedom = len(ours) - 1 if is_number else len(ours) + len(theirs) - 2
     needed = math.nan
@@ -84,4 +102,4 @@ def _judged(comparison: Comparison, ours: Sequence[float], theirs: Sequence[floa
         squares = sum((len(values) - 1) * statistics.variance(values) for values in (ours, theirs) if len(values) > 1)
         error = math.sqrt(squares / freedom * (1 / len(ours) + (0 if is_number else 1 / len(theirs))))
         needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
-    return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed)
+    return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed, pairs)
