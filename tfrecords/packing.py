@@ -1,10 +1,11 @@
 """Several short examples in one row, their attention kept apart.
 
-Packed features have, beside the usual ones: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2
-for the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32 [batch,
-sequence], counted from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the place of each [CLS];
-`pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch,
-examples_per_row], and masked_lm_* hold the predictions of all examples of the row one after another.
+A packed batch holds the examples of an unpacked one in fewer rows: what a step learns is the same, and less of what it
+computes is padding. It has, beside the usual features: `sequence_ids` int32 [batch, sequence], 1 for the row's first
+example, 2 for the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32
+[batch, sequence], counted from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the place of each
+[CLS]; `pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer examples. next_sentence_labels is
+[batch, examples_per_row], and masked_lm_* hold the predictions of all examples of the row, then their padding.
 """
 
 import numpy as np
@@ -12,32 +13,49 @@ import tensorflow as tf
 
 from tfrecords.base.compiled import compiled
 
-# Examples packed among each other: more fill rows better, and are held in memory.
-WINDOW = 1024
 
+def pack_batch(
+    features: dict[str, tf.Tensor],
+    examples_per_row: int,
+    pad_id: int = 0,
+    row_multiple: int = 1,
+    predictions_per_row: int | None = None,
+) -> dict[str, tf.Tensor]:
+    """Joins the examples of a batch into as few rows as first-fit decreasing finds.
 
-def pack_records(records: tf.data.Dataset, sequence: int, examples_per_row: int) -> tf.data.Dataset:
-    """Turns a dataset of records (string []) into one of rows (string [examples_per_row], "" where unused).
+    Args:
+        features: of a batch, see `reader.read_examples`.
+        examples_per_row: how many a row takes at most.
+        pad_id: id of [PAD].
+        row_multiple: the number of rows is rounded up to a multiple of it, by empty ones.
+        predictions_per_row: that no row has more of; None: examples_per_row times those of an example.
 
-    Each window of records is packed by itself, so the rows are the same in every epoch.
+    Returns:
+        The features of the rows, see the top of the file.
     """
+    sequence, count = features["input_ids"].shape[1], tf.shape(features["input_ids"])[0]
 
-    def pack(window: tf.Tensor) -> tf.Tensor:
-        lengths = record_lengths(window)
-        rows = tf.numpy_function(lambda sizes: _first_fit(sizes, sequence, examples_per_row), [lengths], tf.int64)
-        rows = tf.ensure_shape(rows, [None, examples_per_row])
-        return tf.gather(tf.concat([window, [""]], axis=0), rows)
+    def rows_of(lengths: np.ndarray) -> np.ndarray:
+        rows = _first_fit(lengths, sequence, examples_per_row)
+        return np.pad(rows, ((0, -len(rows) % row_multiple), (0, 0)), constant_values=len(lengths))
 
-    return records.batch(WINDOW).map(pack, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).unbatch()
+    rows = tf.numpy_function(rows_of, [tf.reduce_sum(tf.cast(features["input_mask"], tf.int32), axis=1)], tf.int64)
+    rows = tf.reshape(tf.ensure_shape(rows, [None, examples_per_row]), [-1])
+    present = rows < tf.cast(count, tf.int64)
 
+    def in_rows(values: tf.Tensor) -> tf.Tensor:
+        found = tf.gather(values, tf.where(present, rows, 0))
+        return tf.where(present[:, None], found, tf.zeros_like(found))
 
-def record_lengths(records: tf.Tensor) -> tf.Tensor:
-    """int32 [batch]: tokens of each record without its padding."""
-    parsed = tf.io.parse_example(records, {name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "input_mask")})
-    # Dynamic records are not padded and have no mask.
-    ids, mask = (parsed[name] for name in ("input_ids", "input_mask"))
-    masked = tf.cast(tf.reduce_sum(mask, axis=1), tf.int32)
-    return tf.where(mask.row_lengths() > 0, masked, tf.cast(ids.row_lengths(), tf.int32))
+    packed = pack_features({name: in_rows(values) for name, values in features.items()}, examples_per_row, pad_id)
+    # An example has slots for a full row's predictions, and the head would score them all.
+    order = tf.argsort(packed["masked_lm_weights"], direction="DESCENDING", stable=True)[:, :predictions_per_row]
+    predictions = {
+        name: tf.gather(values, order, batch_dims=1)
+        for name, values in packed.items()
+        if name.startswith("masked_lm_")
+    }
+    return packed | predictions
 
 
 @compiled

@@ -1,13 +1,14 @@
 """Records to batches of tensors: the tf.data pipeline for training and evaluation.
 
-    files -> records (-> packed rows) -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked) features
+    files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
-Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of older folders, and to
-pack, every worker reads all files. The order, and the masks of dynamic records, are functions of (seed, position), the
+Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of older folders every
+worker reads all files. The order, and the masks of dynamic records, are functions of (seed, position), the
 position being the number of the record counted from the start of training over all epochs and workers. So training goes
 on after `skip_batches` batches exactly as if it had never stopped, whatever else in the program draws random numbers.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from tfrecords.foreign import describe_foreign
 from tfrecords.lanes import Lanes, number_of_lanes, shuffle_seed
 from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
-from tfrecords.packing import pack_features, pack_records
+from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -40,6 +41,7 @@ def read_examples(
     skip_batches: int = 0,
     shuffle_window: int = 16384,
     examples_per_row: int = 1,
+    row_multiple: int = 1,
     num_workers: int = 1,
     worker: int = 0,
     expected: Mapping[str, Any] | None = None,
@@ -55,10 +57,11 @@ def read_examples(
     patterns: comma-separated globs or folders; of a folder's files those that its manifest lists as training files, or
     as evaluation files. batch_size: of this worker. num_workers, worker: each of several training processes gets its
     share of every stretch of batch_size * num_workers records. skip_batches: how many of its batches this worker had
-    before. examples_per_row above 1 packs up to so many examples into a row (see `packing` for the features).
-    expected: entries that the manifest must have, such as max_seq_length or tokenizer_sha256. files_at_once: files that
-    are read side by side (fewer where there are few); 0: 64, of folders of older versions 16. Where num_workers divides
-    it, each worker reads its own files only.
+    before. examples_per_row above 1 joins the examples of a batch into fewer rows, up to so many in one (see
+    `packing` for the features), and row_multiple rounds the number of those rows up. expected: entries that the
+    manifest must have, such as max_seq_length or tokenizer_sha256. files_at_once: files that are read side by side
+    (fewer where there are few); 0: 64, of folders of older versions 16. Where num_workers divides it, each worker reads
+    its own files only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -75,25 +78,23 @@ def read_examples(
 
     skip = skip_batches * batch_size * num_workers
     lanes = number_of_lanes(len(paths), files_at_once or _LANES)
-    if training and manifest.get("format_version", 1) > 1 and examples_per_row == 1:
+    if training and manifest.get("format_version", 1) > 1:
         order = Lanes(read_file, [str(path) for path in paths], counts, lanes, shuffle_window, seed)
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
         names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
 
         def read(names: tf.Tensor) -> tf.data.Dataset:
-            return _read_files(names, manifest["max_seq_length"], examples_per_row, at_once)
+            return _read_files(names, at_once)
 
-        if training and skip and examples_per_row > 1:
-            total = int(read(names).reduce(np.int64(0), lambda count, _: count + 1))
         rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
         rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
-    parse = _Parser(manifest, paths[0].parent, seed, examples_per_row)
+    parse = _Parser(manifest, paths[0].parent, seed, examples_per_row, row_multiple)
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if training:
         batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    elif examples_per_row == 1:
+    else:
         # Keras warns of data that ran out unless it knows the number of batches.
         of_worker = len(range(skip + worker, total, num_workers))
         batches = batches.apply(tf.data.experimental.assert_cardinality(-(-of_worker // batch_size)))
@@ -148,17 +149,10 @@ def read_file(name: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
 
-def _read_files(names: tf.Tensor, sequence: int, examples_per_row: int, files_at_once: int) -> tf.data.Dataset:
-    """Rows of the files, in turns from several at once, always in the same order: string [], or [examples_per_row]."""
-
-    def read(name: tf.Tensor) -> tf.data.Dataset:
-        records = read_file(name)
-        if examples_per_row == 1:
-            return records
-        return pack_records(records, sequence, examples_per_row)
-
+def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
+    """Records of the files, string [], in turns from several at once, always in the same order."""
     return tf.data.Dataset.from_tensor_slices(names).interleave(
-        read, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        read_file, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
 
 
@@ -181,17 +175,19 @@ def _training_rows(
 
 
 class _Parser:
-    """(positions int64 [batch], records string [batch] or, packed, [batch, examples_per_row]) to features.
+    """(positions int64 [batch], records string [batch]) to the features of `reader.read_examples`.
 
-    The features are those of `reader.read_examples`. The masks of a dynamic record depend on (seed, position, its place
-    in the row). An empty string is no example.
+    The masks of a dynamic record depend on (seed, position).
     """
 
-    def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int):
+    def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int, row_multiple: int):
         self._sequence = manifest["max_seq_length"]
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
-        self._examples_per_row = examples_per_row
+        self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
+        # Each example's share of its tokens, rounded up.
+        share = manifest.get("masked_lm_prob", 1.0)
+        self._predictions_per_row = examples_per_row + math.ceil(share * self._sequence)
         # Folders of before it was noted have [PAD] as 0.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
@@ -202,11 +198,12 @@ class _Parser:
             self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder))
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        flat = tf.reshape(records, [-1])
-        features = self._parse_dynamic(positions, flat) if self._dynamic else self._parse_static(flat)
+        features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)
         features = {name: self._set_shape(name, value) for name, value in features.items()}
         if self._examples_per_row > 1:
-            features = pack_features(features, self._examples_per_row, self._pad_id)
+            return pack_batch(
+                features, self._examples_per_row, self._pad_id, self._row_multiple, self._predictions_per_row
+            )
         for value in features.values():
             value.set_shape([records.shape[0], value.shape[1]])
         return features
@@ -219,11 +216,8 @@ class _Parser:
         return value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
 
     def _parse_static(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        # A record lacks nothing but when it is the empty one of an unfilled row.
-        lacking = 0 if self._examples_per_row > 1 else None
-
         def feature(width: int, dtype: tf.DType = tf.int64) -> tf.io.FixedLenFeature:
-            return tf.io.FixedLenFeature([width], dtype, None if lacking is None else [lacking] * width)
+            return tf.io.FixedLenFeature([width], dtype)
 
         sequence, predictions = feature(self._sequence), feature(self._predictions)
         return tf.io.parse_example(
@@ -243,7 +237,7 @@ class _Parser:
         parsed = tf.io.parse_example(
             records,
             {name: tf.io.RaggedFeature(tf.int64) for name in ("input_ids", "segment_ids")}
-            | {"next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64, [0])},
+            | {"next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64)},
         )
         lengths = tf.cast(parsed["input_ids"].row_lengths(), tf.int32)
         input_ids, segment_ids = (
@@ -265,5 +259,5 @@ class _Parser:
         }
 
     def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-        keys = derive(self._seed, _MASKS, positions[:, None], np.arange(self._examples_per_row))
+        keys = derive(self._seed, _MASKS, positions[:, None], np.arange(1))
         return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

@@ -145,6 +145,13 @@ class Pretraining(Training):
             parts = settings.gradient_accumulation_steps
             self.model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
 
+    @property
+    def _packed(self) -> bool:
+        """Whether examples may share rows: windows and distances are a row's, and so is a fixed point."""
+        config = self.config
+        of_rows = config.attention_window or config.position_type == "relative" or config.equilibrium_solver != "none"
+        return self.settings.pack_rows and not of_rows
+
     def remark(self) -> str:
         return f"; {self.memory}"
 
@@ -152,7 +159,7 @@ class Pretraining(Training):
         return self._phases
 
     def batches(self, phase: RecordsPhase, step: int) -> Callable:
-        return phase.training(self.settings, step)
+        return phase.training(self.settings, step, self._packed)
 
     def check(self, figures: dict[str, float]) -> None:
         skipped, limit = figures["skipped"], self.settings.max_skipped_updates

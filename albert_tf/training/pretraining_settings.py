@@ -17,7 +17,9 @@ _OF_OBJECTIVE = {
     REPLACED: ("generator_size", "generator_steps", "replaced_weight"),
 }
 # What a resumed run may have other than before: none of it changes which examples give which update.
-FREE_ON_RESUME = ("output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "dryrun")
+FREE_ON_RESUME = (
+    "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows", "dryrun",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +126,9 @@ class PretrainingSettings(CheckedSettings):
     shuffle_window: int = setting(16384, help="examples that are shuffled among each other", at_least=1)
     files_at_once: int = setting(
         0, help="files of records read side by side; 0: 64, of folders of older versions 16", at_least=0
+    )
+    pack_rows: bool = setting(
+        True, help="join a batch's examples to fewer rows, kept apart, where more than a fifth would be padding"
     )
     seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
     dryrun: bool = setting(False, help="try every path with a tiny model in a minute, keep nothing")

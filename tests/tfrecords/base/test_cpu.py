@@ -45,6 +45,7 @@ def test_what_the_user_set_stays(cpu_info, monkeypatch):
     assert os.environ[SWITCH] == "0"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "command", ["albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "experiments.run"]
 )

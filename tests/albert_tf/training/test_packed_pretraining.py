@@ -1,0 +1,119 @@
+"""Short examples that share rows: the same updates from fewer rows."""
+
+import csv
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.training import loop, phases, pretraining
+from tfrecords.build_settings import BuildSettings
+from tfrecords.builder import build
+from tfrecords.manifest import read_manifest
+from tfrecords.tokenizers.loading import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, tiny_data, topics, tmp_path_factory):
+    """Of a run without dropout on records half of which is padding."""
+    folder = tmp_path_factory.mktemp("short")
+    short = BuildSettings(
+        seed=1, max_seq_length=96, masking="dynamic", split_sentences=True, held_out_fraction=0, short_seq_prob=1.0
+    )
+    build(str(topics), folder / "data", load_tokenizer(str(tiny_data)), short, 1, False)
+    config = AlbertConfig.from_json(tiny_settings.config)
+    changes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 96}
+    config.replace(**changes).to_json(folder / "config.json")
+    return dataclasses.replace(
+        tiny_settings, train_data=str(folder / "data"), eval_data="", config=str(folder / "config.json"), log_steps=1,
+        output_dir=str(folder / "run"), num_train_steps=3, train_batch_size=16,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Of each batch that a step has seen."""
+    seen = []
+    record = loop.Report.batch
+    monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[0]), record(self, *shape)))
+    return seen
+
+
+def figures(folder):
+    history = csv.DictReader((folder / "history.csv").read_text().splitlines())
+    names = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "gradient_norm")
+    return [[float(row[name]) for name in names] for row in history]
+
+
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_packed_rows_give_the_updates_of_single_ones(settings, parts, rows, tmp_path):
+    settings = dataclasses.replace(settings, gradient_accumulation_steps=parts)
+    packed, single = (
+        figures(pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)))
+        for name, pack in (("packed", True), ("single", False))
+    )
+    np.testing.assert_allclose(packed[0], single[0], rtol=1e-5)
+    np.testing.assert_allclose(packed, single, rtol=2e-3)
+    steps = 3 * parts
+    assert rows[steps:] == [16 // parts] * steps and sum(rows[:steps]) < 0.9 * sum(rows[steps:])
+
+
+def test_stopped_and_resumed_equals_uninterrupted(settings, tmp_path):
+    straight, stopped = (dataclasses.replace(settings, output_dir=str(tmp_path / name)) for name in ("one", "two"))
+    expected = pretraining.pretrain(straight)
+    pretraining.pretrain(stopped, stop_step=2)
+    found = pretraining.pretrain(stopped)
+    one, other = (load_keras(folder / "last.keras", compile=True).get_weights() for folder in (expected, found))
+    for ours, theirs in zip(one, other, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def phase(settings, **changes):
+    manifest = read_manifest(settings.train_data)
+    return phases.RecordsPhase(0, 3, settings.train_data, "", 16, manifest | changes)
+
+
+def shapes(settings, some_phase, packed=True):
+    dataset = some_phase.training(settings, 0, packed)(1, 1, 0)
+    return [batch["input_ids"].shape for batch in dataset.take(6).as_numpy_iterator()]
+
+
+def test_only_padding_is_packed(settings):
+    settings = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    short = phase(settings)
+    assert short.fill < 0.8
+    assert all(rows < 16 for rows, _ in shapes(settings, short))
+    assert shapes(settings, short, packed=False) == [(16, 96)] * 6
+    full = {"train": {"examples": 100, "tokens": 8000}}
+    assert phase(settings, splits=full).fill == 8000 / 9600
+    assert shapes(settings, phase(settings, splits=full)) == [(16, 96)] * 6
+    # Of another program's records nothing is known.
+    assert phase(settings, splits={"train": {"examples": 100}}).fill == 1.0
+
+
+def test_where_xla_compiles_there_are_few_numbers_of_rows(settings, monkeypatch):
+    settings = dataclasses.replace(settings, gradient_accumulation_steps=1, jit_compile=True)
+    assert {rows % 2 for rows, _ in shapes(settings, phase(settings))} == {0}
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    over_three = dataclasses.replace(phase(settings), replicas=3)
+    assert {rows % 3 for rows, _ in shapes(settings, over_three)} == {0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"attention_window": 8, "position_type": "rotary"}, {"equilibrium_solver": "fixed_point"}],
+    ids=["window", "equilibrium"],
+)
+@pytest.mark.slow
+def test_models_that_look_at_whole_rows_get_single_ones(settings, changes, rows, tmp_path):
+    config = AlbertConfig.from_json(settings.config).replace(**changes)
+    config.to_json(tmp_path / "config.json")
+    walk = "equilibrium" if "equilibrium_solver" in changes else "unrolled"
+    own = {"config": str(tmp_path / "config.json"), "output_dir": str(tmp_path / "run"), "walk": walk}
+    pretraining.pretrain(dataclasses.replace(settings, num_train_steps=2, **own))
+    assert rows == [16, 16]
