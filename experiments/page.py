@@ -97,10 +97,11 @@ def _judgement(table: Table, found: Sequence[Verdict]) -> str:
     titles = {row.name: row.title for row in table.rows}
     sentences = [f"- {sentence(verdict, titles)}" for verdict in found]
     pairs = sum(verdict.pairs for verdict in found)
+    together = "this comparison" if len(found) == 1 else f"these {len(found)} comparisons together"
     chosen = f", of all {pairs} that the best rows were chosen from" if pairs > len(found) else ""
     rule = (
         "The rule: a difference of means counts where it is outside Student's t interval of the two rows, of "
-        f"{CONFIDENCE:.0%} for these {len(found)} comparisons together{chosen}."
+        f"{CONFIDENCE:.0%} for {together}{chosen}."
     )
     return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
 
