@@ -28,7 +28,7 @@ _KINDS = (
     ("training", PretrainingSettings),
 )
 # Of the training settings, those that the runner itself gives.
-_GIVEN = ("train_data", "eval_data", "output_dir", "config", "seed", "dryrun")
+_GIVEN = ("train_data", "eval_data", "output_dir", "config", "seed", "pack_rows", "dryrun")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,8 @@ class Recipe:
             seed: of weights, dropout, masks and the order of examples.
         """
         given = {"train_data": str(data), "eval_data": str(data), "output_dir": str(folder), "config": str(config)}
-        return _made(PretrainingSettings, self.training | given | {"seed": seed}, "training")
+        # A row is a row, so that times and FLOPs of one are those of another.
+        return _made(PretrainingSettings, self.training | given | {"seed": seed, "pack_rows": False}, "training")
 
     def part_key(self, *parts: str) -> str:
         """Names some of the parts: equal parts have equal names, whatever table they are of.
@@ -190,8 +191,10 @@ class Comparison:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a direction or a column that is none."""
+        """Raises UserError for a direction or a column that is none, and for a side without rows."""
         _known_column(self.by)
+        if [] in (self.row, self.against):
+            raise UserError("a comparison has a side without rows")
         if self.published not in ("", "better", "worse", "equal"):
             raise UserError(f"published '{self.published}' is none of better, worse, equal")
 

@@ -124,6 +124,11 @@ class BuildSettings(CheckedSettings):
         self._fill_in("whole_words", True)
         if not self.is_pair and self.pair_task != "none":
             raise UserError(f"--input_format={self.input_format} has one segment; set --pair_task=none with it")
+        if self.line_documents and self.pair_task != "none" and not self.split_sentences:
+            raise UserError(
+                f"--line_documents leaves no two sentences for --pair_task={self.pair_task}; add --split_sentences, or "
+                "set --pair_task=none"
+            )
         self._fill_in("short_seq_prob", 0.1 if self.is_pair else 0.0)
         # 0.1 x 30 is 3.0000000000000004.
         self._fill_in("max_predictions_per_seq", max(math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6)), 1))

@@ -73,7 +73,7 @@ def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> I
     """The text of each document of the chunk, UTF-8, lines parted by "\\n"; for a bad line the error that names it."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
-            yield from (line for line in text.split(b"\n") if line.strip())
+            yield from (line for line in text.split(b"\n") if line.decode().strip())
         else:
             yield text
 

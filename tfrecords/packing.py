@@ -1,11 +1,12 @@
 """Several short examples in one row, their attention kept apart.
 
-A packed batch holds the examples of an unpacked one in fewer rows: what a step learns is the same, and less of what it
-computes is padding. It has, beside the usual features: `sequence_ids` int32 [batch, sequence], 1 for the row's first
-example, 2 for the next, 0 for padding (a token may attend to those of its own number only); `position_ids` int32
-[batch, sequence], counted from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the place of each
-[CLS]; `pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer examples. next_sentence_labels is
-[batch, examples_per_row], and masked_lm_* hold the predictions of all examples of the row, then their padding.
+A packed batch holds the examples of an unpacked one in fewer rows: what a step learns is the same, but for what dropout
+draws, and less of what it computes is padding. It has, beside the usual features: `sequence_ids` int32 [batch,
+sequence], 1 for the row's first example, 2 for the next, 0 for padding (a token may attend to those of its own number
+only); `position_ids` int32 [batch, sequence], counted from 0 in each example; `sequence_starts` int32 [batch,
+examples_per_row], the place of each [CLS]; `pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer
+examples. next_sentence_labels is [batch, examples_per_row], and masked_lm_* hold the predictions of all examples of the
+row, then their padding.
 """
 
 import numpy as np
@@ -17,9 +18,9 @@ from tfrecords.base.compiled import compiled
 def pack_batch(
     features: dict[str, tf.Tensor],
     examples_per_row: int,
-    pad_id: int = 0,
-    row_multiple: int = 1,
-    predictions_per_row: int | None = None,
+    pad_id: int,
+    row_multiple: int,
+    predictions_per_row: int,
 ) -> dict[str, tf.Tensor]:
     """Joins the examples of a batch into as few rows as first-fit decreasing finds.
 
@@ -27,8 +28,8 @@ def pack_batch(
         features: of a batch, see `reader.read_examples`.
         examples_per_row: how many a row takes at most.
         pad_id: id of [PAD].
-        row_multiple: the number of rows is rounded up to a multiple of it, by empty ones.
-        predictions_per_row: that no row has more of; None: examples_per_row times those of an example.
+        row_multiple: the number of rows is rounded up to a multiple of it, by empty ones, but not above the examples'.
+        predictions_per_row: that no row has more of.
 
     Returns:
         The features of the rows, see the top of the file.
@@ -37,7 +38,8 @@ def pack_batch(
 
     def rows_of(lengths: np.ndarray) -> np.ndarray:
         rows = _first_fit(lengths, sequence, examples_per_row)
-        return np.pad(rows, ((0, -len(rows) % row_multiple), (0, 0)), constant_values=len(lengths))
+        wanted = max(len(rows), min(len(lengths), -(-len(rows) // row_multiple) * row_multiple))
+        return np.pad(rows, ((0, wanted - len(rows)), (0, 0)), constant_values=len(lengths))
 
     rows = tf.numpy_function(rows_of, [tf.reduce_sum(tf.cast(features["input_mask"], tf.int32), axis=1)], tf.int64)
     rows = tf.reshape(tf.ensure_shape(rows, [None, examples_per_row]), [-1])
@@ -51,9 +53,7 @@ def pack_batch(
     # An example has slots for a full row's predictions, and the head would score them all.
     order = tf.argsort(packed["masked_lm_weights"], direction="DESCENDING", stable=True)[:, :predictions_per_row]
     predictions = {
-        name: tf.gather(values, order, batch_dims=1)
-        for name, values in packed.items()
-        if name.startswith("masked_lm_")
+        name: tf.gather(values, order, batch_dims=1) for name, values in packed.items() if name.startswith("masked_lm_")
     }
     return packed | predictions
 

@@ -65,7 +65,8 @@ def read_examples(
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
-    _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers)
+    rows = min(examples_per_row, row_multiple)
+    _check_numbers(batch_size, shuffle_window, rows, skip_batches, files_at_once, worker, num_workers)
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
     manifest, counts = describe_records(paths, split)
@@ -185,12 +186,12 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Each example's share of its tokens, rounded up.
-        share = manifest.get("masked_lm_prob", 1.0)
-        self._predictions_per_row = examples_per_row + math.ceil(share * self._sequence)
         # Folders of before it was noted have [PAD] as 0.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
+        # Each example's share of its tokens, rounded up. Static records of several folders may differ in it.
+        share = manifest["masked_lm_prob"] if self._dynamic else 1.0
+        self._predictions_per_row = examples_per_row + math.ceil(share * self._sequence)
         if self._dynamic:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
@@ -259,5 +260,6 @@ class _Parser:
         }
 
     def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-        keys = derive(self._seed, _MASKS, positions[:, None], np.arange(1))
+        # The zeros were once an example's place in its row: with them old runs go on with their masks.
+        keys = derive(self._seed, _MASKS, positions[:, None], np.zeros(1, int))
         return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

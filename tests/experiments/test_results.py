@@ -101,10 +101,11 @@ def test_rarely_is_a_difference_seen_where_there_is_none():
     """Of tables whose rows are all equal, five in a hundred or fewer have a sentence that is wrong."""
     random = np.random.default_rng(0)
     comparisons = [Comparison(row=name, against="plain") for name in "abcde"]
-    of_the_best = [Comparison(row=["a", "b", "c"], against=["d", "e", "plain"])]
+    many = "abcdefghijklmnopqrst"
+    of_the_best = [Comparison(row=[*many], against="plain")]
     wrong, wrong_of_the_best = 0, 0
     for _ in range(400):
-        rows = results(plain=random.normal(5, 0.1, 3), **{name: random.normal(5, 0.1, 3) for name in "abcde"})
+        rows = results(plain=random.normal(5, 0.1, 3), **{name: random.normal(5, 0.1, 3) for name in many})
         wrong += any(verdict.word != "not decidable" for verdict in verdicts(rows, comparisons))
         wrong_of_the_best += verdicts(rows, of_the_best)[0].word != "not decidable"
     assert max(wrong, wrong_of_the_best) / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)

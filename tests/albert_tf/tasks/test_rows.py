@@ -9,6 +9,7 @@ import tracemalloc
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def test_padded_lengths_hold_the_row_with_little_padding(length, limit):
     assert padded >= length
     assert padded <= max(limit, length)
     assert padded < length + max(8, length / 2) or padded == limit
+    assert length <= padded_length(length, limit, any_shape=True) <= min(padded, length + 1)
 
 
 def rows_of(lengths):
@@ -79,7 +81,7 @@ def test_batches_go_on_after_any_batch():
 
 def test_fewer_rows_than_a_batch_make_one_smaller_batch():
     (features, labels), *_ = training_batches(rows_of([4, 5, 6]), 8, 32, seed=0).take(2).as_numpy_iterator()
-    assert features["input_ids"].shape == (3, 8) and sorted(labels) == [0, 1, 2]
+    assert features["input_ids"].shape == (3, 6) and sorted(labels) == [0, 1, 2]
 
 
 def test_padding_and_fixed_length():
@@ -95,7 +97,22 @@ def test_evaluation_has_every_row_once():
     rows = rows_of([3, 30, 5, 9, 12])
     batches = list(evaluation_batches(rows, 2, 32))
     assert sorted(index for indices, _ in batches for index in indices) == [0, 1, 2, 3, 4]
-    assert [features["input_ids"].shape for _, features in batches] == [(2, 32), (2, 16), (1, 8)]
+    assert [features["input_ids"].shape for _, features in batches] == [(2, 30), (2, 10), (1, 4)]
+    few = [features["input_ids"].shape for _, features in evaluation_batches(rows, 2, 32, full=True)]
+    assert few == [(2, 32), (2, 16), (2, 8)]
+
+
+def test_shapes_are_few_where_each_is_compiled_or_a_gpu_has_them(monkeypatch):
+    def columns(**options):
+        dataset = training_batches(rows_of([4, 5, 6]), 8, 32, seed=0, **options).take(1)
+        return next(dataset.as_numpy_iterator())[0]["input_ids"].shape[1]
+
+    assert columns() == 6 and columns(jit_compile=True) == 8
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.backend, "backend", lambda: "jax")
+        assert columns() == 8
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] * (kind == "GPU"))
+    assert columns() == 8
 
 
 def numbered_rows(first: int, last: int, lead: tuple[int, ...] = ()) -> FeatureRows:

@@ -63,6 +63,19 @@ def test_packed_rows_give_the_updates_of_single_ones(settings, parts, rows, tmp_
     assert rows[steps:] == [16 // parts] * steps and sum(rows[:steps]) < 0.9 * sum(rows[steps:])
 
 
+@pytest.mark.slow
+def test_replaced_tokens_are_found_in_packed_rows(settings, rows, tmp_path):
+    """Its draws of words are by row, its words and labels the same."""
+    packed, single = (
+        pretraining.pretrain(
+            dataclasses.replace(settings, output_dir=str(tmp_path / name), objective="replaced", pack_rows=pack)
+        )
+        for name, pack in (("packed", True), ("single", False))
+    )
+    assert sum(rows[:3]) < 48 == sum(rows[3:])
+    np.testing.assert_allclose(*([one[0] for one in figures(folder)] for folder in (packed, single)), rtol=0.02)
+
+
 def test_stopped_and_resumed_equals_uninterrupted(settings, tmp_path):
     straight, stopped = (dataclasses.replace(settings, output_dir=str(tmp_path / name)) for name in ("one", "two"))
     expected = pretraining.pretrain(straight)
@@ -92,28 +105,41 @@ def test_only_padding_is_packed(settings):
     full = {"train": {"examples": 100, "tokens": 8000}}
     assert phase(settings, splits=full).fill == 8000 / 9600
     assert shapes(settings, phase(settings, splits=full)) == [(16, 96)] * 6
-    # Of another program's records nothing is known.
-    assert phase(settings, splits={"train": {"examples": 100}}).fill == 1.0
 
 
-def test_where_xla_compiles_there_are_few_numbers_of_rows(settings, monkeypatch):
-    settings = dataclasses.replace(settings, gradient_accumulation_steps=1, jit_compile=True)
-    assert {rows % 2 for rows, _ in shapes(settings, phase(settings))} == {0}
+@pytest.mark.parametrize("size", [15, 16, 31])
+def test_there_are_few_numbers_of_rows(settings, size):
+    settings = dataclasses.replace(settings, gradient_accumulation_steps=1)
+    multiple = -(-size // 8)
+    for rows, _ in shapes(settings, dataclasses.replace(phase(settings), batch_size=size)):
+        assert rows <= size and (rows % multiple == 0 or rows == size)
+
+
+def test_under_jax_rows_are_shared_by_devices_and_not_by_processes(settings, monkeypatch):
+    settings = dataclasses.replace(settings, gradient_accumulation_steps=1)
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    over_three = dataclasses.replace(phase(settings), replicas=3)
+    over_three = dataclasses.replace(phase(settings), replicas=3, batch_size=18)
     assert {rows % 3 for rows, _ in shapes(settings, over_three)} == {0}
+    of_a_process = over_three.training(settings, 0, True)(1, 2, 1)
+    assert [len(batch["input_ids"]) for batch in of_a_process.take(3).as_numpy_iterator()] == [9] * 3
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"attention_window": 8, "position_type": "rotary"}, {"equilibrium_solver": "fixed_point"}],
-    ids=["window", "equilibrium"],
+    [
+        {"attention_window": 8, "position_type": "rotary"},
+        {"equilibrium_solver": "fixed_point"},
+        {"halting": "act"},
+        {"gradient_norm": "official"},
+    ],
+    ids=["window", "equilibrium", "halting", "official norm"],
 )
 @pytest.mark.slow
 def test_models_that_look_at_whole_rows_get_single_ones(settings, changes, rows, tmp_path):
-    config = AlbertConfig.from_json(settings.config).replace(**changes)
+    of_training = {name: changes[name] for name in changes if name == "gradient_norm"}
+    config = AlbertConfig.from_json(settings.config).replace(**changes if not of_training else {})
     config.to_json(tmp_path / "config.json")
     walk = "equilibrium" if "equilibrium_solver" in changes else "unrolled"
     own = {"config": str(tmp_path / "config.json"), "output_dir": str(tmp_path / "run"), "walk": walk}
-    pretraining.pretrain(dataclasses.replace(settings, num_train_steps=2, **own))
+    pretraining.pretrain(dataclasses.replace(settings, num_train_steps=2, **own | of_training))
     assert rows == [16, 16]
