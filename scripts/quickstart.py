@@ -76,8 +76,8 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
         [*python, "albert_tf.run_pretraining", "--config=scripts/quickstart_config.json", train, held_out]
         + [
             f"--output_dir={work}/run",
-            "--optimizer=adamw",
-            "--learning_rate=0.003",
+            "--optimizer=muon",
+            "--learning_rate=0.005",
             "--train_batch_size=32",
             "--jit_compile",
         ]

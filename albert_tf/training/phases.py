@@ -14,7 +14,7 @@ from tfrecords.manifest import read_manifest
 from tfrecords.permutation_reader import read_permutations
 from tfrecords.reader import read_examples
 
-# Rows as full as this stay as they are: masks and positions of packed rows cost a tenth of a step.
+# Rows as full as this stay as they are: rounding the number of packed ones leaves little of what is saved.
 _FULL = 0.8
 # Numbers of rows that packed batches have at most: each is compiled for.
 _SIZES = 8
