@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From raw text to answers over gRPC, on a small ALBERT trained here: about five minutes on two cores.
+# From raw text to answers over gRPC, on a small ALBERT trained here: about six minutes on two cores.
 #   bash scripts/quickstart.sh                        the help texts of Python as corpus
 #   bash scripts/quickstart.sh --corpus=PATH          your text: .txt or .jsonl, each also .gz; a file, folder or glob
 #   bash scripts/quickstart.sh --keep_serving         goes on serving at the end, with a page to try the model on
