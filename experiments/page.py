@@ -72,7 +72,11 @@ _LEGEND = (
 def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str) -> str:
     seeds = sorted({result.seed for result in results})
     machines = " and ".join(sorted({result.machine for result in results}))
-    changes = [f"{name} {value}" for part in table.at.get(scale.name, {}).values() for name, value in part.items()]
+    changes = [
+        f"{'in fine-tuning ' * (part == 'finetuning')}{name} {value}"
+        for part, values in table.at.get(scale.name, {}).items()
+        for name, value in values.items()
+    ]
     own = f" This table changes of that: {', '.join(changes)}." if changes else ""
     runs = f"Seeds {_listed(seeds)}, on {machines}. Every run: [{csv}]({csv})."
     return f"Scale `{scale.name}`: {scale.description}{own} {runs}"

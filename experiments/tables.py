@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 # What a row may say, and a scale, of the settings of examples, model and training.
 _PARTS = ("data", "config", "training")
 # What a table may change of a scale for all its rows.
-_SCALE_PARTS = ("vocabulary", *_PARTS)
+_SCALE_PARTS = ("vocabulary", *_PARTS, "finetuning")
 _KINDS = (
     ("vocabulary", TokenizerSettings),
     ("data", BuildSettings),
@@ -216,7 +216,7 @@ class Table:
         comparisons: of its rows.
         columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
         published_column: what `Row.published` of its rows is, as the head of that column; "" for no such column.
-        at: by the name of a scale, what all rows change there of its vocabulary, data, config, training.
+        at: by the name of a scale, what all rows change there of its vocabulary, data, config, training, finetuning.
         remarks: what a reader of the page has to know beside the numbers, by the name of the scale.
     """
 

@@ -45,6 +45,8 @@ def test_a_table_changes_the_scale_of_all_its_rows_and_of_no_other_scale(setting
     assert plain.training["num_train_steps"] == tiny.training["num_train_steps"]
     words = dataclasses.replace(table, at={"tiny": {"vocabulary": {"vocab_size": 700}}})
     assert words.rows[0].recipe(words.scaled(tiny)).albert_config().vocab_size == 700
+    tuned = dataclasses.replace(table, at={"tiny": {"finetuning": {"learning_rate": 0.5}}}).scaled(tiny)
+    assert tuned.finetuning == tiny.finetuning | {"learning_rate": 0.5} and tuned.training == tiny.training
     assert table.scaled(dataclasses.replace(tiny, name="small")).training == tiny.training
     wrong = dataclasses.replace(table, at={"tiny": {"vocabulary": {"vocabsize": 700}}})
     with pytest.raises(UserError, match="vocabulary: unknown setting 'vocabsize'; did you mean 'vocab_size'"):
@@ -89,8 +91,13 @@ def test_a_wrong_value_is_named(settings_folder, part, values, message):
         ("table.json", {"rows": ["plain", "tall"]}, "cannot read '.*tall.json'"),
         ("table.json", {"at": {"tini": {"training": {}}}}, "'tini' is no scale; choose of tiny"),
         ("wide.json", {"at": {"tini": {"training": {}}}}, "'tini' is no scale"),
+        ("table.json", {"comparisons": [{"row": [], "against": "plain"}]}, "a side without rows"),
         ("wide.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of data, config, training"),
-        ("table.json", {"at": {"tiny": {"model": {}}}}, "'model' is none of vocabulary, data, config, training"),
+        (
+            "table.json",
+            {"at": {"tiny": {"model": {}}}},
+            "'model' is none of vocabulary, data, config, training, finetuning",
+        ),
     ],
 )
 def test_a_wrong_file_is_named(settings_folder, tmp_path, file, change, message):

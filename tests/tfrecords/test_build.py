@@ -258,6 +258,9 @@ def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
     assert sum(split["documents"] for split in manifest["splits"].values()) == 3
     assert manifest["line_documents"]
     assert "line_documents" not in BuildSettings(seed=1).described()
+    with pytest.raises(UserError, match="--line_documents leaves no two sentences for --pair_task=sop; add --split_s"):
+        BuildSettings(line_documents=True)
+    assert BuildSettings(line_documents=True, pair_task="none").line_documents
 
 
 @pytest.mark.parametrize(
