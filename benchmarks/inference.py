@@ -176,22 +176,28 @@ def plot(results: dict, path: Path) -> None:
     plt.close(figure)
 
 
+def data_of(settings: InferenceBenchmarkSettings) -> Path | None:
+    """The folder of real sentences, if it is one."""
+    data = Path(settings.data_dir)
+    return data if (data / "spm").is_dir() else None
+
+
 def calibration_rows(settings: InferenceBenchmarkSettings, vocab_size: int) -> list[list[int]]:
     """Token ids of 32 rows: of MRPC, or random ones without data."""
-    data = Path(settings.data_dir)
-    if not data.is_dir():
+    data = data_of(settings)
+    if data is None:
         return np.random.default_rng(1).integers(5, vocab_size, (32, 64)).tolist()
     return inference_data.sentences(data, 32, seed=1)["MRPC"]
 
 
 def benchmark(settings: InferenceBenchmarkSettings) -> dict:
-    output, data = files.make_output_dir(settings.output_dir), Path(settings.data_dir)
+    output, data = files.make_output_dir(settings.output_dir), data_of(settings)
     encoder = make_random_encoder(settings.config)
     workloads, rounds = {}, 2 if settings.quick else settings.rounds
     for text in ["1x32"] if settings.quick else settings.shapes.split(","):
         batch, length = map(int, text.split("x"))
         workloads[text] = inference_data.shape(batch, length, encoder.config.vocab_size)
-    if data.is_dir():
+    if data:
         real = inference_data.sentences(data, settings.batch_size)
         workloads |= {"SST-2": real["SST-2"]} if settings.quick else real
     results = {"config": settings.config, "machine": machine(), "settings": dataclasses.asdict(settings)}
