@@ -10,6 +10,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import loop, phases, pretraining
+from tests.albert_tf.training.test_devices import MIRRORED, finish, start
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
 from tfrecords.manifest import read_manifest
@@ -143,3 +144,21 @@ def test_models_that_look_at_whole_rows_get_single_ones(settings, changes, rows,
     own = {"config": str(tmp_path / "config.json"), "output_dir": str(tmp_path / "run"), "walk": walk}
     pretraining.pretrain(dataclasses.replace(settings, num_train_steps=2, **own | of_training))
     assert rows == [16, 16]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "strategy", "environment"),
+    [(("-c", MIRRORED), "mirrored", {}), ((), "none", {"KERAS_BACKEND": "jax"})],
+    ids=["two devices", "jax"],
+)
+def test_packed_rows_go_over_devices_and_under_jax(settings, code, strategy, environment, tmp_path):
+    settings = dataclasses.replace(settings, strategy=strategy, gradient_accumulation_steps=1)
+    packed, single = (
+        dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)
+        for name, pack in (("packed", True), ("single", False))
+    )
+    finish(*[start(each, *code, **environment) for each in (packed, single)])
+    found, expected = (figures(tmp_path / name) for name in ("packed", "single"))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
