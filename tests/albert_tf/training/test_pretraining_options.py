@@ -133,8 +133,8 @@ def spoil(monkeypatch, bad_steps):
     """Makes the weights of the predicted words NaN in the batches of these steps."""
     training = phases.RecordsPhase.training
 
-    def spoiled(self, settings, step):
-        read = training(self, settings, step)
+    def spoiled(self, settings, step, packed):
+        read = training(self, settings, step, packed)
 
         def bad(number, batch):
             factor = tf.where(tf.reduce_any(number + step == bad_steps), math.nan, 1.0)
