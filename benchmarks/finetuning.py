@@ -21,9 +21,9 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.model_files import load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.rows import FeatureRows, padded_length
+from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.task import Task
-from albert_tf.training.batches import epoch_order, training_batches
+from albert_tf.training.batches import columns, epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.preparation import prepare
 from benchmarks.inference import machine
@@ -65,7 +65,7 @@ def compare_time(arguments) -> None:
     )  # fmt: skip
     run = prepare(settings)
     rows, steps = run.train, len(run.train) // BATCH
-    columns = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
+    counts = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
     model = compiled_model(run.config, run.task, arguments.dtype_policy)
     for bucketed in WAYS.values():
         fit(model, rows, 1, 0, bucketed)
@@ -79,17 +79,16 @@ def compare_time(arguments) -> None:
     means = {name: statistics.mean(values) for name, values in seconds.items()}
     for name, mean in means.items():
         turns = ", ".join(f"{value:.3f}" for value in seconds[name])
-        print(f"{name:8s} {columns[name]:>9,} columns an epoch; {mean:.3f} s a step (turns: {turns})")
+        print(f"{name:8s} {counts[name]:>9,} columns an epoch; {mean:.3f} s a step (turns: {turns})")
         print(f"{'':8s} an epoch would take {mean * steps / 60:.1f} minutes")
-    ratio = columns["fixed"] / columns["buckets"]
+    ratio = counts["fixed"] / counts["buckets"]
     print(f"fixed / buckets: columns {ratio:.2f}, time {means['fixed'] / means['buckets']:.2f}")
 
 
 def epoch_columns(rows: FeatureRows, bucketed: bool) -> int:
     """Columns, padding included, that an epoch computes."""
-    batches = epoch_order(rows.lengths, BATCH, 0, 0, bucketed)
-    longest = rows.lengths[batches].max(axis=1)
-    return sum(BATCH * (padded_length(int(length), LENGTH) if bucketed else LENGTH) for length in longest)
+    batches = rows.lengths[epoch_order(rows.lengths, BATCH, 0, 0, bucketed)]
+    return sum(BATCH * (columns(batch, LENGTH) if bucketed else LENGTH) for batch in batches)
 
 
 def compiled_model(config: AlbertConfig, task: Task, dtype_policy: str) -> AlbertClassifier:

@@ -45,10 +45,7 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
 
 
 def read_documents(
-    patterns: str | Iterable[str],
-    text_field: str = "text",
-    split_sentences: bool = False,
-    line_documents: bool = False,
+    patterns: str | Iterable[str], text_field: str = "text", split_sentences: bool = False
 ) -> Iterator[list[str]]:
     """Streams every document as a list of its sentences (str, stripped, none empty; the list may be empty).
 
@@ -56,14 +53,12 @@ def read_documents(
     """
     for path in find_files(patterns):
         for chunk in sections.read_chunks(Section(str(path))):
-            yield from parse_documents(chunk, text_field, split_sentences, line_documents)
+            yield from parse_documents(chunk, text_field, split_sentences)
 
 
-def parse_documents(
-    chunk: Chunk, text_field: str = "text", split_sentences: bool = False, line_documents: bool = False
-) -> Iterator[list[str]]:
+def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
     """The chunk's documents as lists of sentences. Bytes that are not UTF-8 become U+FFFD."""
-    for text in read_texts(chunk, text_field, line_documents):
+    for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
         yield sentences_of(text.decode(), split_sentences)

@@ -41,7 +41,7 @@ def pack_batch(
         wanted = max(len(rows), min(len(lengths), -(-len(rows) // row_multiple) * row_multiple))
         return np.pad(rows, ((0, wanted - len(rows)), (0, 0)), constant_values=len(lengths))
 
-    rows = tf.numpy_function(rows_of, [tf.reduce_sum(tf.cast(features["input_mask"], tf.int32), axis=1)], tf.int64)
+    rows = tf.numpy_function(rows_of, [tf.reduce_sum(features["input_mask"], axis=1)], tf.int64)
     rows = tf.reshape(tf.ensure_shape(rows, [None, examples_per_row]), [-1])
     present = rows < tf.cast(count, tf.int64)
 

@@ -8,6 +8,7 @@ position being the number of the record counted from the start of training over 
 on after `skip_batches` batches exactly as if it had never stopped, whatever else in the program draws random numbers.
 """
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -65,8 +66,18 @@ def read_examples(
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
-    rows = min(examples_per_row, row_multiple)
-    _check_numbers(batch_size, shuffle_window, rows, skip_batches, files_at_once, worker, num_workers)
+    _check_numbers(
+        {
+            "batch_size": batch_size,
+            "shuffle_window": shuffle_window,
+            "examples_per_row": examples_per_row,
+            "row_multiple": row_multiple,
+            "num_workers": num_workers,
+        },
+        {"worker": worker, "skip_batches": skip_batches, "files_at_once": files_at_once},
+    )
+    if worker >= num_workers:
+        raise UserError(f"worker {worker} must be below num_workers {num_workers}")
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
     manifest, counts = describe_records(paths, split)
@@ -84,10 +95,7 @@ def read_examples(
         rows = _rows_of_lanes(order, lanes, skip, num_workers, worker)
     else:
         names, at_once = tf.constant([str(path) for path in paths]), files_at_once or _FILES_AT_ONCE
-
-        def read(names: tf.Tensor) -> tf.data.Dataset:
-            return _read_files(names, at_once)
-
+        read = functools.partial(_read_files, files_at_once=at_once)
         rows = _training_rows(read, names, total, seed, shuffle_window, skip) if training else read(names).skip(skip)
         rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
@@ -104,14 +112,11 @@ def read_examples(
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def _check_numbers(batch_size, shuffle_window, examples_per_row, skip_batches, files_at_once, worker, num_workers):
-    wrong = min(batch_size, shuffle_window, examples_per_row) < 1 or min(skip_batches, files_at_once) < 0
-    if wrong or not 0 <= worker < num_workers:
-        raise UserError(
-            f"batch_size {batch_size}, shuffle_window {shuffle_window}, examples_per_row {examples_per_row}, "
-            f"worker {worker} of {num_workers}, skip_batches {skip_batches}, files_at_once {files_at_once}: the first "
-            "three must be above 0, worker below num_workers, skip_batches and files_at_once not below 0"
-        )
+def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
+    for least, numbers in ((1, positive), (0, others)):
+        for name, value in numbers.items():
+            if value < least:
+                raise UserError(f"{name} {value} must be at least {least}")
 
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:

@@ -72,13 +72,13 @@ def training_batches(
         worker: the number of this one.
         jit_compile: whether XLA compiles a step for each shape, as it always does under JAX: then there are few.
     """
-    lengths, any_shape = rows.lengths, _takes_any_shape(jit_compile)
+    lengths = rows.lengths
 
     def generate() -> Iterator[tuple]:
         epoch, skip = divmod(first_batch, batches_per_epoch(rows, batch_size))
         while True:
             for batch in epoch_order(lengths, batch_size, seed, epoch, bucketed)[skip:]:
-                length = _columns(lengths[batch], max_seq_length, any_shape) if bucketed else max_seq_length
+                length = columns(lengths[batch], max_seq_length, jit_compile) if bucketed else max_seq_length
                 for part in np.split(batch, parts * workers)[worker::workers]:
                     yield rows.batch(part, length)
             epoch, skip = epoch + 1, 0
@@ -128,22 +128,21 @@ def evaluation_batches(
         full: few shapes are wanted, since each is compiled: a smaller batch after whole ones is filled up with its last
             row, too.
     """
-    lengths, any_shape = rows.lengths, _takes_any_shape(full)
+    lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         filled = np.pad(batch, (0, batch_size - len(batch)), mode="edge") if full and start else batch
-        yield batch, rows.batch(filled, _columns(lengths[batch], max_seq_length, any_shape))[0]
+        yield batch, rows.batch(filled, columns(lengths[batch], max_seq_length, full))[0]
 
 
-def _takes_any_shape(jit_compile: bool) -> bool:
-    """Whether a new number of columns costs nothing: TensorFlow's own kernels on a CPU. A GPU's like multiples of 8."""
+def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
+    """Gives how many tokens wide a batch of rows of these lengths is, at most `limit`; see `padded_length`.
+
+    A new shape costs nothing where TensorFlow's own kernels compute on a CPU; a GPU's like multiples of 8.
+    """
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
-    return not is_compiled and not tf.config.list_physical_devices("GPU")
-
-
-def _columns(lengths: np.ndarray, limit: int, any_shape: bool) -> int:
-    return padded_length(int(lengths.max()), limit, any_shape)
+    return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:

@@ -11,6 +11,10 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.training import train_tokenizer
 
+SMALL_CHUNKS = BuildSettings(
+    seed=1, max_seq_length=64, max_predictions_per_seq=10, split_sentences=True, chunk_megabytes=0.03
+)
+
 
 @pytest.fixture(scope="session")
 def corpus_file(tmp_path_factory) -> Path:
@@ -51,3 +55,16 @@ def config(**settings) -> BuildSettings:
     """Small examples of split sentences, with these settings."""
     small = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10, "split_sentences": True}
     return BuildSettings(**small | settings)
+
+
+@pytest.fixture(scope="session")
+def one_worker(corpus_file, tokenizer, tmp_path_factory) -> Path:
+    """The folder that one worker builds by SMALL_CHUNKS; tests copy it before they change it."""
+    folder = tmp_path_factory.mktemp("one")
+    builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder by their names."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

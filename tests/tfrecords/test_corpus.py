@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfrecords import corpus
 from tfrecords.base.errors import UserError
-from tfrecords.sections import line_number, plan_pieces, read_chunks
+from tfrecords.sections import Section, line_number, plan_pieces, read_chunks
 
 
 def read(path, **options):
@@ -41,8 +41,8 @@ def test_a_line_is_a_document(tmp_path):
     plain.write_text("One. Two.\n\nthree\n \nfour")
     lines.write_text(json.dumps({"text": "One. Two.\n\nthree\nfour"}) + "\n" + json.dumps({"text": ""}))
     for path in (plain, lines):
-        assert read(path, line_documents=True) == [["One. Two."], ["three"], ["four"]]
-        assert read(path, line_documents=True, split_sentences=True)[0] == ["One.", "Two."]
+        (chunk,) = read_chunks(Section(str(path)))
+        assert list(corpus.read_texts(chunk, "text", line_documents=True)) == [b"One. Two.", b"three", b"four"]
 
 
 def test_files_of_several_globs_come_once_and_sorted(tmp_path):

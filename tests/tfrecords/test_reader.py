@@ -230,6 +230,7 @@ class TestBadRecords:
         [
             *({"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}, {"examples_per_row": 0}, {"shuffle_window": 0}),
             {"files_at_once": -1},
+            {"row_multiple": 0},
         ],
     )
     def test_wrong_numbers(self, build, wrong):
