@@ -16,7 +16,7 @@ LESSONS = ("vectors", "similarities", "states", "relations", "words")
 # What a resumed distillation may have other than before.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
-    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight", "seeds"),
+    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight", "fused_attention"),
 )
 
 
@@ -104,6 +104,9 @@ class CompressSettings(CheckedSettings):
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
     )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
+    fused_attention: bool = setting(
+        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+    )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(0, help="of the order of rows, masked words and what begins at random")
     task_train_steps: int = setting(0, help="of a fine-tuned model: steps on its task; 0: the task's own", at_least=0)

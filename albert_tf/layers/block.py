@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
+from albert_tf.layers import Tensor, fused_attention
 from albert_tf.layers.dense import activation, dense, norm, residual_scale
 from albert_tf.layers.depth_lora import adapted, make_adapters
 from albert_tf.layers.dropout import dropout, site_seed
@@ -108,7 +108,7 @@ class SelfAttention(keras.layers.Layer):
 
         Returns:
             The new hidden, same shape, and the attention probabilities [batch, heads, sequence, sequence]; () where
-            there is an attention_window.
+            there is an attention_window, and within `fused_attention`.
         """
         config = self.config
         inputs = self.layer_norm(hidden) if config.norm_position == "pre" else hidden
@@ -127,6 +127,8 @@ class SelfAttention(keras.layers.Layer):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
         """The contexts, [batch, heads, sequence, head_size], and the probabilities."""
+        if fused_attention.is_on():
+            return fused_attention.attend(query, key, value, bias, self.head_size**-0.5), ()
         scores = self._score(query, key)
         if bias is not None:
             scores = scores + bias

@@ -104,6 +104,9 @@ class FinetuningSettings(CheckedSettings):
     jit_compile: bool = setting(
         False, help="compile the step with XLA, once per padded length (under KERAS_BACKEND=jax it always is)"
     )
+    fused_attention: bool = setting(
+        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+    )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")

@@ -30,7 +30,7 @@ from tfrecords.base.errors import UserError
 # What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "tokenizer", "lower_case", "keep_accents", "max_unknown_share", "config"),
-    *("exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds", "dryrun"),
+    *("exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds", "fused_attention", "dryrun"),
 )
 
 

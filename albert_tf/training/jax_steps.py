@@ -8,6 +8,7 @@ import jax
 import keras
 import numpy as np
 
+from albert_tf.layers.fused_attention import fused_attention
 from albert_tf.training.devices import Devices
 
 # Batches that are on their way to the device while it computes.
@@ -15,10 +16,13 @@ _AHEAD = 2
 
 
 class JaxSteps:
-    """Makes steps as TensorFlowSteps does. Until `sync` the state is here and the model's variables are out of date."""
+    """Makes steps as TensorFlowSteps does. Until `sync` the state is here and the model's variables are out of date.
 
-    def __init__(self, model: keras.Model, devices: Devices, parts: int = 1):
-        self.model, self.devices, self.parts = model, devices, parts
+    `fuses`: whether attention is by one kernel.
+    """
+
+    def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
+        self.model, self.devices, self.parts, self.fuses = model, devices, parts, fuses
         self._part = 0
         distribution = keras.distribution.distribution()
         self._everywhere = None
@@ -127,7 +131,7 @@ class JaxSteps:
         mapping = [
             pair for group, values in zip(variables, (trainable, others, metrics)) for pair in zip(group, values)
         ]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, fused_attention(self.fuses):
             predictions = model(x, training=training)
             loss = model.compute_loss(x, y, predictions, weight, training=training)
             if self._loss is not None:

@@ -22,6 +22,7 @@ from absl import logging
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import fused_attention
 from albert_tf.layers.equilibrium_walk import radius
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
@@ -54,6 +55,9 @@ class Training(abc.ABC):
         tokenizer: that the batches were made with.
         started: when the command began, as `time.monotonic()` gives it; `settings.max_hours` count from there.
 
+    Raises:
+        UserError: --fused_attention, where there is no such kernel.
+
     Attributes:
         name: what is done, beside the bar.
         free: the settings that a resumed run may have other than before.
@@ -80,6 +84,8 @@ class Training(abc.ABC):
         self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
         self.folder, self.started = Path(settings.output_dir), started
         self.stopped = False
+        if settings.fused_attention:
+            fused_attention.check(config, settings.dtype_policy)
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -170,7 +176,8 @@ class Training(abc.ABC):
 
     def _train(self) -> None:
         settings = self.settings
-        self.steps = make_steps(self.model, self.devices, settings.jit_compile, settings.gradient_accumulation_steps)
+        parts = settings.gradient_accumulation_steps
+        self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts, settings.fused_attention)
         history = self.history if self.devices.is_chief else None
         utilisation = Utilisation(self.config, settings, self.devices.replicas)
         self.report = Report(history, self.name, settings.num_train_steps, self.step, utilisation)
@@ -288,12 +295,12 @@ class Training(abc.ABC):
             run_folder.save_checkpoint(self.model, self.folder)
 
 
-def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int):
+def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int, fuses: bool = False):
     """Returns the TensorFlowSteps or JaxSteps of a model."""
     if keras.backend.backend() == "jax":
         from albert_tf.training.jax_steps import JaxSteps
 
-        return JaxSteps(model, devices, parts)
+        return JaxSteps(model, devices, parts, fuses)
     from albert_tf.training.tensorflow_steps import TensorFlowSteps
 
     return TensorFlowSteps(model, devices, jit_compile, parts)

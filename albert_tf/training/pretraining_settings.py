@@ -18,7 +18,8 @@ _OF_OBJECTIVE = {
 }
 # What a resumed run may have other than before: none of it changes which examples give which update.
 FREE_ON_RESUME = (
-    "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows", "dryrun",
+    "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
+    "fused_attention", "dryrun",
 )  # fmt: skip
 
 
@@ -117,6 +118,9 @@ class PretrainingSettings(CheckedSettings):
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
     )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
+    fused_attention: bool = setting(
+        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+    )
     walk: str = setting(
         "unrolled",
         help="unrolled; loop: small graph; recompute: less memory, a second forward pass; equilibrium: another model",

@@ -1,0 +1,81 @@
+"""Self-attention by one kernel of a GPU, cuDNN's, which keeps no scores: JAX only, and only where it is asked for."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+from tfrecords.base.errors import UserError
+
+# What the kernel computes in.
+_DTYPES = ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
+# Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
+_LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
+
+_ON = contextvars.ContextVar("fused_attention", default=False)
+
+
+@contextlib.contextmanager
+def fused_attention(on: bool = True) -> Iterator[None]:
+    """Attends by one kernel in what is traced within; such attention gives no probabilities.
+
+    Where there is no such kernel, as on a CPU, Keras computes the same by several operations.
+    """
+    before = _ON.set(on)
+    try:
+        yield
+    finally:
+        _ON.reset(before)
+
+
+def is_on() -> bool:
+    """Tells whether attention is to be by one kernel here."""
+    return _ON.get()
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """Computes softmax(query @ key^T * scale + bias) @ value.
+
+    Args:
+        query: [batch, heads, sequence, head_size], as `key` and `value`.
+        key: what queries are compared with.
+        value: what is weighed.
+        bias: [batch, 1, 1 or sequence, sequence], or None where all may attend.
+        scale: of the products.
+
+    Returns:
+        [batch, heads, sequence, head_size].
+    """
+    if bias is not None:
+        # The kernel takes a bias of all queries alone; a mask, or one of a single query, it refuses.
+        batch, _, length, _ = query.shape
+        bias = ops.stop_gradient(ops.broadcast_to(ops.cast(bias, query.dtype), (batch, 1, length, length)))
+    # XLA drops the transposes against those that split and join heads.
+    turned = (ops.transpose(array, (0, 2, 1, 3)) for array in (query, key, value))
+    return ops.transpose(ops.dot_product_attention(*turned, bias=bias, scale=scale), (0, 2, 1, 3))
+
+
+def check(config: AlbertConfig, dtype_policy: str) -> None:
+    """Raises UserError naming the first thing for which a run of --fused_attention cannot have the kernel."""
+    has = {
+        f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
+        f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy in _DTYPES,
+        "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
+        f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
+        "positions that are not relative": config.position_type != "relative",
+        f"no attention_window (it is {config.attention_window})": not config.attention_window,
+        f"heads of at most {_LARGEST_HEAD} columns, a multiple of {_HEAD_MULTIPLE} (they have {config.head_size})": (
+            config.head_size <= _LARGEST_HEAD and not config.head_size % _HEAD_MULTIPLE
+        ),
+    }
+    for what, is_there in has.items():
+        if not is_there:
+            raise UserError(f"--fused_attention needs {what}")
+    import jax
+
+    if jax.default_backend() != "gpu":
+        raise UserError(f"--fused_attention needs a GPU that JAX sees (it computes on: {jax.default_backend()})")

@@ -1,0 +1,121 @@
+"""Attention by one kernel: the same numbers, in training too, and every reason why there is none is said at the door.
+
+On a CPU Keras has no such kernel and computes the same by its own operations: what is tested here is all but cuDNN.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.layers.fused_attention import check, fused_attention
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tfrecords.base.errors import UserError
+
+TINY = AlbertConfig.named("albert_tiny").replace(
+    vocab_size=50, hidden_size=32, num_attention_heads=4, embedding_size=16, intermediate_size=64, num_hidden_layers=2
+)
+RECORDS = Path(__file__).parents[1] / "stored" / "dynamic" / "*.tfrecord*"
+PORTABLE = Path(__file__).with_name("portable_fused_attention.py")
+
+
+def features() -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(0).integers(5, 50, (3, 10)).astype("int32")
+    mask = (np.arange(10) < [[10], [7], [3]]).astype("int32")
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+
+@pytest.fixture
+def biases(monkeypatch):
+    """Gives the shapes of what is added to the scores of each call of Keras's attention."""
+    shapes, original = [], keras.ops.dot_product_attention
+
+    def seen(*args, bias=None, **kwargs):
+        shapes.append(None if bias is None else tuple(bias.shape))
+        return original(*args, bias=bias, **kwargs)
+
+    monkeypatch.setattr(keras.ops, "dot_product_attention", seen)
+    return shapes
+
+
+@pytest.mark.parametrize("walk", ["unrolled", "loop"])
+@pytest.mark.parametrize("kind", ["padded", "packed", "full"])
+def test_the_encoder_gives_the_same(kind, walk, biases):
+    rows = features()
+    if kind == "full":
+        del rows["input_mask"]
+    if kind == "packed":
+        rows["sequence_ids"] = np.repeat([[1, 1, 1, 1, 2, 2, 2, 3, 3, 3]], 3, 0).astype("int32")
+    encoder = AlbertEncoder(TINY.replace(position_type="rotary", norm_position="pre"), walk=walk, seed=1)
+    before = encoder(rows)["sequence_output"]
+    assert not biases
+    with fused_attention():
+        after = encoder(rows)["sequence_output"]
+    # cuDNN takes none of a single query.
+    assert biases and set(biases) == {None if kind == "full" else (3, 1, 10, 10)}
+    real = rows.get("input_mask", np.ones((3, 10)))[..., None]
+    np.testing.assert_allclose(after * real, before * real, atol=1e-5)
+    assert np.abs(before).max() > 0.1
+
+
+def test_gradients_are_the_same():
+    import tensorflow as tf
+
+    encoder, found = AlbertEncoder(TINY, seed=1), []
+    for on in (False, True):
+        with fused_attention(on), tf.GradientTape() as tape:
+            loss = keras.ops.sum(encoder(features(), training=True)["pooled_output"] ** 2)
+        found.append(tape.gradient(loss, encoder.trainable_variables))
+    for plain, fused in zip(*found):
+        np.testing.assert_allclose(tf.convert_to_tensor(fused), tf.convert_to_tensor(plain), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_run_under_jax_goes_the_same_way(tmp_path):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
+    np.savez(tmp_path / "features.npz", **features())
+    done = subprocess.run(
+        [sys.executable, str(PORTABLE), str(tmp_path)], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = np.load(tmp_path / "found.npz")
+    assert found["calls"].tolist() == [0, 2]  # One for each step of depth, when the update is traced.
+    np.testing.assert_allclose(found["fused"], found["plain"], atol=1e-4)
+    assert found["plain"][-1] < found["plain"][0] - 0.1
+
+
+def test_a_run_that_cannot_have_it_writes_nothing(tmp_path):
+    TINY.to_json(tmp_path / "config.json")
+    settings = PretrainingSettings(
+        train_data=str(RECORDS), output_dir=str(tmp_path / "run"), config=str(tmp_path / "config.json"),
+        num_train_steps=2, num_warmup_steps=0, train_batch_size=4, fused_attention=True,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"^--fused_attention needs KERAS_BACKEND=jax"):
+        pretrain(settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "backend", "needs"),
+    [
+        ({}, "mixed_bfloat16", "tensorflow", r"KERAS_BACKEND=jax \(it is tensorflow\)"),
+        ({}, "float32", "jax", r"--dtype_policy=mixed_bfloat16 \(it is float32\)"),
+        ({"attention_probs_dropout_prob": 0.1}, "mixed_bfloat16", "jax", "without dropout .*it is 0.1"),
+        ({"attention_window": 4}, "mixed_bfloat16", "jax", r"no attention_window \(it is 4\)"),
+        ({"hidden_size": 36}, "mixed_bfloat16", "jax", r"a multiple of 8 \(they have 9\)"),
+        ({}, "mixed_bfloat16", "jax", r"a GPU that JAX sees \(it computes on: cpu\)"),
+    ],
+)
+def test_what_is_missing_is_named(changes, dtype, backend, needs, monkeypatch):
+    if "GPU" in needs:
+        pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    with pytest.raises(UserError, match=f"^--fused_attention needs .*{needs}"):
+        check(TINY.replace(attention_probs_dropout_prob=0.0).replace(**changes), dtype)
