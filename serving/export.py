@@ -55,6 +55,9 @@ class ExportSettings(CheckedSettings):
         choices=(*COMPUTE, "auto"),
     )
     padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
+    other_cpu: bool = setting(
+        False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
+    )
     calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
     exit_rule: str = setting(
         "confidence",
@@ -73,6 +76,12 @@ class ExportSettings(CheckedSettings):
         "serving_default", help="signatures that the warm-up calls, comma-separated; each keeps memory of its own"
     )
     check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
+
+    def __post_init__(self):
+        """Raises UserError naming the first value that no export could have."""
+        super().__post_init__()
+        if self.check and self.other_cpu:
+            raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
 
 
 def export(settings: ExportSettings) -> Path:
@@ -175,7 +184,7 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(settings.compute, settings.padding),
+        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
@@ -242,12 +251,17 @@ def _versions(base: Path) -> list[int]:
 def main(settings: ExportSettings) -> None:
     """Runs the command."""
     target = export(settings)
+    from serving.cpu import can_run
     from serving.manifest import FILE as MANIFEST
 
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
-    if advice := files.read_json(target / MANIFEST)["advice"]:
+    manifest = files.read_json(target / MANIFEST)
+    if advice := manifest["advice"]:
         print(advice)
+    if not can_run(manifest["compute"]["compute"]):
+        print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
+        return
     base = target.parent.resolve()
     say_next(f"python -m serving.model_server --port=8500 --model_name={base.name} --model_base_path={base}")
 

@@ -1,6 +1,5 @@
 """The whole encoder as a tf.Module: what `serving.export` puts heads on."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import tensorflow as tf
 from albert_tf.layers.depth import Segment, plan, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
-from serving.cpu import describe_needs, has_vnni
+from serving.cpu import describe_needs
 from serving.inference.attention import Rows
 from serving.inference.calibration import quantize_encoder
 from serving.inference.dense import dense, norm
@@ -18,7 +17,7 @@ from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
 from serving.inference.layers import Attention, Embeddings, FeedForward
-from serving.inference.options import InferenceOptions, check_bfloat16
+from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.relative import RelativeScores
 from serving.inference.rows import FlatBatch, longest_block
 from tfrecords.base.cpu import has_only_avx2
@@ -80,10 +79,7 @@ class InferenceEncoder(tf.Module):
         super().__init__()
         self.config, self.options = encoder.config, options
         self.max_seq_length = max_seq_length or self.config.max_seq_length
-        if options.compute == "bfloat16":
-            check_bfloat16()
-        if options.compute == "int8_vnni" and not has_vnni():
-            raise UserError("int8_vnni cannot run here: this CPU has neither avx512_vnni nor avx_vnni; choose int8")
+        check_runs_here(options)
         dtype = options.dtype
         # Of the vectors that go from step to step. With pre-norm they are sums over all steps, which nothing normalizes
         # on the way: in bfloat16 each step would round what all before it gave.
@@ -117,7 +113,8 @@ class InferenceEncoder(tf.Module):
         """Describes the options as they were decided, and what a server needs for them, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
-        return dataclasses.asdict(self.options) | {"requires": ", a CPU with ".join(needs)}
+        how = {name: getattr(self.options, name) for name in ("compute", "padding")}
+        return how | {"requires": ", a CPU with ".join(needs)}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
         """Encodes a batch.

@@ -6,9 +6,11 @@ from typing import Self
 import tensorflow as tf
 
 from serving.choices import COMPUTE, PADDING
-from serving.cpu import has_avx512, has_bfloat16
+from serving.cpu import has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from tfrecords.base.errors import UserError
+
+_OTHER_CPU = ", or export with --other_cpu for one that can"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,7 @@ class InferenceOptions:
             instructions, float32 elsewhere.
         padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
             every product.
+        other_cpu: bfloat16 or int8_vnni for another CPU, as this machine's may not run it: to be saved, untried.
 
     Raises:
         UserError: an unknown choice.
@@ -29,6 +32,7 @@ class InferenceOptions:
 
     compute: str = "float32"
     padding: str = "skipped"
+    other_cpu: bool = False
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
@@ -53,12 +57,23 @@ class InferenceOptions:
         return self.compute in ("int8", "int8_vnni")
 
 
-def check_bfloat16() -> None:
+def check_runs_here(options: InferenceOptions) -> None:
+    """Raises UserError where what the options say cannot run, unless it is for another CPU."""
+    if options.other_cpu:
+        return
+    if options.compute == "bfloat16":
+        _check_bfloat16()
+    if options.compute == "int8_vnni" and not has_vnni():
+        reason = "this CPU has neither avx512_vnni nor avx_vnni"
+        raise UserError(f"int8_vnni cannot run here: {reason}; choose int8{_OTHER_CPU}")
+
+
+def _check_bfloat16() -> None:
     """Raises UserError where bfloat16 cannot run.
 
     The CPU is asked first: without AVX-512 the product does not fail, it ends the process.
     """
     if not has_avx512():
-        raise UserError("bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8")
+        raise UserError(f"bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8{_OTHER_CPU}")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
     onednn.require("bfloat16", lambda: onednn.matmul(weights, weights, bias))

@@ -16,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.loading import load
 from albert_tf.models.base import EncoderModel
 from serving.check import expected_answers
-from serving.export import ExportSettings, export
+from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
 
@@ -233,6 +233,7 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ({"top_k": 501}, "--top_k=501.*500"),
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
+        ({"check": True, "other_cpu": True}, "--check runs what --other_cpu says"),
         ({"model": "nowhere"}, "no model at .nowhere"),
     ],
 )
@@ -240,6 +241,31 @@ def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
     with pytest.raises(UserError, match=message):
         export(dataclasses.replace(ExportSettings(str(tiny_run), str(tmp_path / "out")), **change))
     assert not (tmp_path / "out").exists()
+
+
+def test_for_another_cpu_is_written_what_this_one_cannot_run(tiny_run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
+    monkeypatch.setattr("serving.cpu.can_run", lambda compute: compute != "bfloat16")
+    settings = ExportSettings(str(tiny_run), str(tmp_path), compute="bfloat16")
+    with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
+        main(settings)
+    assert not list(tmp_path.iterdir())
+    main(dataclasses.replace(settings, other_cpu=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
+    manifest = json.loads((tmp_path / "1" / "assets.extra" / "manifest.json").read_text())
+    assert manifest["compute"]["compute"] == "bfloat16" and "avx512f" in manifest["compute"]["requires"]
+    kernels = [dtype for name, _, dtype in variables(tmp_path / "1") if name.endswith("kernel")]
+    assert kernels.count(tf.bfloat16) >= 4
+
+
+def variables(version):
+    reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    types = reader.get_variable_to_dtype_map()
+    return [
+        (name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"), shape, types[name])
+        for name, shape in reader.get_variable_to_shape_map().items()
+    ]
 
 
 def test_text_needs_the_tokenizer(tiny_run, tmp_path):

@@ -154,7 +154,7 @@ def test_int8_passes_its_check_without_calibration(export_model):
 def test_clipped_8_bit_products_fail_the_check(export_model, make_model, monkeypatch, compute):
     """The process that checks is made to be a CPU without VNNI."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    monkeypatch.setattr("serving.inference.encoder.has_vnni", lambda: True)
+    monkeypatch.setattr("serving.inference.options.has_vnni", lambda: True)
     model = make_model("classifier", hidden_size=64, intermediate_size=128)
     settings = {"inputs": "ids", "compute": compute, "check": True, "warm_up_lengths": ""}
     if compute == "int8":

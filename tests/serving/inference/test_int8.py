@@ -58,7 +58,7 @@ def test_a_gated_equilibrium_has_the_range_of_its_gates_inputs():
 
 
 def test_int8_vnni_is_refused_where_it_would_answer_wrong(monkeypatch):
-    monkeypatch.setattr("serving.inference.encoder.has_vnni", lambda: False)
+    monkeypatch.setattr("serving.inference.options.has_vnni", lambda: False)
     with pytest.raises(UserError, match="neither avx512_vnni nor avx_vnni; choose int8"):
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("int8_vnni"))
 
