@@ -17,8 +17,8 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
-# Rows that the teacher is asked of at a time, so that no more of its answers are in memory.
-_AT_ONCE = 2048
+# Rows that the teacher is asked of at a time, so that no more of its answers are in memory and the bar moves.
+_AT_ONCE = 512
 _CACHE = "taught.{key}.f16"
 
 
