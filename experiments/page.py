@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments.columns import COLUMNS
@@ -60,17 +60,19 @@ def insert(page: Path, name: str, text: str) -> bool:
 
 
 _LEGEND = (
-    "Loss in nats a predicted token, held out, after the last update; mean ± standard deviation over the seeds. "
-    "Parameters with the heads. Training FLOPs: three forward passes of the encoder for every row of tokens (an "
-    "equilibrium's steps without gradient: one). Minutes: "
-    "of the updates of a run, beside whatever else the machine did. ms a step, ms an answer: medians of all rows in "
-    "turn in one process; the answer is that of the export (`serving.export --compute=auto`) to one row of {length} "
-    "tokens."
+    "Loss in nats a predicted token, held out, after the last update, as all that is measured; mean ± standard "
+    "deviation over the seeds. Parameters with the heads. Training FLOPs: three forward passes of the encoder for every "
+    "row of tokens (an equilibrium's steps without gradient: one). Minutes: of the updates of a run, beside whatever "
+    "else the machine did. ms a step, ms an answer: medians of all rows in turn in one process, not to be compared with "
+    "other tables'; the answer is that of the export (`serving.export --compute=auto`) to one row of {length} tokens."
 )
 
 
 def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str) -> str:
-    seeds = sorted({result.seed for result in results})
+    seeds = {row.name: seeds_of(results, row.name) for row in table.rows if seeds_of(results, row.name)}
+    common = sorted(set.intersection(*seeds.values()))
+    titles = {row.name: row.title for row in table.rows}
+    more = "".join(f" ({titles[name]}: {_listed(own)})" for name, own in seeds.items() if own != set(common))
     machines = " and ".join(sorted({result.machine for result in results}))
     changes = [
         f"{'in fine-tuning ' * (part == 'finetuning')}{name} {value}"
@@ -78,12 +80,17 @@ def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str)
         for name, value in values.items()
     ]
     own = f" This table changes of that: {', '.join(changes)}." if changes else ""
-    runs = f"Seeds {_listed(seeds)}, on {machines}. Every run: [{csv}]({csv})."
+    runs = f"Seed{'s' * (len(common) > 1)} {_listed(common)}{more}, on {machines}. Every run: [{csv}]({csv})."
     return f"Scale `{scale.name}`: {scale.description}{own} {runs}"
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def seeds_of(results: Sequence[Result], row: str) -> set[int]:
+    """Gives the seeds that a row was run with."""
+    return {result.seed for result in results if result.row == row}
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
 
 
 def _numbers(table: Table, rows: Sequence[Row], by_row: dict[str, list[Result]]) -> str:
@@ -104,7 +111,7 @@ def _judgement(table: Table, found: Sequence[Verdict]) -> str:
     together = "this comparison" if len(found) == 1 else f"these {len(found)} comparisons together"
     chosen = f", of all {pairs} that the best rows were chosen from" if pairs > len(found) else ""
     rule = (
-        "The rule: a difference of means counts where it is outside Student's t interval of the two rows, of "
+        "The rule: a difference of means counts where it is outside Welch's t interval of the two rows, of "
         f"{CONFIDENCE:.0%} for {together}{chosen}."
     )
     return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
@@ -127,7 +134,7 @@ def sentence(verdict: Verdict, titles: dict[str, str]) -> str:
     }[verdict.word]
     what = what[0].upper() + what[1:]
     is_single = math.isnan(verdict.needed)
-    needed = "a single seed has no spread" if is_single else f"needed: {form.format(verdict.needed)}"
+    needed = "one run has no spread" if is_single else f"needed: {form.format(verdict.needed)}"
     said = f"{what}: {column.head} {verdict.difference:+{column.form}}{column.unit} ({needed})."
     if not one.published:
         return said

@@ -8,7 +8,9 @@ from typing import Any
 
 import keras
 
+from albert_tf.checkpoints.formats import save_keras
 from albert_tf.loading import load
+from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.pretraining import PretrainingSettings, pretrain
 from experiments.tables import Recipe
@@ -85,6 +87,8 @@ class Run:
     def _train(self, data: Path) -> None:
         self.recipe.albert_config().to_json(self.folder / _CONFIG)
         pretrain(self.settings(data))
+        # What is measured is the newest model, not the best of its checkpoints: rows are compared after equal updates.
+        save_keras(run_folder.load_checkpoint(self.model_folder), self.model_folder / MODEL_FILE, optimizer=False)
         with open(self.model_folder / run_folder.HISTORY_FILE, newline="", encoding="utf-8") as file:
             history = list(csv.DictReader(file))
         held_out = {name.removeprefix("val_"): value for name, value in history[-1].items() if name.startswith("val_")}

@@ -187,7 +187,8 @@ class Session:
 
     def _text(self, found: list[Result], csv: str, png: str) -> str:
         command = f"python -m experiments.run {self.table.name} --output_dir=out --corpus='text/*.jsonl.gz'"
-        command += f" --scale={self.scale.name} --seeds={len({result.seed for result in found})}"
+        seeds = min(len(page.seeds_of(found, name)) for name in {result.row for result in found})
+        command += f" --scale={self.scale.name} --seeds={seeds}"
         return page.render(self.table, self.scale, found, command, png, csv)
 
 

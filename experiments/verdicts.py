@@ -23,7 +23,7 @@ class Verdict:
         comparison: of which two rows, or of a row and a number: of lists, those that were chosen.
         pairs: of rows that could have been chosen.
         difference: of the means, in the unit of the comparison's column.
-        needed: what the difference must exceed to count; NaN where no row has two seeds.
+        needed: what the difference must exceed to count; NaN where a row has not two seeds.
     """
 
     comparison: Comparison
@@ -56,11 +56,10 @@ class Verdict:
 def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> list[Verdict]:
     """Judges the comparisons whose rows have what is compared.
 
-    A difference of two means counts where it is outside Student's t interval of the two rows, of `CONFIDENCE` for all
+    A difference of two means counts where it is outside Welch's t interval of the two rows, of `CONFIDENCE` for all
     comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni, where a choice of the best of several
-    rows counts as the comparisons of all of them). The spread is that of the two rows alone: a row whose runs now and
-    then fail must not hide what the others say. That of a mean and a number counts where it is outside the interval of
-    the mean.
+    rows counts as the comparisons of all of them). Welch's, since the spreads of rows differ up to nine times. That of a
+    mean and a number counts where it is outside the interval of the mean.
     """
     judged = []
     for one in comparisons:
@@ -95,11 +94,11 @@ def _values(results: Sequence[Result], side: str | float, column: str) -> list[f
 def _judged(
     comparison: Comparison, ours: Sequence[float], theirs: Sequence[float], pairs: int, confidence: float
 ) -> Verdict:
-    is_number = not isinstance(comparison.against, str)
-    freedom = len(ours) - 1 if is_number else len(ours) + len(theirs) - 2
+    sides = [ours] if not isinstance(comparison.against, str) else [ours, theirs]
     needed = math.nan
-    if freedom:
-        squares = sum((len(values) - 1) * statistics.variance(values) for values in (ours, theirs) if len(values) > 1)
-        error = math.sqrt(squares / freedom * (1 / len(ours) + (0 if is_number else 1 / len(theirs))))
-        needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * error
+    if all(len(side) > 1 for side in sides):
+        errors = [statistics.variance(side) / len(side) for side in sides]
+        squares = sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides))
+        freedom = sum(errors) ** 2 / squares if squares else 1  # Without any spread there is nothing to multiply.
+        needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(sum(errors))
     return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed, pairs)
