@@ -61,10 +61,11 @@ def insert(page: Path, name: str, text: str) -> bool:
 
 _LEGEND = (
     "Loss in nats a predicted token, held out, after the last update, as all that is measured; mean ± standard "
-    "deviation over the seeds. Parameters with the heads. Training FLOPs: three forward passes of the encoder for every "
-    "row of tokens (an equilibrium's steps without gradient: one). Minutes: of the updates of a run, beside whatever "
-    "else the machine did. ms a step, ms an answer: medians of all rows in turn in one process, not to be compared with "
-    "other tables'; the answer is that of the export (`serving.export --compute=auto`) to one row of {length} tokens."
+    "deviation over the seeds. Parameters with the heads. Training FLOPs: three forward passes of the encoder for "
+    "every row of tokens (an equilibrium's steps without gradient: one). Minutes: of the updates of a run, beside "
+    "whatever else the machine did. ms a step, ms an answer: medians of all rows in turn in one process, not to be "
+    "compared with other tables'; the answer is that of the export (`serving.export --compute=auto`) to one row of "
+    "{length} tokens."
 )
 
 

@@ -58,8 +58,8 @@ def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> li
 
     A difference of two means counts where it is outside Welch's t interval of the two rows, of `CONFIDENCE` for all
     comparisons together (each at 1 - (1 - CONFIDENCE) / comparisons: Bonferroni, where a choice of the best of several
-    rows counts as the comparisons of all of them). Welch's, since the spreads of rows differ up to nine times. That of a
-    mean and a number counts where it is outside the interval of the mean.
+    rows counts as the comparisons of all of them). Welch's, since the spreads of rows differ up to nine times. That of
+    a mean and a number counts where it is outside the interval of the mean.
     """
     judged = []
     for one in comparisons:
