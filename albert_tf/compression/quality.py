@@ -1,5 +1,6 @@
 """How good a model is without training it: on a task where it can answer it, and beside its teacher on text."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,6 +91,12 @@ class Quality:
         if self.task is None:
             return "likeness"
         return "spearman" if self.is_cosine and not self.is_trained else self.task.main_metric
+
+    @property
+    def digest(self) -> str:
+        """Gives the SHA-256 of all that models are scored by."""
+        asked = self.texts, self.task and self.examples, self.train
+        return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
         """Notes the teacher's vectors of the held-out texts, which `likeness` compares with."""

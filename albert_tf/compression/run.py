@@ -33,7 +33,7 @@ from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.finetuning import finetune
+from albert_tf.training.finetuning import PREDICTIONS, finetune
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -41,6 +41,7 @@ from tfrecords.tokenizers.pruning import prune_tokenizer
 
 # Folders of the two phases within the model's, and what was measured before them.
 TEXT_PHASE, TASK_PHASE, TABLE_FILE = "text_phase", "task_phase", "table.json"
+_OF_BOTH_PHASES = (*("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed"),)
 
 
 class Work(NamedTuple):
@@ -89,26 +90,34 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path:
         UserError: for a model, text or task that this cannot be done with, or a folder that holds another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
-    work, folder = prepare(settings), files.make_output_dir(settings.output_dir)
-    rows = _measured(settings, work, folder)
+    work, folder = prepare(settings), Path(settings.output_dir)
     make = functools.partial(_student, settings, work)
-    done = {"start": rows[-1]}
-    model, tokenizer = None, work.tokenizer
+    phase = None
     if settings.num_train_steps:
         phase = _text_phase(settings, work, make, devices, started, folder / TEXT_PHASE)
+        run_folder.check_claim(phase.folder, phase.settings, phase.free, phase.facts())
+    rows = _measured(settings, work, files.make_output_dir(folder))
+    done = {"start": rows[-1]}
+    model = None
+    if phase is not None:
         if not phase.run():
             return folder
         phase.clean_up()
         model = load_keras(phase.folder)
         done["text"] = row_of("distilled on text", model, work.score)
-    if devices.is_chief:
-        _write_model(model or make(), tokenizer, work.loaded.task, folder)
-    if work.is_trained and settings.num_train_steps:
-        _task_phase(settings, work, folder, devices)
-        model = load_keras(folder)
+    with devices.alone():
+        model = model or make()
+        if devices.is_chief:
+            _write_model(model, work, list(done.values())[-1], folder)
+    if work.is_trained and phase is not None:
+        if not _task_phase(settings, work, folder, devices, started):
+            return folder
+        model = load_keras(folder / TASK_PHASE)
         done["task"] = row_of("distilled on the task", model, work.score)
+        model = _better(work, folder, done, devices)
     if devices.is_chief:
-        speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model or make())}
+        with devices.alone():
+            speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
         write_report(folder, settings, work.quality, work.cut, rows, done, speeds)
     return folder
 
@@ -119,6 +128,7 @@ def prepare(settings: CompressSettings) -> Work:
     Raises:
         UserError: naming what is wrong.
     """
+    _check_folder(settings)
     loaded, task = load(settings.model).in_use, task_of(settings)
     if loaded.tokenizer is None:
         raise UserError(f"'{settings.model}' holds no tokenizer; put its vocabulary into the folder")
@@ -128,7 +138,8 @@ def prepare(settings: CompressSettings) -> Work:
     if settings.max_seq_length > config.max_seq_length:
         raise UserError(f"--max_seq_length={settings.max_seq_length} is more than the model's {config.max_seq_length}")
     texts = Texts([], [])
-    if settings.text or (settings.num_train_steps and task is not None):
+    is_read = settings.num_train_steps or settings.table or settings.block == "best" or settings.vocab_from == CORPUS
+    if settings.text or is_read:
         texts = split_texts(read_texts(settings, settings.text, task, pairs=is_trained), settings)
     if settings.vocab_from:
         teacher, tokenizer = _pruned(settings, teacher, tokenizer, texts)
@@ -136,7 +147,24 @@ def prepare(settings: CompressSettings) -> Work:
     quality.remember(loaded.model, loaded.tokenizer)
     counts = count_pieces(texts.train, tokenizer) if texts.train else None
     cut = cut_of(settings, teacher, counts)
+    if settings.num_train_steps and teacher is loaded.model and cut_config(config, cut) == config:
+        raise UserError(
+            f"nothing of '{settings.model}' would become smaller: give --embedding_size, --plan, --layers, or "
+            "--vocab_from=corpus"
+        )
     return Work(loaded, teacher, tokenizer, cut, counts, texts, quality, is_trained)
+
+
+def _check_folder(settings: CompressSettings) -> None:
+    """Refuses a folder whose model would be lost."""
+    folder, model = Path(settings.output_dir).resolve(), Path(settings.model).resolve()
+    if folder in (model, model.parent if model.is_file() else model):
+        raise UserError(f"--output_dir={settings.output_dir} is the folder of --model, which would be lost")
+    if not settings.num_train_steps and (folder / TEXT_PHASE / run_folder.RUN_FILE).is_file():
+        raise UserError(
+            f"'{settings.output_dir}' holds a model that was trained, which --num_train_steps=0 would replace; give "
+            "another --output_dir"
+        )
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
@@ -152,7 +180,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 def _measured(settings: CompressSettings, work: Work, folder: Path) -> list[TableRow]:
     """The table of what each cut costs, or its first and last row; of a run that goes on as it was measured before."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
-    key |= {"table": settings.table}
+    key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
     known = files.read_json(path) if path.is_file() else {}
     if known.get("key") == key:
@@ -211,31 +239,56 @@ def _text_phase(
     return TextDistillation(settings, lesson, work.quality, devices, started)
 
 
-def _task_phase(settings: CompressSettings, work: Work, folder: Path, devices: Devices) -> None:
-    """Fine-tunes the compressed model beside the whole one, and takes the best for the folder's."""
-    phase = folder / TASK_PHASE
+def _task_phase(settings: CompressSettings, work: Work, folder: Path, devices: Devices, started: float) -> bool:
+    """Fine-tunes the compressed model beside the whole one; returns whether that is done."""
+    hours = (time.monotonic() - started) / 3600
+    if 0 < settings.max_hours <= hours:
+        print(f"--max_hours={settings.max_hours:g} are over; the same command goes on with the task")
+        return False
+    phase, whole = folder / TASK_PHASE, work.loaded.model
     tuning = finetuning_settings(
         settings,
         init_from=str(folder / TEXT_PHASE),
+        keep_head=True,
         output_dir=str(phase),
         teacher=settings.model,
         num_train_steps=settings.task_train_steps,
         learning_rate=settings.task_learning_rate,
         distillation_weight=settings.task_distillation_weight,
-        max_seq_length=settings.max_seq_length,
-        seed=settings.seed,
-        strategy=settings.strategy,
+        max_hours=settings.max_hours and settings.max_hours - hours,
+        # The whole model's answers are of the same kind, and so is what is to become of the small one.
+        early_exit=bool(getattr(whole, "exit_heads", [])),
+        learned_exit=getattr(whole, "exit_gate", None) is not None,
+        span_head={None: "", True: "joint", False: "plain"}[getattr(whole, "joint", None)],
+        **{name: getattr(settings, name) for name in _OF_BOTH_PHASES},
     )
     finetune(tuning, devices=devices)
-    for path in sorted(phase.iterdir()):
+    return (phase / PREDICTIONS).is_dir()
+
+
+def _better(work: Work, folder: Path, done: dict[str, TableRow], devices: Devices) -> Any:
+    """Gives the model that the task phase made, and writes it over the text phase's, unless that one is the better."""
+    metric = work.quality.metric
+    if done["task"].scores[metric] < done["text"].scores[metric]:
+        print(f"the model distilled on text alone is the better one: {metric} {done['text'].scores[metric]:.4f}")
+        done["text"] = done.pop("text")  # The report's last one is the model that is kept.
+        return load_keras(folder)
+    for path in sorted((folder / TASK_PHASE).iterdir()):
         if devices.is_chief and path.is_file() and path.name not in run_folder.OF_TRAINING:
             with files.replacing(folder / path.name) as temporary:
                 shutil.copyfile(path, temporary)
+    return load_keras(folder / TASK_PHASE)
 
 
-def _write_model(model: Any, tokenizer: Tokenizer, task: dict[str, Any], folder: Path) -> None:
-    save_keras(model, folder / MODEL_FILE, optimizer=False)
-    tokenizer.save(folder)
-    encoder_of(model).config.to_json(folder / "config.json")
+def _write_model(model: Any, work: Work, row: TableRow, folder: Path) -> None:
+    """Writes a model folder, and what the text phase's lacks to be one."""
+    task = work.loaded.task
     if task.get("task"):
-        files.write_json(folder / TASK_FILE, task)
+        # The small model's own: the whole one's would be read as its.
+        metrics = {name: row.scores[name] for name in task.get("metrics") or {} if name in row.scores}
+        for place in (folder, folder / TEXT_PHASE):
+            if place.is_dir():
+                files.write_json(place / TASK_FILE, task | {"metrics": metrics if work.is_trained else None})
+    save_keras(model, folder / MODEL_FILE, optimizer=False)
+    work.tokenizer.save(folder)
+    encoder_of(model).config.to_json(folder / "config.json")

@@ -122,12 +122,12 @@ class CompressSettings(CheckedSettings):
             raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
         if bool(self.task) != bool(self.data_dir):
             raise UserError("--task and --data_dir belong together: what to measure, and where its files are")
-        if self.num_train_steps and not (self.text or self.task):
-            raise UserError("give --text='corpus/*.txt' to learn from, or --num_train_steps=0 to train nothing")
+        if not (self.text or self.task):
+            raise UserError(
+                "give --text='corpus/*.txt', or --task and --data_dir, to learn from and to tell the loss by"
+            )
         if self.vocab_size and not self.vocab_from:
             raise UserError("--vocab_size needs --vocab_from=corpus, or the files whose pieces are kept")
-        if self.vocab_from == CORPUS and not (self.text or self.task):
-            raise UserError("--vocab_from=corpus is the text of --text; give that")
         if self.num_warmup_steps >= max(self.num_train_steps, 1):
             raise UserError(f"--num_warmup_steps={self.num_warmup_steps} must be below --num_train_steps")
         if self.train_batch_size % self.gradient_accumulation_steps:

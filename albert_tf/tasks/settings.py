@@ -30,6 +30,9 @@ class FinetuningSettings(CheckedSettings):
     data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
+    keep_head: bool = setting(
+        False, help="start from the head of --init_from too: of a model fine-tuned on the same labels, to go on with it"
+    )
     depth: int = setting(0, help="of --init_from: " + DEPTH_HELP, at_least=0)
     random_depth_min: int = setting(
         -1,
@@ -133,6 +136,8 @@ class FinetuningSettings(CheckedSettings):
             raise UserError("--num_train_steps and --num_train_epochs exclude each other; give one")
         if self.depth and self.config:
             raise UserError("--depth is of the weights of --init_from; say num_hidden_layers in --config")
+        if self.config and self.keep_head:
+            raise UserError("--keep_head is of the model of --init_from; leave it out beside --config")
         if self.random_depth_min > 0 and (self.early_exit or self.learned_exit):
             raise UserError("exits train every depth with every batch; leave out --random_depth_min")
         self.seed_list()

@@ -27,6 +27,8 @@ from albert_tf.training.start import copy_weights
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
+# The folder of a finished model's answers.
+PREDICTIONS = "predictions"
 # What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "tokenizer", "lower_case", "keep_accents", "max_unknown_share", "config"),
@@ -126,9 +128,9 @@ class Finetuning(Training):
         encoder = AlbertEncoder(
             self.config, dtype=settings.dtype_policy, seed=settings.seed, pooler=self.task.needs_pooler
         )
-        if self.inputs.source is not None:
-            copy_weights(self.inputs.source, encoder)
         model = self.task.create_model(encoder, settings.classifier_dropout, settings.exits)
+        if self.inputs.source is not None:
+            copy_weights(self.inputs.source, model if settings.keep_head else encoder)
         optimizer = create_optimizer(
             "adamw",
             settings.learning_rate,
@@ -184,7 +186,7 @@ class Finetuning(Training):
         """Writes the answers of the kept model to every evaluation and test split."""
         with self.devices.alone():
             model = load_keras(self.folder / MODEL_FILE)
-            folder = files.make_output_dir(self.folder / "predictions")
+            folder = files.make_output_dir(self.folder / PREDICTIONS)
             for split in (*self.inputs.evaluation, *self.inputs.test):
                 outputs = self._outputs(model, split)
                 for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):

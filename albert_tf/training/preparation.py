@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.model_files import load_task
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
@@ -44,7 +46,7 @@ class Run(NamedTuple):
     Attributes:
         settings: with no "the task's own" left in it.
         config: of the encoder to train.
-        source: the encoder to take weights from; None from scratch.
+        source: the encoder, or with `keep_head` the model, to take weights from; None from scratch.
         train: the rows to train on, in a file; those of the other splits are held in memory.
         unknown_share: of the training text's tokens, how many the vocabulary has no piece for, 0 to 1.
     """
@@ -53,7 +55,7 @@ class Run(NamedTuple):
     task: Task
     tokenizer: Tokenizer
     config: AlbertConfig
-    source: AlbertEncoder | None
+    source: AlbertEncoder | keras.Model | None
     train: FeatureRows
     evaluation: list[Split]
     test: list[Split]
@@ -123,12 +125,28 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         task,
         tokenizer,
         _model_config(settings, start, tokenizer),
-        None if start.model is None else encoder_of(start.model),
+        _source(settings, task, start),
         train,
         [splits[name] for name in task.evaluation_splits if name in splits],
         [splits[name] for name in task.test_splits if name in splits],
         share,
     )
+
+
+def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEncoder | keras.Model | None:
+    """What weights are taken from."""
+    if start.model is None:
+        return None
+    if not settings.keep_head:
+        return encoder_of(start.model)
+    trained, asked = load_task(settings.init_from) or {}, task.describe()
+    for name in ("kind", "labels"):
+        if trained.get(name) != asked[name]:
+            raise UserError(
+                f"--keep_head needs a model fine-tuned for the {name} {asked[name]}; "
+                f"that of --init_from={settings.init_from} has {trained.get(name)}"
+            )
+    return start.model
 
 
 def _first(examples: Iterable[Any], count: int) -> list[Any]:

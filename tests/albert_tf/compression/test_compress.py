@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
+import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,9 +16,11 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretr
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.compression import run as running
 from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.start import TableRow
 from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading import load
 from albert_tf.training import loop
+from albert_tf.training.devices import Devices
 from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -170,28 +175,102 @@ def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tm
     assert report_of(folder)["measured"] == "likeness"
 
 
-def test_a_fine_tuned_model_goes_through_both_phases(settings, data, tokenizer, tmp_path, capsys):
+@pytest.fixture
+def tuned(settings, data, tokenizer, tmp_path):
+    """Settings for a model that was fine-tuned."""
     model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
     task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
-    teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
-    settings = dataclasses.replace(
+    (tmp_path / "teacher").mkdir()
+    teacher = write(tmp_path / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
+    return dataclasses.replace(
         settings, model=str(teacher), output_dir=str(tmp_path / "out"), task="classification", text="",
         data_dir=str(data / "classes"), second_text_column="", held_out_rows=16, num_train_steps=2, task_train_steps=2,
         vocab_from="corpus",
     )  # fmt: skip
-    compress.main(settings)
-    folder = tmp_path / "out"
+
+
+def test_a_fine_tuned_model_goes_through_both_phases(tuned, capsys):
+    # Of so small a rate the second phase changes next to nothing: it goes on with all of the first one's model.
+    compress.main(dataclasses.replace(tuned, task_learning_rate=1e-9))
+    folder = Path(tuned.output_dir)
     assert isinstance(load(folder).model, AlbertClassifier)
-    assert list(report_of(folder)["phases"]) == ["start", "text", "task"]
+    phases = report_of(folder)["phases"]
+    assert list(phases) == ["start", "text", "task"]
+    assert phases["task"]["scores"] == pytest.approx(phases["text"]["scores"], abs=1e-5)
+    text, task = (load_keras(folder / phase) for phase in (running.TEXT_PHASE, running.TASK_PHASE))
+    np.testing.assert_allclose(task.head.kernel, text.head.kernel, atol=1e-6)
+    np.testing.assert_allclose(load_keras(folder).head.kernel, task.head.kernel)
+    # Its own, not the whole model's.
+    for place in (folder, folder / running.TEXT_PHASE):
+        metrics = json.loads((place / "task.json").read_text())["metrics"]
+        assert metrics["accuracy"] == pytest.approx(phases["task"]["scores"]["accuracy"])
     said = capsys.readouterr()
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
+
+
+@pytest.mark.parametrize("text_is_better", [True, False])
+def test_of_the_phases_models_the_better_is_kept(tuned, tmp_path, monkeypatch, text_is_better, capsys):
+    work, folder = running.prepare(tuned), tmp_path / "out"
+    (folder / running.TASK_PHASE).mkdir(parents=True)
+    for place, words in ((folder, "text"), (folder / running.TASK_PHASE, "task")):
+        (place / "model.keras").write_text(words)
+    monkeypatch.setattr(running, "load_keras", lambda place: (place / "model.keras").read_text())
+    scores = (0.6, 0.5) if text_is_better else (0.5, 0.5)
+    done = {name: TableRow(name, 1, {"accuracy": score}) for name, score in zip(("text", "task"), scores)}
+    best = running._better(work, folder, done, Devices())
+    assert best == list(done)[-1] == (folder / "model.keras").read_text() == ("text" if text_is_better else "task")
+    assert ("distilled on text alone is the better one: accuracy 0.6" in capsys.readouterr().out) is text_is_better
+
+
+def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
+    settings = dataclasses.replace(tuned, max_hours=0.5)
+    work, began = running.prepare(settings), time.monotonic() - 1800
+    assert not running._task_phase(settings, work, tmp_path / "out", Devices(), began)
+    assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
+
+
+def test_pieces_are_counted_in_the_tasks_texts(tuned):
+    work = running.prepare(dataclasses.replace(tuned, num_train_steps=0))
+    assert set(WORDS) <= set(work.tokenizer.pieces) and not set(UNREAD) & set(work.tokenizer.pieces)
+
+
+def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp_path):
+    shutil.copytree(data / "pairs", tmp_path / "pairs")
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=0)
+    first = report_of(running.run(settings))["table"]
+    dev = tmp_path / "pairs" / "dev.tsv"
+    dev.write_text("\n".join(dev.read_text().splitlines()[:20]) + "\n")
+    second = report_of(running.run(dataclasses.replace(settings, data_dir=str(tmp_path / "pairs"))))["table"]
+    assert first[0]["scores"]["likeness"] == pytest.approx(second[0]["scores"]["likeness"])
+    assert first[0]["scores"]["spearman"] != second[0]["scores"]["spearman"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
+        ({"embedding_size": 0, "plan": "none"}, "nothing of .* would become smaller: give --embedding_size"),
+        ({"train_batch_size": 9, "gradient_accumulation_steps": 3, "held_out_rows": 22}, "a batch of .* rows in 3 par"),
+    ],
+)
+def test_what_cannot_be_done_is_said_first(settings, tmp_path, changes, said):
+    changes = {name: settings.model if value == "MODEL" else value for name, value in changes.items()}
+    before = sorted(Path(settings.model).iterdir())
+    with pytest.raises(UserError, match=said):
+        running.run(dataclasses.replace(settings, **{"output_dir": str(tmp_path / "out")} | changes))
+    assert not (tmp_path / "out").exists() and sorted(Path(settings.model).iterdir()) == before
+
+
+def test_a_trained_model_is_not_replaced_by_an_untrained_one(settings, straight):
+    with pytest.raises(UserError, match="holds a model that was trained, which --num_train_steps=0 would replace"):
+        running.run(dataclasses.replace(settings, output_dir=str(straight), num_train_steps=0))
 
 
 def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings, data, tokenizer, tmp_path):
     model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
     task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
     teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
-    tuned = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path), text="")
+    tuned = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path / "out"), text="")
     work = running.prepare(tuned)
     examples = list(task_of(tuned).stream("train"))
     assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(tuple(example.texts) for example in examples)
