@@ -127,7 +127,7 @@ class SelfAttention(keras.layers.Layer):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
         """The contexts, [batch, heads, sequence, head_size], and the probabilities."""
-        if fused_attention.is_on():
+        if fused_attention.is_on(query.shape[2]):
             return fused_attention.attend(query, key, value, bias, self.head_size**-0.5), ()
         scores = self._score(query, key)
         if bias is not None:

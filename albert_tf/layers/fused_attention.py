@@ -32,9 +32,12 @@ def fused_attention(on: bool = True) -> Iterator[None]:
         _ON.reset(before)
 
 
-def is_on() -> bool:
-    """Tells whether attention is to be by one kernel here."""
-    return _ON.get()
+def is_on(length: int) -> bool:
+    """Tells whether attention of rows of `length` columns is to be by one kernel here.
+
+    Of an odd number cuDNN has no backward pass with a bias, which Keras does not ask for.
+    """
+    return _ON.get() and length % 2 == 0
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -79,3 +82,14 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
 
     if jax.default_backend() != "gpu":
         raise UserError(f"--fused_attention needs a GPU that JAX sees (it computes on: {jax.default_backend()})")
+    _try(config.head_size)
+
+
+def _try(head_size: int) -> None:
+    """Raises UserError where this GPU, cuDNN or JAX has not the kernel: left to itself Keras says nothing then."""
+    row = ops.zeros((1, 8, 1, head_size), "bfloat16")
+    try:
+        ops.dot_product_attention(row, row, row, bias=ops.zeros((1, 1, 8, 8), "bfloat16"), flash_attention=True)
+    except Exception as error:  # JAX and Keras raise what they like.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"--fused_attention: no such kernel here for heads of {head_size} columns: {reason}") from error

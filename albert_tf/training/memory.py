@@ -16,6 +16,7 @@ from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
 from albert_tf.training.pretraining_settings import REPLACED, PretrainingSettings
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 GIB = 2**30
 # Of the memory that is free, what a run plans with: the estimate is right within about a fifth.
@@ -184,6 +185,9 @@ def fit_to_memory(
 
     Returns:
         The settings with a number, and a line that says what a step will take.
+
+    Raises:
+        UserError: the run began with parts that these devices cannot share.
     """
     total = settings.memory_gb * GIB or free_memory()
     # Devices that are cuts of one processor share its memory.
@@ -199,6 +203,12 @@ def fit_to_memory(
     parts, why = settings.gradient_accumulation_steps, ""
     if not parts and run_file.is_file():
         parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
+        for phase in phases:
+            if phase.batch_size % (parts * devices.replicas):
+                raise UserError(
+                    f"the run in '{run_file.parent}' computes a batch in {parts} parts, and {devices.replicas} devices "
+                    f"cannot share {phase.batch_size} examples so; go on with as many devices as before"
+                )
     if not parts:
         parts = 1
         if total and settings.gradient_norm != "official":

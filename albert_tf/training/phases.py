@@ -16,8 +16,9 @@ from tfrecords.reader import read_examples
 
 # Rows as full as this stay as they are: rounding the number of packed ones leaves little of what is saved.
 _FULL = 0.8
-# Numbers of rows that packed batches have at most: each is compiled for.
-_SIZES = 8
+# Numbers of rows that packed batches have at most: each is compiled for. Of several replicas of TensorFlow, whose
+# numbers may differ, it is each combination.
+_SIZES, _COMBINATIONS = 8, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +56,16 @@ class RecordsPhase(Phase):
                 )  # fmt: skip
             size = self.batch_size // (parts * workers)
             is_jax = keras.backend.backend() == "jax"
+            devices, sizes = self.replicas if is_jax else 1, _SIZES
+            if not is_jax and self.replicas > 1:
+                sizes = int(_COMBINATIONS ** (1 / self.replicas) + 1e-6)
             # JAX makes one array of all processes' rows, who would differ in their number.
-            shared = packed and self.fill < _FULL and not (is_jax and workers > 1)
-            devices = self.replicas if is_jax else 1
+            shared = packed and self.fill < _FULL and sizes > 1 and not (is_jax and workers > 1)
             return read_examples(
                 self.train_data, size, training=True, seed=settings.seed,
                 # Twice as many as fit on average: more would only widen the tensors.
                 examples_per_row=math.ceil(2 / self.fill) if shared else 1,
-                row_multiple=devices * math.ceil(size / (_SIZES * devices)),
+                row_multiple=devices * math.ceil(size / (sizes * devices)),
                 skip_batches=(step - self.first_step) * parts, num_workers=workers, worker=worker,
                 shuffle_window=settings.shuffle_window, files_at_once=settings.files_at_once,
             )  # fmt: skip

@@ -64,6 +64,14 @@ def test_the_encoder_gives_the_same(kind, walk, biases):
     assert np.abs(before).max() > 0.1
 
 
+def test_rows_of_an_odd_number_of_columns_go_the_other_way(biases):
+    rows = {name: value[:, :9] for name, value in features().items()}
+    encoder = AlbertEncoder(TINY, seed=1)
+    with fused_attention():
+        encoder(rows)
+    assert not biases
+
+
 def test_gradients_are_the_same():
     import tensorflow as tf
 
@@ -100,6 +108,20 @@ def test_a_run_that_cannot_have_it_writes_nothing(tmp_path):
     with pytest.raises(UserError, match=r"^--fused_attention needs KERAS_BACKEND=jax"):
         pretrain(settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_gpu_without_the_kernel_is_named(monkeypatch):
+    jax = pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def none(*args, **kwargs):
+        assert kwargs["flash_attention"] and args[0].shape == (1, 8, 1, 8)
+        raise RuntimeError("Require at least Ampere arch to run\nand more")
+
+    monkeypatch.setattr(keras.ops, "dot_product_attention", none)
+    with pytest.raises(UserError, match=r"no such kernel here for heads of 8 columns: Require at least Ampere .*run$"):
+        check(TINY.replace(attention_probs_dropout_prob=0.0), "mixed_bfloat16")
 
 
 @pytest.mark.parametrize(

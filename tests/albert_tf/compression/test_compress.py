@@ -250,7 +250,10 @@ def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp
     [
         ({"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
         ({"embedding_size": 0, "plan": "none"}, "nothing of .* would become smaller: give --embedding_size"),
-        ({"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21}, "a batch of .* rows in 4 par"),
+        (
+            {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
+            "a batch of .* rows in 4 par",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_first(settings, tmp_path, changes, said):

@@ -17,11 +17,11 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 BASE = AlbertConfig.named("albert_base_v2")
 
 
-def fitted(settings, tmp_path, batch=4096, length=512, **changes):
+def fitted(settings, tmp_path, batch=4096, length=512, replicas=1, **changes):
     manifest = {"max_seq_length": length, "max_predictions_per_seq": 77}
     phases = [RecordsPhase(0, 1, "", "", batch, manifest)]
     settings = dataclasses.replace(settings, train_batch_size=batch, **changes)
-    return fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")
+    return fit_to_memory(settings, BASE, phases, Devices(replicas=replicas), tmp_path / "run.json")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,13 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
     assert settings.gradient_accumulation_steps == 1 and "it may not fit" in line
     (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
     assert fitted(tiny_settings, tmp_path, memory_gb=8.0)[0].gradient_accumulation_steps == 32
+
+
+def test_a_run_in_parts_does_not_go_on_with_devices_that_cannot_share_them(tiny_settings, tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
+    assert fitted(tiny_settings, tmp_path, batch=96)[0].gradient_accumulation_steps == 32
+    with pytest.raises(UserError, match="in 32 parts, and 2 devices cannot share 96 examples so; go on with as many"):
+        fitted(tiny_settings, tmp_path, batch=96, replicas=2)
 
 
 def test_parts_divide_the_batches_of_both_phases(tiny_settings, tmp_path):

@@ -162,3 +162,15 @@ def test_packed_rows_go_over_devices_and_under_jax(settings, code, strategy, env
     found, expected = (figures(tmp_path / name) for name in ("packed", "single"))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
     np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("replicas", "multiple"), [(1, 8), (2, 16), (3, 32), (4, 32), (5, None)])
+def test_replicas_of_tensorflow_have_few_combinations_of_numbers_of_rows(settings, replicas, multiple, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(phases, "read_examples", lambda *_, **options: asked.update(options))
+    manifest = {"max_seq_length": 10, "splits": {"train": {"tokens": 50, "examples": 10}}}
+    phase = phases.RecordsPhase(0, 1, "", "", 64 * replicas, manifest, replicas)
+    phase.training(dataclasses.replace(settings, gradient_accumulation_steps=1), 0, packed=True)(replicas, 1, 0)
+    assert (asked["examples_per_row"] > 1) is (multiple is not None)
+    if multiple is not None:
+        assert asked["row_multiple"] == multiple and (64 // multiple) ** replicas <= 16
