@@ -65,6 +65,9 @@ class TextStudent(BaseModel):
 
     def _freeze_what_does_not_learn(self) -> None:
         """No lesson reaches poolers and heads, but that of words a masked-LM head."""
+        # A model that is loaded says False of itself alone, and TensorFlow takes no attribute that is so already: heads
+        # would learn, and the optimizer's saved variables be too few.
+        self.model.trainable = True
         self.model.trainable = False
         self.encoder.trainable = True
         if self.encoder.pooler is not None:

@@ -133,6 +133,10 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
         except UserError as error:
             problems.append(str(error))
             continue
+        if not model.optimizer.updates:
+            # Keras warns, loads none of its variables, and the run would begin anew on half-trained weights.
+            problems.append(f"'{folder / name}' has an optimizer of other variables than its model's")
+            continue
         if problems and is_chief:
             os.replace(folder / LAST, folder / DAMAGED)
             print(f"{problems[0]}; it is kept as {DAMAGED}, going on from {name}", file=sys.stderr)

@@ -208,6 +208,17 @@ def test_a_fine_tuned_model_goes_through_both_phases(tuned, capsys):
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
 
 
+def test_the_first_phase_is_not_gone_through_again(tuned, capsys):
+    """The head, which no lesson reaches, learns as little in the model that is loaded."""
+    settings = dataclasses.replace(tuned, task_train_steps=1)
+    first = running.run(settings)
+    before = (first / running.TEXT_PHASE / "history.csv").read_text()
+    capsys.readouterr()
+    running.run(settings)
+    assert f"{first / running.TEXT_PHASE} is trained already (2 steps)" in capsys.readouterr().out
+    assert (first / running.TEXT_PHASE / "history.csv").read_text() == before
+
+
 @pytest.mark.parametrize("text_is_better", [True, False])
 def test_of_the_phases_models_the_better_is_kept(tuned, tmp_path, monkeypatch, text_is_better, capsys):
     work, folder = running.prepare(tuned), tmp_path / "out"

@@ -89,6 +89,17 @@ def test_two_damaged_ones_are_an_error(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.keras", "previous.keras"]
 
 
+@pytest.mark.filterwarnings("ignore:Skipping variable loading")
+def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(stopped, tmp_path):
+    """Keras says so in a warning, and training would begin anew."""
+    model = load_keras(stopped[1] / "last.keras", compile=True)
+    model.optimizer.built = False
+    model.optimizer.build(model.trainable_variables[1:])
+    run_folder.save_checkpoint(model, tmp_path)
+    with pytest.raises(UserError, match=r"last\.keras' has an optimizer of other variables .*another --output_dir"):
+        run_folder.load_checkpoint(tmp_path)
+
+
 def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkeypatch):
     """Killed before each system call that changes the folder, a save leaves the state of before or of after."""
     model = load_keras(stopped[1] / "last.keras", compile=True)
