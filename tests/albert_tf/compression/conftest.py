@@ -1,0 +1,53 @@
+"""Text, tasks and models to make smaller, of a size that takes seconds."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf.compression.settings import CompressSettings
+from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS, write
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return WordPieceTokenizer("\n".join(PIECES).encode())
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Text, a pair task with numbers, and a task of classes."""
+    folder, random = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+
+    def sentence():
+        return " ".join(random.choice(WORDS, size=random.integers(3, 9)))
+
+    (folder / "text.txt").write_text("\n".join(sentence() for _ in range(60)) + "\n")
+    (folder / "pairs").mkdir()
+    (folder / "classes").mkdir()
+    for split in ("train", "dev"):
+        pairs = [(sentence(), sentence()) for _ in range(40)]
+        shared = [len(set(one.split()) & set(two.split())) for one, two in pairs]
+        lines = [f"{one}\t{two}\t{number}" for (one, two), number in zip(pairs, shared)]
+        (folder / "pairs" / f"{split}.tsv").write_text("text\tother\tlabel\n" + "\n".join(lines) + "\n")
+        texts = [sentence() for _ in range(100)]
+        lines = [f"{text}\t{'yes' if 'fine' in text else 'no'}" for text in texts]
+        (folder / "classes" / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def embedder(tokenizer, tmp_path_factory):
+    keras.utils.set_random_seed(3)
+    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False))
+    return write(tmp_path_factory.mktemp("embedder"), model, tokenizer)
+
+
+@pytest.fixture(scope="session")
+def settings(embedder, data):
+    return CompressSettings(
+        model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2, table=False,
+        task="regression", data_dir=str(data / "pairs"), second_text_column="other", held_out_rows=16,
+        max_seq_length=16, num_train_steps=12, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=6,
+    )  # fmt: skip

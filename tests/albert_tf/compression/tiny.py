@@ -1,0 +1,32 @@
+"""A tiny BERT whose words are known, and how a model folder is written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from albert_tf import AlbertConfig
+from albert_tf.checkpoints.formats import save_keras
+from tfrecords.tokenizers.base import Tokenizer
+
+WORDS = ["a", "the", "dull", "fine", "film", "was", "play", "actor", "and", "not", "very", "good", "bad", "plot"]
+UNREAD = ["zebra", "yak"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, *WORDS, *UNREAD, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+CONFIG = AlbertConfig(
+    vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=24, sharing="none", initializer_range=0.3,
+)  # fmt: skip
+
+
+def write(folder: Path, model: keras.Model, tokenizer: Tokenizer, **task: Any) -> Path:
+    save_keras(model, folder / "model.keras")
+    tokenizer.save(folder)
+    if task:
+        (folder / "task.json").write_text(json.dumps(task))
+    return folder
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "compress.json").read_text())
