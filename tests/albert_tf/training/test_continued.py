@@ -1,4 +1,4 @@
-"""Pre-training that goes on from weights of any format, with the heads that they have."""
+"""Training that goes on from weights of any format, with the heads that they have."""
 
 import dataclasses
 import json
@@ -13,7 +13,10 @@ from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_officia
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading import load
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pretraining
+from albert_tf.training.finetuning import finetune
+from tests.albert_tf.training.test_finetuning import write_classes
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -108,3 +111,48 @@ def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path)
 def test_neither_weights_nor_a_configuration(settings):
     with pytest.raises(UserError, match=r"--config=\.\.\. to start from scratch, or --init_from"):
         dataclasses.replace(settings, init_from="")
+
+
+@pytest.fixture(scope="module")
+def tuning(tiny_run, tmp_path_factory):
+    """A step of fine-tuning at a rate that moves nothing."""
+    folder = tmp_path_factory.mktemp("classes")
+    write_classes(folder)
+    return FinetuningSettings(
+        task="classification", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "run"), seed=1,
+        learning_rate=1e-12, train_batch_size=8, num_train_steps=1, num_warmup_steps=0, albert_dropout=0.0,
+    )  # fmt: skip
+
+
+def test_a_fine_tuned_model_goes_on_with_its_head_where_that_is_asked_for(tuning, tmp_path):
+    first = finetune(tuning)
+    kept, fresh = (
+        finetune(
+            dataclasses.replace(
+                tuning, init_from=str(first), keep_head=keep, seed=2, output_dir=str(tmp_path / f"{keep}")
+            )
+        )
+        for keep in (True, False)
+    )
+    before, same, other = (values(load_keras(folder)) for folder in (first, kept, fresh))
+    for name, value in before.items():
+        np.testing.assert_allclose(same[name], value, atol=1e-8, err_msg=name)
+    assert np.abs(other["classifier/kernel"] - before["classifier/kernel"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, r"--keep_head needs a model fine-tuned for the kind classification; that of --init_from=.* has None"),
+        ({"config": "albert_tiny", "init_from": ""}, "--keep_head is of the model of --init_from; leave it out"),
+        ({"labels": ["a", "b"]}, r"for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]"),
+    ],
+)
+def test_a_head_of_another_task_is_not_kept(tuning, tiny_run, tmp_path, change, said):
+    if "labels" in change:
+        shutil.copytree(tiny_run, tmp_path / "tuned")
+        (tmp_path / "tuned" / "task.json").write_text(json.dumps({"kind": "classification", **change}))
+        change = {"init_from": str(tmp_path / "tuned")}
+    with pytest.raises(UserError, match=said):
+        finetune(dataclasses.replace(tuning, keep_head=True, output_dir=str(tmp_path / "out"), **change))
+    assert not (tmp_path / "out").exists()
