@@ -23,7 +23,7 @@ def main(settings: CompressSettings) -> None:
 
     devices = make_devices(settings.strategy)
     folder = compress(settings, devices)
-    if devices.is_chief and (folder / MODEL_FILE).is_file():
+    if devices.is_chief and folder is not None:
         print(f"wrote {folder / MODEL_FILE}")
         say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --compute=auto")
 

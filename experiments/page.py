@@ -71,7 +71,7 @@ _LEGEND = (
 
 def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str) -> str:
     seeds = {row.name: seeds_of(results, row.name) for row in table.rows if seeds_of(results, row.name)}
-    common = sorted(set.intersection(*seeds.values()))
+    common = sorted(set.intersection(*seeds.values())) if seeds else []
     titles = {row.name: row.title for row in table.rows}
     more = "".join(f" ({titles[name]}: {_listed(own)})" for name, own in seeds.items() if own != set(common))
     machines = " and ".join(sorted({result.machine for result in results}))
@@ -81,7 +81,9 @@ def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str)
         for name, value in values.items()
     ]
     own = f" This table changes of that: {', '.join(changes)}." if changes else ""
-    runs = f"Seed{'s' * (len(common) > 1)} {_listed(common)}{more}, on {machines}. Every run: [{csv}]({csv})."
+    runs = (
+        f"Seed{'s' * (len(common) != 1)} {_listed(common) or 'by row'}{more}, on {machines}. Every run: [{csv}]({csv})."
+    )
     return f"Scale `{scale.name}`: {scale.description}{own} {runs}"
 
 
@@ -135,7 +137,7 @@ def sentence(verdict: Verdict, titles: dict[str, str]) -> str:
     }[verdict.word]
     what = what[0].upper() + what[1:]
     is_single = math.isnan(verdict.needed)
-    needed = "one run has no spread" if is_single else f"needed: {form.format(verdict.needed)}"
+    needed = "without spread" if is_single else f"needed: {form.format(verdict.needed)}"
     said = f"{what}: {column.head} {verdict.difference:+{column.form}}{column.unit} ({needed})."
     if not one.published:
         return said

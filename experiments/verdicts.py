@@ -23,7 +23,7 @@ class Verdict:
         comparison: of which two rows, or of a row and a number: of lists, those that were chosen.
         pairs: of rows that could have been chosen.
         difference: of the means, in the unit of the comparison's column.
-        needed: what the difference must exceed to count; NaN where a row has not two seeds.
+        needed: what the difference must exceed to count; NaN where a row has not two seeds, or neither has a spread.
     """
 
     comparison: Comparison
@@ -96,9 +96,9 @@ def _judged(
 ) -> Verdict:
     sides = [ours] if not isinstance(comparison.against, str) else [ours, theirs]
     needed = math.nan
-    if all(len(side) > 1 for side in sides):
-        errors = [statistics.variance(side) / len(side) for side in sides]
+    errors = [statistics.variance(side) / len(side) for side in sides if len(side) > 1]
+    if len(errors) == len(sides) and any(errors):
         squares = sum(error**2 / (len(side) - 1) for error, side in zip(errors, sides))
-        freedom = sum(errors) ** 2 / squares if squares else 1  # Without any spread there is nothing to multiply.
+        freedom = sum(errors) ** 2 / squares
         needed = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(sum(errors))
     return Verdict(comparison, statistics.fmean(ours) - statistics.fmean(theirs), needed, pairs)

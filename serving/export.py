@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from serving.exportable import Exportable, ExportOptions
 
 _CALIBRATION_ROWS = 64
+# What not every x86 CPU can run.
+_OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 _WRITING = ".writing-"
 
 
@@ -80,6 +82,10 @@ class ExportSettings(CheckedSettings):
     def __post_init__(self):
         """Raises UserError naming the first value that no export could have."""
         super().__post_init__()
+        if self.other_cpu and self.compute not in _OF_SOME_CPUS:
+            raise UserError(
+                f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
+            )
         if self.check and self.other_cpu:
             raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
 

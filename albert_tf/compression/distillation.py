@@ -65,7 +65,11 @@ def resolved(settings: CompressSettings) -> CompressSettings:
 
 
 class TextDistillation(Training):
-    """The training of a compressed model on text, beside the whole one."""
+    """The training of a compressed model on text, beside the whole one.
+
+    Raises:
+        UserError: a batch that the devices cannot share in its parts.
+    """
 
     name = "distillation"
     free = FREE_ON_RESUME

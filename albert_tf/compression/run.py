@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.checkpoints.vocabulary import keep_pieces
@@ -19,29 +19,20 @@ from albert_tf.compression.quality import Quality
 from albert_tf.compression.report import milliseconds, write_report
 from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import Cut, TableRow, compress, cut_config, cut_of, row_of, table
-from albert_tf.compression.text import (
-    Texts,
-    count_pieces,
-    finetuning_settings,
-    make_rows,
-    read_texts,
-    split_texts,
-    task_of,
-)
+from albert_tf.compression.task_phase import TEXT_PHASE, TaskPhase
+from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.finetuning import PREDICTIONS, finetune
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import prune_tokenizer
 
-# Folders of the two phases within the model's, and what was measured before them.
-TEXT_PHASE, TASK_PHASE, TABLE_FILE = "text_phase", "task_phase", "table.json"
-_OF_BOTH_PHASES = (*("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed"),)
+# What was measured before both phases.
+TABLE_FILE = "table.json"
 
 
 class Work(NamedTuple):
@@ -76,7 +67,7 @@ class Work(NamedTuple):
         return self.quality.likeness(model, self.tokenizer)
 
 
-def run(settings: CompressSettings, devices: Devices | None = None) -> Path:
+def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
     """Compresses a model into a model folder, going on where an earlier run of the same settings stopped.
 
     Args:
@@ -84,7 +75,8 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path:
         devices: to train on; by default those of `settings.strategy`.
 
     Returns:
-        The folder: an ordinary model folder, with compress.json and compress.html.
+        The folder: an ordinary model folder, with compress.json and compress.html; None where the run was stopped, to
+        be gone on with.
 
     Raises:
         UserError: for a model, text or task that this cannot be done with, or a folder that holds another run.
@@ -92,29 +84,38 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path:
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     work, folder = prepare(settings), Path(settings.output_dir)
     make = functools.partial(_student, settings, work)
-    phase = None
+    phase = task_phase = None
     if settings.num_train_steps:
         phase = _text_phase(settings, work, make, devices, started, folder / TEXT_PHASE)
         run_folder.check_claim(phase.folder, phase.settings, phase.free, phase.facts())
+        task_phase = TaskPhase(settings, work.loaded, folder, devices, started) if work.is_trained else None
+    if task_phase is not None:
+        task_phase.check()
     rows = _measured(settings, work, files.make_output_dir(folder))
-    done = {"start": rows[-1]}
-    model = None
-    if phase is not None:
+    if phase is None:
+        with devices.alone():
+            model = make()
+        done = {"start": rows[-1]}
+    else:
         if not phase.run():
-            return folder
+            return None
         phase.clean_up()
         model = load_keras(phase.folder)
-        done["text"] = row_of("distilled on text", model, work.score)
-    with devices.alone():
-        model = model or make()
-        if devices.is_chief:
-            _write_model(model, work, list(done.values())[-1], folder)
-    if work.is_trained and phase is not None:
-        if not _task_phase(settings, work, folder, devices, started):
-            return folder
-        model = load_keras(folder / TASK_PHASE)
-        done["task"] = row_of("distilled on the task", model, work.score)
-        model = _better(work, folder, done, devices)
+        done = {"start": rows[-1], "text": row_of("distilled on text", model, work.score)}
+    task = _task(settings, work, list(done.values())[-1])
+    if task_phase is None or not (folder / MODEL_FILE).is_file():
+        _write_model(model, work, task, folder, devices)  # Whoever stops the next phase has a model.
+    if task_phase is not None:
+        if not task_phase.run(task):
+            return None
+        tuned = load_keras(task_phase.folder)
+        done["task"] = row_of("distilled on the task", tuned, work.score)
+        if _is_worse(work, done):
+            done["text"] = done.pop("text")  # The last one is the model that is kept.
+            _write_model(model, work, task, folder, devices)
+        else:
+            model = tuned
+            task_phase.copy_to(folder)
     if devices.is_chief:
         with devices.alone():
             speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
@@ -138,7 +139,9 @@ def prepare(settings: CompressSettings) -> Work:
     if settings.max_seq_length > config.max_seq_length:
         raise UserError(f"--max_seq_length={settings.max_seq_length} is more than the model's {config.max_seq_length}")
     texts = Texts([], [])
-    is_read = settings.num_train_steps or settings.table or settings.block == "best" or settings.vocab_from == CORPUS
+    # The table's best block is told by texts, and there are plans where nothing is shared yet.
+    has_plans = settings.table and config.sharing == "none" and settings.plan != "none"
+    is_read = settings.num_train_steps or has_plans or settings.block == "best" or settings.vocab_from == CORPUS
     if settings.text or is_read:
         texts = split_texts(read_texts(settings, settings.text, task, pairs=is_trained), settings)
     if settings.vocab_from:
@@ -147,7 +150,8 @@ def prepare(settings: CompressSettings) -> Work:
     quality.remember(loaded.model, loaded.tokenizer)
     counts = count_pieces(texts.train, tokenizer) if texts.train else None
     cut = cut_of(settings, teacher, counts)
-    if settings.num_train_steps and teacher is loaded.model and cut_config(config, cut) == config:
+    small = parameters(cut_config(config, cut)).encoder
+    if settings.num_train_steps and teacher is loaded.model and small >= parameters(config).encoder:
         raise UserError(
             f"nothing of '{settings.model}' would become smaller: give --embedding_size, --plan, --layers, or "
             "--vocab_from=corpus"
@@ -239,56 +243,32 @@ def _text_phase(
     return TextDistillation(settings, lesson, work.quality, devices, started)
 
 
-def _task_phase(settings: CompressSettings, work: Work, folder: Path, devices: Devices, started: float) -> bool:
-    """Fine-tunes the compressed model beside the whole one; returns whether that is done."""
-    hours = (time.monotonic() - started) / 3600
-    if 0 < settings.max_hours <= hours:
-        print(f"--max_hours={settings.max_hours:g} are over; the same command goes on with the task")
-        return False
-    phase, whole = folder / TASK_PHASE, work.loaded.model
-    tuning = finetuning_settings(
-        settings,
-        init_from=str(folder / TEXT_PHASE),
-        keep_head=True,
-        output_dir=str(phase),
-        teacher=settings.model,
-        num_train_steps=settings.task_train_steps,
-        learning_rate=settings.task_learning_rate,
-        distillation_weight=settings.task_distillation_weight,
-        max_hours=settings.max_hours and settings.max_hours - hours,
-        # The whole model's answers are of the same kind, and so is what is to become of the small one.
-        early_exit=bool(getattr(whole, "exit_heads", [])),
-        learned_exit=getattr(whole, "exit_gate", None) is not None,
-        span_head={None: "", True: "joint", False: "plain"}[getattr(whole, "joint", None)],
-        **{name: getattr(settings, name) for name in _OF_BOTH_PHASES},
-    )
-    finetune(tuning, devices=devices)
-    return (phase / PREDICTIONS).is_dir()
+def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
+    """What task.json says of the compressed model, right after it was scored: the whole one's would be read as its."""
+    own = {name: value for name, value in work.loaded.task.items() if name != "metrics"}
+    if not work.is_trained:
+        return own
+    assert work.quality.task is not None
+    metrics = {name: value for name, value in row.scores.items() if name != "likeness"}
+    # Of answers that may be none, with the threshold that was found in scoring.
+    return own | work.quality.task.describe() | {"max_seq_length": settings.max_seq_length, "metrics": metrics}
 
 
-def _better(work: Work, folder: Path, done: dict[str, TableRow], devices: Devices) -> Any:
-    """Gives the model that the task phase made, and writes it over the text phase's, unless that one is the better."""
-    metric = work.quality.metric
-    if done["task"].scores[metric] < done["text"].scores[metric]:
-        print(f"the model distilled on text alone is the better one: {metric} {done['text'].scores[metric]:.4f}")
-        done["text"] = done.pop("text")  # The report's last one is the model that is kept.
-        return load_keras(folder)
-    for path in sorted((folder / TASK_PHASE).iterdir()):
-        if devices.is_chief and path.is_file() and path.name not in run_folder.OF_TRAINING:
-            with files.replacing(folder / path.name) as temporary:
-                shutil.copyfile(path, temporary)
-    return load_keras(folder / TASK_PHASE)
+def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
+    """Tells, and says, whether the task phase made the model worse by what both are measured by."""
+    name = work.quality.metric
+    text, task = (done[phase].scores[name] for phase in ("text", "task"))
+    if task < text:
+        print(f"the model distilled on text alone is kept: {name} {text:.4f}, after the task {task:.4f}")
+    return task < text
 
 
-def _write_model(model: Any, work: Work, row: TableRow, folder: Path) -> None:
-    """Writes a model folder, and what the text phase's lacks to be one."""
-    task = work.loaded.task
-    if task.get("task"):
-        # The small model's own: the whole one's would be read as its.
-        metrics = {name: row.scores[name] for name in task.get("metrics") or {} if name in row.scores}
-        for place in (folder, folder / TEXT_PHASE):
-            if place.is_dir():
-                files.write_json(place / TASK_FILE, task | {"metrics": metrics if work.is_trained else None})
-    save_keras(model, folder / MODEL_FILE, optimizer=False)
+def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, devices: Devices) -> None:
+    if not devices.is_chief:
+        return
+    with devices.alone():  # To write a model Keras makes others.
+        save_keras(model, folder / MODEL_FILE, optimizer=False)
     work.tokenizer.save(folder)
     encoder_of(model).config.to_json(folder / "config.json")
+    if task.get("task"):
+        files.write_json(folder / TASK_FILE, task)

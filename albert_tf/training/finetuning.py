@@ -53,7 +53,7 @@ def finetune(settings: FinetuningSettings, task: Task | None = None, devices: De
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
         return _finetune(settings, task, devices, started)
-    _check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
+    check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
         _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started)
     if devices.is_chief:
@@ -94,7 +94,7 @@ def _of_seed(run: Run, seed: int, folder: Path) -> Run:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
 
 
-def _check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
+def check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
     """Refuses folders whose runs had something else, before anything is written."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
@@ -130,7 +130,9 @@ class Finetuning(Training):
         )
         model = self.task.create_model(encoder, settings.classifier_dropout, settings.exits)
         if self.inputs.source is not None:
-            copy_weights(self.inputs.source, model if settings.keep_head else encoder)
+            fresh = copy_weights(self.inputs.source, model if settings.keep_head else encoder)
+            if settings.keep_head and self.devices.is_chief:
+                print(f"Weights and head of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
         optimizer = create_optimizer(
             "adamw",
             settings.learning_rate,

@@ -57,8 +57,9 @@ class RecordsPhase(Phase):
             size = self.batch_size // (parts * workers)
             is_jax = keras.backend.backend() == "jax"
             devices, sizes = self.replicas if is_jax else 1, _SIZES
-            if not is_jax and self.replicas > 1:
-                sizes = int(_COMBINATIONS ** (1 / self.replicas) + 1e-6)
+            if not is_jax:
+                # Each process has graphs of its own.
+                sizes = min(_SIZES, int(_COMBINATIONS ** (workers / self.replicas) + 1e-6))
             # JAX makes one array of all processes' rows, who would differ in their number.
             shared = packed and self.fill < _FULL and sizes > 1 and not (is_jax and workers > 1)
             return read_examples(

@@ -14,7 +14,6 @@ import numpy as np
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import load_task
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
@@ -139,8 +138,10 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
         return None
     if not settings.keep_head:
         return encoder_of(start.model)
-    trained, asked = load_task(settings.init_from) or {}, task.describe()
-    for name in ("kind", "labels"):
+    trained, asked = start.task, task.describe()
+    # Published checkpoints name their labels alone.
+    names = ("kind", "labels") if "kind" in trained or not trained else ("labels",)
+    for name in names:
         if trained.get(name) != asked[name]:
             raise UserError(
                 f"--keep_head needs a model fine-tuned for the {name} {asked[name]}; "

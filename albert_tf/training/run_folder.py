@@ -120,7 +120,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
         is_chief: whether this process writes; it also removes what a killed one left half-written.
 
     Raises:
-        UserError: there are checkpoints, and none can be read.
+        UserError: there are checkpoints, and none can be read whole, optimizer and all.
     """
     if is_chief:
         files.remove_unfinished(folder)

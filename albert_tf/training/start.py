@@ -1,7 +1,7 @@
 """What training starts from: weights from anywhere, and their tokenizer."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -21,11 +21,13 @@ class Start(NamedTuple):
         config: of the encoder to build.
         model: the model to take weights from; None from scratch.
         tokenizer: the one given or found beside the weights; None where there is neither.
+        task: what is said of the model's task, see `loading.Loaded`; {} from scratch.
     """
 
     config: AlbertConfig
     model: keras.Model | None
     tokenizer: Tokenizer | None
+    task: dict[str, Any] = {}
 
 
 def load_start(
@@ -51,7 +53,7 @@ def load_start(
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth)
-        return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer)
+        return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
     own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.ends_with_cls) if tokenizer else None
     return Start(made, None, own)

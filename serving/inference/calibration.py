@@ -44,7 +44,7 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
         vnni: Whether only CPUs with VNNI will run it.
 
     Raises:
-        UserError: 8-bit products cannot run here, or not with this activation function.
+        UserError: 8-bit products cannot be with this activation function.
     """
     config = encoder.config
     check_int8(config.hidden_act, config.feed_forward)

@@ -16,6 +16,7 @@ from serving.inference.dense import dense, norm
 from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
+from serving.inference.int8 import check_kernels
 from serving.inference.layers import Attention, Embeddings, FeedForward
 from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.relative import RelativeScores
@@ -107,6 +108,8 @@ class InferenceEncoder(tf.Module):
             together = _TOGETHER if options.padding == "skipped" else 1
             self.connections = HyperConnections(encoder.connections, self.dtype, together)
         if options.is_quantized:
+            if not options.other_cpu:
+                check_kernels()
             quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
 
     def describe(self) -> dict[str, str]:

@@ -192,12 +192,13 @@ def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
 
 
 def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
-    """Raises UserError where int8 cannot run: the activation function, or TensorFlow without oneDNN's kernels.
-
-    Any function can stand before a gate.
-    """
+    """Raises UserError where a model cannot be of int8 for its activation function; any can stand before a gate."""
     if hidden_act not in LOWEST and feed_forward == "mlp":
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
+
+
+def check_kernels() -> None:
+    """Raises UserError where TensorFlow has not oneDNN's 8-bit kernels."""
     probe = QuantizedDense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32))
     onednn.require("int8", lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32))
 

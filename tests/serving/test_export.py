@@ -233,7 +233,8 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ({"top_k": 501}, "--top_k=501.*500"),
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
-        ({"check": True, "other_cpu": True}, "--check runs what --other_cpu says"),
+        ({"check": True, "other_cpu": True, "compute": "bfloat16"}, "--check runs what --other_cpu says"),
+        ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16 or int8_vnni; float32 is written on any"),
         ({"model": "nowhere"}, "no model at .nowhere"),
     ],
 )
@@ -257,6 +258,19 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(tiny_run, tmp_path,
     assert manifest["compute"]["compute"] == "bfloat16" and "avx512f" in manifest["compute"]["requires"]
     kernels = [dtype for name, _, dtype in variables(tmp_path / "1") if name.endswith("kernel")]
     assert kernels.count(tf.bfloat16) >= 4
+
+
+def test_8_bit_products_of_other_cpus_need_none_here(tiny_run, tmp_path, monkeypatch):
+    def probed():
+        raise UserError("no kernels")
+
+    monkeypatch.setattr("serving.inference.encoder.check_kernels", probed)
+    monkeypatch.setattr("serving.inference.options.has_vnni", lambda: False)
+    settings = ExportSettings(str(tiny_run), str(tmp_path), compute="int8_vnni", warm_up_lengths="")
+    with pytest.raises(UserError, match="neither avx512_vnni nor avx_vnni"):
+        export(settings)
+    kernels = variables(export(dataclasses.replace(settings, other_cpu=True)))
+    assert [dtype for *_, dtype in kernels].count(tf.int8) + [dtype for *_, dtype in kernels].count(tf.qint8) >= 4
 
 
 def variables(version):

@@ -2,20 +2,24 @@
 
 import dataclasses
 import json
+import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertEncoder, compress
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor, compress
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import run as running
 from albert_tf.compression.start import TableRow
+from albert_tf.compression.task_phase import TASK_PHASE, TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import make_rows, task_of
-from albert_tf.loading import load
+from albert_tf.loading import Loaded, load
+from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, UNREAD, WORDS, report_of, write
+from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -42,11 +46,11 @@ def test_a_fine_tuned_model_goes_through_both_phases(tuned, capsys):
     phases = report_of(folder)["phases"]
     assert list(phases) == ["start", "text", "task"]
     assert phases["task"]["scores"] == pytest.approx(phases["text"]["scores"], abs=1e-5)
-    text, task = (load_keras(folder / phase) for phase in (running.TEXT_PHASE, running.TASK_PHASE))
+    text, task = (load_keras(folder / phase) for phase in (TEXT_PHASE, TASK_PHASE))
     np.testing.assert_allclose(task.head.kernel, text.head.kernel, atol=1e-6)
     np.testing.assert_allclose(load_keras(folder).head.kernel, task.head.kernel)
     # Its own, not the whole model's.
-    for place in (folder, folder / running.TEXT_PHASE):
+    for place in (folder, folder / TEXT_PHASE):
         metrics = json.loads((place / "task.json").read_text())["metrics"]
         assert metrics["accuracy"] == pytest.approx(phases["task"]["scores"]["accuracy"])
     said = capsys.readouterr()
@@ -57,32 +61,67 @@ def test_the_first_phase_is_not_gone_through_again(tuned, capsys):
     """The head, which no lesson reaches, learns as little in the model that is loaded."""
     settings = dataclasses.replace(tuned, task_train_steps=1)
     first = running.run(settings)
-    before = (first / running.TEXT_PHASE / "history.csv").read_text()
+    before = (first / TEXT_PHASE / "history.csv").read_text()
     capsys.readouterr()
     running.run(settings)
-    assert f"{first / running.TEXT_PHASE} is trained already (2 steps)" in capsys.readouterr().out
-    assert (first / running.TEXT_PHASE / "history.csv").read_text() == before
+    assert f"{first / TEXT_PHASE} is trained already (2 steps)" in capsys.readouterr().out
+    assert (first / TEXT_PHASE / "history.csv").read_text() == before
 
 
 @pytest.mark.parametrize("text_is_better", [True, False])
-def test_of_the_phases_models_the_better_is_kept(tuned, tmp_path, monkeypatch, text_is_better, capsys):
-    work, folder = running.prepare(tuned), tmp_path / "out"
-    (folder / running.TASK_PHASE).mkdir(parents=True)
-    for place, words in ((folder, "text"), (folder / running.TASK_PHASE, "task")):
-        (place / "model.keras").write_text(words)
-    monkeypatch.setattr(running, "load_keras", lambda place: (place / "model.keras").read_text())
-    scores = (0.6, 0.5) if text_is_better else (0.5, 0.5)
-    done = {name: TableRow(name, 1, {"accuracy": score}) for name, score in zip(("text", "task"), scores)}
-    best = running._better(work, folder, done, Devices())
-    assert best == list(done)[-1] == (folder / "model.keras").read_text() == ("text" if text_is_better else "task")
-    assert ("distilled on text alone is the better one: accuracy 0.6" in capsys.readouterr().out) is text_is_better
+def test_of_the_phases_models_the_better_is_kept(tuned, monkeypatch, text_is_better, capsys):
+    scores = {"distilled on text": 0.6 if text_is_better else 0.5, "distilled on the task": 0.5}
+    monkeypatch.setattr(
+        running, "row_of", lambda title, *_: TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "likeness": 1.0})
+    )
+    tuned = dataclasses.replace(tuned, task_train_steps=1)
+    folder = running.run(tuned)
+    phase = TEXT_PHASE if text_is_better else TASK_PHASE
+    for one, other in zip(load_keras(folder).get_weights(), load_keras(folder / phase).get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert list(report_of(folder)["phases"])[-1] == phase.removesuffix("_phase")
+    assert ("on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out) is text_is_better
+    # Nothing of a finished model is lost where the same folder is asked for another one.
+    before = (folder / "model.keras").read_bytes()
+    with pytest.raises(UserError, match="holds a run with num_train_steps=1"):
+        running.run(dataclasses.replace(tuned, task_train_steps=3))
+    assert (folder / "model.keras").read_bytes() == before
 
 
 def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
     settings = dataclasses.replace(tuned, max_hours=0.5)
-    work, began = running.prepare(settings), time.monotonic() - 1800
-    assert not running._task_phase(settings, work, tmp_path / "out", Devices(), began)
+    whole, began = load(tuned.model), time.monotonic() - 1800
+    phase = TaskPhase(settings, whole, tmp_path / "out", Devices(), began)
+    assert not phase.run({})
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
+
+
+def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path):
+    shutil.copytree(data / "classes", tmp_path / "dev only")
+    (tmp_path / "dev only" / "train.tsv").unlink()
+    changes = {"data_dir": str(tmp_path / "dev only"), "text": str(data / "text.txt")}
+    with pytest.raises(UserError, match="holds no train file ending in"):
+        running.run(dataclasses.replace(tuned, **changes))
+    assert not Path(tuned.output_dir).exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
+        (
+            lambda encoder: AlbertClassifier(encoder, 2, early_exit=LearnedExit(0.3, 0.1)),
+            {"learned_exit": True, "exit_prior": 0.3, "exit_beta": 0.1},
+        ),
+        (lambda encoder: AlbertSpanPredictor(encoder, joint=True), {"span_head": "joint", "early_exit": False}),
+        (lambda encoder: AlbertSpanPredictor(encoder), {"span_head": "plain"}),
+    ],
+)
+def test_the_student_answers_as_the_whole_model_does(tuned, model, expected, tmp_path):
+    made = model(AlbertEncoder(CONFIG, seed=2))
+    phase = TaskPhase(tuned, Loaded(made, None, {}), tmp_path, Devices(), 0.0)
+    tuning = phase.tuning()
+    assert {name: getattr(tuning, name) for name in expected} == expected
 
 
 def test_pieces_are_counted_in_the_tasks_texts(tuned):

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.int8 import check_int8
 from tests.serving.inference.encoders import (
     CONFIG,
     difference,
@@ -116,7 +115,7 @@ def test_int8_refuses_a_tensorflow_without_the_kernel(monkeypatch):
 
     monkeypatch.setattr("serving.inference.onednn.op_def_library.apply_op", missing)
     with pytest.raises(UserError, match="oneDNN"):
-        check_int8("gelu")
+        make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("int8"))
 
 
 def test_auto_goes_by_the_cpu(tmp_path):

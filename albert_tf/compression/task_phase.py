@@ -1,0 +1,102 @@
+"""The second phase of a model that was fine-tuned: the compressed one learns the task beside it."""
+
+import dataclasses
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.text import finetuning_settings
+from albert_tf.loading import Loaded
+from albert_tf.model_files import TASK_FILE
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning, preparation, run_folder
+from albert_tf.training.devices import Devices
+from tfrecords.base import files
+
+# Folders of the two phases within the model's.
+TEXT_PHASE, TASK_PHASE = "text_phase", "task_phase"
+_OF_BOTH_PHASES = ("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed")
+
+
+class TaskPhase:
+    """Fine-tunes what the text phase left, head and all, with the whole model for a teacher.
+
+    Args:
+        settings: of the compression.
+        whole: the model that was fine-tuned.
+        folder: of the compressed model.
+        devices: to train on.
+        started: when the command began, as `time.monotonic()` gives it.
+    """
+
+    def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
+        self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
+        self.text_folder, self.folder = folder / TEXT_PHASE, folder / TASK_PHASE
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its model is there: answers are written last."""
+        return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
+
+    def tuning(self) -> FinetuningSettings:
+        """Gives the settings of the fine-tuning; the answers are of the whole model's kind."""
+        settings, whole = self.settings, self.whole
+        learned = getattr(whole, "learned_exit", None)
+        own: dict[str, Any] = {name: getattr(settings, name) for name in _OF_BOTH_PHASES}
+        if learned:
+            own |= {"learned_exit": True, "exit_prior": learned.prior, "exit_beta": learned.beta}
+        elif getattr(whole, "exit_heads", []):
+            own["early_exit"] = True
+        if hasattr(whole, "joint"):
+            own["span_head"] = "joint" if whole.joint else "plain"
+        return finetuning_settings(
+            settings,
+            init_from=str(self.text_folder),
+            keep_head=True,
+            output_dir=str(self.folder),
+            teacher=settings.model,
+            num_train_steps=settings.task_train_steps,
+            learning_rate=settings.task_learning_rate,
+            distillation_weight=settings.task_distillation_weight,
+            **own,
+        )
+
+    def check(self) -> None:
+        """Meets what the phase would end with, before hours are spent on the one before.
+
+        Raises:
+            UserError: the task's files cannot be trained on, or the folder holds a fine-tuning with other settings.
+        """
+        if (self.folder / run_folder.RUN_FILE).is_file():
+            finetuning.check_claims(self.tuning(), None, self.devices)
+        else:
+            preparation.prepare(dataclasses.replace(self.tuning(), init_from=self.settings.model, dryrun=True))
+
+    def run(self, task: dict[str, Any]) -> bool:
+        """Goes through it, or on with it.
+
+        Args:
+            task: what task.json is to say of the text phase's model.
+
+        Returns:
+            Whether it is done, or else was stopped.
+        """
+        hours, limit = (time.monotonic() - self.started) / 3600, self.settings.max_hours
+        if not self.is_done and self.devices.of_chief(0 < limit <= hours):
+            if self.devices.is_chief:
+                print(f"--max_hours={limit:g} are over; the same command goes on with the task")
+            return False
+        if self.devices.is_chief:
+            files.write_json(self.text_folder / TASK_FILE, task)
+        left = limit and max(limit - hours, 1e-9)
+        finetuning.finetune(dataclasses.replace(self.tuning(), max_hours=left), devices=self.devices)
+        return self.is_done
+
+    def copy_to(self, folder: Path) -> None:
+        """Copies its model, and what belongs to it, into a folder."""
+        for path in sorted(self.folder.iterdir()):
+            if self.devices.is_chief and path.is_file() and path.name not in run_folder.OF_TRAINING:
+                with files.replacing(folder / path.name) as temporary:
+                    shutil.copyfile(path, temporary)
