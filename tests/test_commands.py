@@ -48,7 +48,7 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("albert_tf.run_evaluation --model=no --train_data=no --eval_data=no", "no model at 'no'"),
         ("albert_tf.run_ensemble --task=sst2 --data_dir=. --models=no --output_dir=o", "no model at 'no'"),
         ("albert_tf.convert_checkpoint --input=no --output=o --to=keras", "no model at 'no'"),
-        ("albert_tf.compress --model=no --output_dir=o --num_train_steps=0", "no model at 'no'"),
+        ("albert_tf.compress --model=no --output_dir=o --text=t --num_train_steps=0", "no model at 'no'"),
         ("albert_tf.compress --model=. --output_dir=o --text=no", "corpus 'no' matches no file"),
         ("albert_tf.analysis --configs=no.json", "no.json"),
         (

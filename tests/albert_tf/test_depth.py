@@ -289,8 +289,9 @@ def test_packed_rows_are_single_rows(changes, walk):
 
 @pytest.mark.parametrize(
     "changes",
-    [pytest.param(one, id=name, marks=() if name == "all" else pytest.mark.slow) for name, one in TOGETHER.items()],
+    [pytest.param(one, id=name) for name, one in TOGETHER.items()],
 )
+@pytest.mark.slow
 def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, eagerly, monkeypatch):
     """Also its figures, where a signal ended it between two rows of its history."""
     read_config(tiny_settings.config).replace(num_hidden_layers=3, **changes).to_json(tmp_path / "config.json")

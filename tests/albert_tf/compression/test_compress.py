@@ -106,6 +106,7 @@ def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tm
     assert report_of(folder)["measured"] == "likeness"
 
 
+@pytest.mark.slow
 def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp_path):
     shutil.copytree(data / "pairs", tmp_path / "pairs")
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=0)
