@@ -18,19 +18,21 @@ def small(monkeypatch):
         intermediate_size=32, max_position_embeddings=32,
     )  # fmt: skip
     monkeypatch.setattr(inference, "make_random_encoder", lambda name: AlbertEncoder(config))
-    rows = {"SST-2": [[2, *range(5, 5 + length), 3] for length in (3, 9, 20)]}
-    monkeypatch.setattr(inference.inference_data, "sentences", lambda data, count: rows)
+    rows = [[2, *range(5, 5 + length), 3] for length in (3, 9, 20)]
+    both = {"SST-2": rows, "MRPC": rows}
+    monkeypatch.setattr(inference.inference_data, "sentences", lambda data, count, seed=0: both)
     monkeypatch.setattr(inference.inference_loading, "measure", lambda folder: {"load_seconds": 0.0})
     monkeypatch.setattr(inference.inference_loading, "export_keras_hub", lambda config, folder: None)
 
 
 @pytest.mark.slow
 def test_what_cannot_run_is_left_out_and_named(small, monkeypatch, tmp_path, capsys):
-    def no_peers(encoder, folder, threads):
+    def no_peers(*_):
         raise UserError("the peers lack torch")
 
     monkeypatch.setattr(inference, "make_peers", no_peers)
     monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
+    (tmp_path / "spm").mkdir()  # Of a folder of data.
     benchmark(InferenceBenchmarkSettings(str(tmp_path / "out"), data_dir=str(tmp_path), quick=True))
     results = json.loads((tmp_path / "out/inference.json").read_text())
     assert results["left_out"].keys() == {"bf16", "peers"}
