@@ -76,12 +76,8 @@ class TextDistillation(Training):
 
     def __init__(self, settings: CompressSettings, lesson: Lesson, quality: Quality, devices: Devices, started: float):
         super().__init__(settings, devices, lesson.config, lesson.tokenizer, started)
-        size, parts = min(settings.train_batch_size, len(lesson.train)), settings.gradient_accumulation_steps
-        if size % (parts * devices.replicas):
-            raise UserError(
-                f"{devices.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose "
-                "another --train_batch_size"
-            )
+        size = min(settings.train_batch_size, len(lesson.train))
+        devices.check_batch(size, settings.gradient_accumulation_steps)
         self.lesson, self.quality = lesson, quality
         # Not the task's: what a model is chosen by cannot tell how good it is.
         self.main_metric = "val_likeness"

@@ -115,7 +115,8 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
             _write_model(model, work, task, folder, devices)
         else:
             model = tuned
-            task_phase.copy_to(folder)
+            if devices.is_chief:
+                run_folder.copy_model(task_phase.folder, folder)
     if devices.is_chief:
         with devices.alone():
             speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}

@@ -1,7 +1,6 @@
 """The second phase of a model that was fine-tuned: the compressed one learns the task beside it."""
 
 import dataclasses
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -93,10 +92,3 @@ class TaskPhase:
         left = limit and max(limit - hours, 1e-9)
         finetuning.finetune(dataclasses.replace(self.tuning(), max_hours=left), devices=self.devices)
         return self.is_done
-
-    def copy_to(self, folder: Path) -> None:
-        """Copies its model, and what belongs to it, into a folder."""
-        for path in sorted(self.folder.iterdir()):
-            if self.devices.is_chief and path.is_file() and path.name not in run_folder.OF_TRAINING:
-                with files.replacing(folder / path.name) as temporary:
-                    shutil.copyfile(path, temporary)

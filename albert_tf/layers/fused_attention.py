@@ -11,8 +11,6 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
-# What the kernel computes in.
-_DTYPES = ("mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
 # Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
@@ -66,7 +64,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
     """Raises UserError naming the first thing for which a run of --fused_attention cannot have the kernel."""
     has = {
         f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
-        f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy in _DTYPES,
+        f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
         "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
         f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
         "positions that are not relative": config.position_type != "relative",

@@ -48,6 +48,14 @@ class Devices:
         finally:
             keras.distribution.set_distribution(distribution)
 
+    def check_batch(self, size: int, parts: int) -> None:
+        """Raises UserError where a batch of `size` rows, in `parts` parts, cannot be shared equally."""
+        if size % (parts * self.replicas):
+            raise UserError(
+                f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
+                "--train_batch_size"
+            )
+
     def sums(self, values: list[float]) -> np.ndarray:
         """Element-wise sums over all replicas of what each process gives: float64 [n]."""
         if self.strategy is None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -63,14 +62,9 @@ def finetune(settings: FinetuningSettings, task: Task | None = None, devices: De
 
 def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices, started: float) -> Path:
     run = prepare(settings, task)
-    size, parts = min(run.settings.train_batch_size, len(run.train)), run.settings.gradient_accumulation_steps
-    if size % (parts * devices.replicas):
-        raise UserError(
-            f"{devices.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; "
-            "choose another --train_batch_size"
-        )
-    output_dir = files.make_output_dir(settings.output_dir)
-    folders = _folders(settings)
+    size = min(run.settings.train_batch_size, len(run.train))
+    devices.check_batch(size, run.settings.gradient_accumulation_steps)
+    output_dir, folders = Path(settings.output_dir), _folders(settings)
     for seed, folder in folders.items():
         if len(folders) > 1 and devices.is_chief:
             print(f"seed {seed}:")
@@ -215,10 +209,7 @@ def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> d
     # Without evaluation files no seed is better than another.
     best = max(tasks, key=lambda seed: tasks[seed]["metrics"].get(main, 0.0))
     summary = {"main_metric": main, "seeds": list(tasks), "best_seed": best, "metrics": metrics}
-    for path in sorted(folders[best].iterdir()):
-        if path.is_file() and path.name not in run_folder.OF_TRAINING:
-            with files.replacing(output_dir / path.name) as temporary:
-                shutil.copyfile(path, temporary)
+    run_folder.copy_model(folders[best], output_dir)
     files.write_json(output_dir / "summary.json", summary)
     for name, figures in metrics.items():
         print(

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -22,7 +23,15 @@ LAST, BEFORE = "last.keras", "previous.keras"
 # What a newest checkpoint that cannot be read is renamed to, out of the way of the next one.
 DAMAGED = "damaged.keras"
 # The files that only training reads; all others are of the trained model.
-OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
+_OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copies the trained model of a run's folder, and the files that belong to it, into another folder."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.name not in _OF_TRAINING:
+            with files.replacing(target / path.name) as temporary:
+                shutil.copyfile(path, temporary)
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:

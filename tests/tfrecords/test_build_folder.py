@@ -33,12 +33,17 @@ def alive_in_session(session):
     return [field for field in fields if field[3] == str(session) and field[0] != "Z"]
 
 
-def test_a_killed_build_goes_on_and_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer")
-    folder = tmp_path / "data"
+def build_command(corpus_file, tokenizer, folder):
+    """A build of SMALL_CHUNKS by two workers, in a process of its own."""
+    tokenizer.save(folder.parent / "tokenizer")
     command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={corpus_file}", "--seed=1"]
-    command += [f"--output_dir={folder}", f"--tokenizer={tmp_path / 'tokenizer'}", "--max_seq_length=64"]
-    command += ["--max_predictions_per_seq=10", "--split_sentences", "--chunk_megabytes=0.03", "--workers=2"]
+    command += [f"--output_dir={folder}", f"--tokenizer={folder.parent / 'tokenizer'}", "--max_seq_length=64"]
+    return [*command, "--max_predictions_per_seq=10", "--split_sentences", "--chunk_megabytes=0.03", "--workers=2"]
+
+
+def test_a_killed_build_goes_on_and_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
+    folder = tmp_path / "data"
+    command = build_command(corpus_file, tokenizer, folder)
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while process.poll() is None and len(list(folder.glob(".parts/shard-*.json"))) < 2:
         time.sleep(0.005)
@@ -261,11 +266,8 @@ def test_a_report_lost_after_a_lost_file_is_met_too(one_worker, corpus_file, tok
 
 
 def test_ctrl_c_ends_the_workers_and_loses_nothing(one_worker, corpus_file, tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer")
     folder = tmp_path / "data"
-    command = [sys.executable, "-m", "tfrecords.create_pretraining_data", f"--input={corpus_file}", "--seed=1"]
-    command += [f"--output_dir={folder}", f"--tokenizer={tmp_path / 'tokenizer'}", "--max_seq_length=64"]
-    command += ["--max_predictions_per_seq=10", "--split_sentences", "--chunk_megabytes=0.03", "--workers=2"]
+    command = build_command(corpus_file, tokenizer, folder)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None and not list(folder.glob(".parts/shard-*.json")):
         time.sleep(0.005)
