@@ -44,7 +44,7 @@ def milliseconds(model: keras.Model) -> float:
 
 def write_report(
     folder: Path, settings: CompressSettings, quality: Quality, cut: Cut, rows: Sequence[TableRow],
-    done: Mapping[str, TableRow], speeds: Mapping[str, float],
+    done: Mapping[str, TableRow], kept: str, speeds: Mapping[str, float],
 ) -> None:  # fmt: skip
     """Writes compress.json and compress.html into a model folder, and prints what was lost.
 
@@ -54,10 +54,11 @@ def write_report(
         quality: that scored.
         cut: what the model became.
         rows: what each cut costs without training, the model as it is first, all together last.
-        done: what the compressed model came to by phase, the last one last.
+        done: what the compressed model came to by phase, in their order.
+        kept: the phase whose model is the one of the folder.
         speeds: milliseconds by model.
     """
-    first, last = rows[0], list(done.values())[-1]
+    first, last = rows[0], done[kept]
     report = {
         "model": settings.model,
         "measured": quality.name,
@@ -65,6 +66,7 @@ def write_report(
         "cut": cut._asdict(),
         "table": [row._asdict() for row in rows],
         "phases": {name: row._asdict() for name, row in done.items()},
+        "kept": kept,
         "parameters": {"as it is": first.parameters, "compressed": last.parameters},
         "file_bytes": (folder / MODEL_FILE).stat().st_size,
         "milliseconds": dict(speeds),
@@ -88,14 +90,14 @@ def _page(report: dict[str, Any], metric: str) -> str:
     rows = _rows(report)
     names = [metric, *(name for name in rows[0]["scores"] if name != metric)]
     head = "".join(f"<th>{escape(name)}</th>" for name in ("", "", "parameters", names[0], "lost", *names[1:]))
+    first, last, speeds = rows[0], _kept(report), list(report["milliseconds"].values())
     lines = ""
     for number, row in enumerate(rows, 1):
         scores = [f"{row['scores'].get(name, float('nan')):.4f}" for name in names]
         scores.insert(1, f"{rows[0]['scores'][metric] - row['scores'][metric]:.4f}")
         cells = "".join(f"<td>{cell}</td>" for cell in (f"{row['parameters']:,}", *scores))
-        kind = " class=kept" if row is rows[-1] else ""
+        kind = " class=kept" if row is last else ""
         lines += f"<tr{kind}><td>{number}</td><td class=word>{escape(row['title'])}</td>{cells}</tr>"
-    first, last, speeds = rows[0], rows[-1], list(report["milliseconds"].values())
     return (
         f"<!doctype html><meta charset=utf-8><title>{escape(report['model'])}</title><style>{_STYLE}</style>"
         f"<h1>{escape(Path(report['model']).name)}, compressed</h1>"
@@ -110,6 +112,11 @@ def _page(report: dict[str, Any], metric: str) -> str:
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
     """What was measured without training, then after each phase; the picture's numbers are theirs, from 1."""
     return [*report["table"], *list(report["phases"].values())[1:]]
+
+
+def _kept(report: dict[str, Any]) -> dict[str, Any]:
+    """The one of those lines that is the folder's model."""
+    return report["table"][-1] if report["kept"] == "start" else report["phases"][report["kept"]]
 
 
 _STYLE = """
@@ -138,9 +145,10 @@ def _picture(report: dict[str, Any], metric: str) -> bytes:
     for number, point in enumerate(points, 1):
         sizes.annotate(str(number), point, (5, 3), textcoords="offset points", fontsize=9)
     (name, before), (other, after) = report["milliseconds"].items()
-    for label, value, point, color in ((name, before, points[0], "0.6"), (other, after, points[-1], "C0")):
-        times.plot(value, point[1], "o", color=color, markersize=5)
-        times.annotate(label, (value, point[1]), (-6, 0), textcoords="offset points", ha="right", va="center")
+    scores = (rows[0]["scores"][metric], _kept(report)["scores"][metric])
+    for label, value, score, color in ((name, before, scores[0], "0.6"), (other, after, scores[1], "C0")):
+        times.plot(value, score, "o", color=color, markersize=5)
+        times.annotate(label, (value, score), (-6, 0), textcoords="offset points", ha="right", va="center")
     sizes.set(xlabel="parameters, millions", ylabel=metric)
     times.set(xlabel=f"milliseconds, one row of {_LENGTH} tokens")
     sizes.set_xlim(0, 1.08 * max(size for size, _ in points))

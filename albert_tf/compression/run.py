@@ -92,17 +92,17 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     if task_phase is not None:
         task_phase.check()
     rows = _measured(settings, work, files.make_output_dir(folder))
+    done, kept = {"start": rows[-1]}, "start"
     if phase is None:
         with devices.alone():
             model = make()
-        done = {"start": rows[-1]}
-    else:
-        if not phase.run():
-            return None
+    elif phase.run():
         phase.clean_up()
-        model = load_keras(phase.folder)
-        done = {"start": rows[-1], "text": row_of("distilled on text", model, work.score)}
-    task = _task(settings, work, list(done.values())[-1])
+        model, kept = load_keras(phase.folder), "text"
+        done[kept] = row_of("distilled on text", model, work.score)
+    else:
+        return None
+    task = _task(settings, work, done[kept])
     if task_phase is None or not (folder / MODEL_FILE).is_file():
         _write_model(model, work, task, folder, devices)  # Whoever stops the next phase has a model.
     if task_phase is not None:
@@ -111,16 +111,15 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
         tuned = load_keras(task_phase.folder)
         done["task"] = row_of("distilled on the task", tuned, work.score)
         if _is_worse(work, done):
-            done["text"] = done.pop("text")  # The last one is the model that is kept.
             _write_model(model, work, task, folder, devices)
         else:
-            model = tuned
+            model, kept = tuned, "task"
             if devices.is_chief:
                 run_folder.copy_model(task_phase.folder, folder)
     if devices.is_chief:
         with devices.alone():
             speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
-        write_report(folder, settings, work.quality, work.cut, rows, done, speeds)
+        write_report(folder, settings, work.quality, work.cut, rows, done, kept, speeds)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -72,7 +73,9 @@ def test_of_the_phases_models_the_better_is_kept(tuned, monkeypatch, text_is_bet
     phase = TEXT_PHASE if text_is_better else TASK_PHASE
     for one, other in zip(load_keras(folder).get_weights(), load_keras(folder / phase).get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert list(report_of(folder)["phases"])[-1] == phase.removesuffix("_phase")
+    assert report_of(folder)["kept"] == phase.removesuffix("_phase")
+    bold = re.search("<tr class=kept>.*?class=word>(.*?)</td>", (folder / "compress.html").read_text())
+    assert bold[1] == ("distilled on text" if text_is_better else "distilled on the task")
     assert ("on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out) is text_is_better
     # Nothing of a finished model is lost where the same folder is asked for another one.
     before = (folder / "model.keras").read_bytes()
