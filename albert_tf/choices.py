@@ -9,6 +9,8 @@ GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 DEPTH_HELP = "layers to run its blocks through, where they are shared; 0: as many as it has"
+# NumPy takes no greater one.
+MAX_SEED = 2**32 - 1
 # Of checkpoints.
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
 # What lets a row leave early.

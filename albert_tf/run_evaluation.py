@@ -55,11 +55,13 @@ def main(settings: EvaluationSettings) -> None:
     if "replaced_token_share" in figures["model"]:
         # Of whoever takes every token for the text's own.
         figures["baseline"]["replaced_token_accuracy"] = 1 - figures["model"]["replaced_token_share"]
-    for name, trivial in figures["baseline"].items():
-        print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {trivial:7.2%}")
-    print(f"{'loss':25} {figures['model']['loss']:7.4f}")
     if settings.output:
         files.write_json(settings.output, figures)
+    # A model of another pair task than the records', or of none, has no answer to theirs.
+    for name in (name for name in figures["baseline"] if name in figures["model"]):
+        print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {figures['baseline'][name]:7.2%}")
+    print(f"{'loss':25} {figures['model']['loss']:7.4f}")
+    if settings.output:
         print(f"wrote {settings.output}")
     say_next(f"python -m serving.export --model={settings.model} --output_dir=servable")
 

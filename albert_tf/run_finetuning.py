@@ -24,7 +24,7 @@ def main(settings: FinetuningSettings) -> None:
 
     devices = make_devices(settings.strategy)
     folder = finetune(settings, devices=devices)
-    if devices.is_chief and not settings.dryrun:
+    if folder and devices.is_chief and not settings.dryrun:
         metrics = (load_task(folder) or {}).get("metrics", {})
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         print(f"wrote {folder / MODEL_FILE}{figures and ': ' + figures}")

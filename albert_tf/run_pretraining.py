@@ -30,14 +30,17 @@ def main(settings: PretrainingSettings) -> None:
         devices = make_devices(settings.strategy)
         folder = pretrain(settings, devices)
         if devices.is_chief:
-            _say_end(folder)
+            _say_end(folder, settings.second_from_step)
 
 
-def _say_end(folder: Path) -> None:
+def _say_end(folder: Path, second_from_step: int) -> None:
     if not (folder / MODEL_FILE).is_file():
         return  # Stopped before the first evaluation.
     with open(folder / "history.csv", newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("val_loss")]
+        rows = list(csv.DictReader(file))
+    # Each phase has a best model of its own, of which the newest phase's is kept.
+    first = second_from_step if int(rows[-1]["step"]) > second_from_step else 0
+    rows = [row for row in rows if row.get("val_loss") and int(row["step"]) > first]
     best = min(rows, key=lambda row: float(row["val_loss"]), default=None)
     figure = f": held-out loss {float(best['val_loss']):.4f} at step {best['step']}, the best" if best else ""
     print(f"wrote {folder / MODEL_FILE}{figure}")

@@ -82,8 +82,8 @@ class TextDistillation(Training):
         # Not the task's: what a model is chosen by cannot tell how good it is.
         self.main_metric = "val_likeness"
         inner = lesson.config.inner_group_num
-        # After the embeddings, and after each of the student's layers.
-        self.states = [0, *((layer + 1) * inner for layer in lesson.layers)]
+        # After the embeddings, and after each block of the student's layers.
+        self.states = [0, *(layer * inner + place for layer in lesson.layers for place in range(1, inner + 1))]
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -139,6 +139,7 @@ class TextDistillation(Training):
         return reader(self.train, self.settings, step)
 
     def check(self, figures: dict[str, float]) -> None:
+        super().check(figures)
         if not math.isfinite(figures["loss"]):
             raise UserError(f"the loss is {figures['loss']} after step {self.step}; lower --learning_rate")
 

@@ -91,7 +91,9 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
         task_phase = TaskPhase(settings, work.loaded, folder, devices, started) if work.is_trained else None
     if task_phase is not None:
         task_phase.check()
-    rows = _measured(settings, work, files.make_output_dir(folder))
+    else:
+        _check_no_task_phase(settings)
+    rows = _measured(settings, work, files.make_output_dir(folder), devices.is_chief)
     done, kept = {"start": rows[-1]}, "start"
     if phase is None:
         with devices.alone():
@@ -171,6 +173,17 @@ def _check_folder(settings: CompressSettings) -> None:
         )
 
 
+def _check_no_task_phase(settings: CompressSettings) -> None:
+    """Refuses flags of a phase that there will not be."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name.startswith("task_") and value != field.default:
+            raise UserError(
+                f"--{field.name}={value} is of a second phase, which only a model that run_finetuning or compress "
+                f"made for --task={settings.task} has, after --num_train_steps above 0; leave it out"
+            )
+
+
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
     """The model and its tokenizer of the pieces that a text uses."""
     if settings.vocab_from == CORPUS:
@@ -181,7 +194,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
     return keep_pieces(model, kept), small
 
 
-def _measured(settings: CompressSettings, work: Work, folder: Path) -> list[TableRow]:
+def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
     """The table of what each cut costs, or its first and last row; of a run that goes on as it was measured before."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
@@ -189,13 +202,15 @@ def _measured(settings: CompressSettings, work: Work, folder: Path) -> list[Tabl
     known = files.read_json(path) if path.is_file() else {}
     if known.get("key") == key:
         return [TableRow(**row) for row in known["rows"]]
-    print(f"{work.quality.name}: what each cut costs by itself, without training", flush=True)
+    say = functools.partial(print, flush=True) if is_chief else lambda line: None
+    say(f"{work.quality.name}: what each cut costs by itself, without training")
     rows = []
     for row in _table_rows(settings, work):
         rows.append(row)
         figures = ", ".join(f"{name} {value:.4f}" for name, value in row.scores.items())
-        print(f"  {row.title:45} {row.parameters:>12,} parameters   {figures}", flush=True)
-    files.write_json(path, {"key": key, "rows": [row._asdict() for row in rows]})
+        say(f"  {row.title:45} {row.parameters:>12,} parameters   {figures}")
+    if is_chief:
+        files.write_json(path, {"key": key, "rows": [row._asdict() for row in rows]})
     return rows
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.choices import DTYPE_POLICIES, STRATEGIES
+from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, STRATEGIES
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
@@ -16,7 +16,8 @@ LESSONS = ("vectors", "similarities", "states", "relations", "words")
 # What a resumed distillation may have other than before.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
-    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight", "fused_attention"),
+    *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),
+    *("task_train_batch_size", "fused_attention"),
 )
 
 
@@ -108,8 +109,11 @@ class CompressSettings(CheckedSettings):
         False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
-    seed: int = setting(0, help="of the order of rows, masked words and what begins at random")
+    seed: int = setting(
+        0, help="of the order of rows, masked words and what begins at random", at_least=0, at_most=MAX_SEED
+    )
     task_train_steps: int = setting(0, help="of a fine-tuned model: steps on its task; 0: the task's own", at_least=0)
+    task_train_batch_size: int = setting(0, help="rows a step of that phase; 0: the task's own", at_least=0)
     task_learning_rate: float = setting(0.0, help="peak of that phase's rate; 0: the task's own", at_least=0)
     task_distillation_weight: float = setting(
         0.9, help="of the model's answers in that phase's loss; labels have the rest", at_least=0, at_most=1

@@ -17,6 +17,8 @@ from tfrecords.base import files
 # Folders of the two phases within the model's.
 TEXT_PHASE, TASK_PHASE = "text_phase", "task_phase"
 _OF_BOTH_PHASES = ("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed")
+# Both may have been moved: that they are the same models the text phase has found.
+_FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
@@ -57,6 +59,7 @@ class TaskPhase:
             output_dir=str(self.folder),
             teacher=settings.model,
             num_train_steps=settings.task_train_steps,
+            train_batch_size=settings.task_train_batch_size,
             learning_rate=settings.task_learning_rate,
             distillation_weight=settings.task_distillation_weight,
             **own,
@@ -69,9 +72,12 @@ class TaskPhase:
             UserError: the task's files cannot be trained on, or the folder holds a fine-tuning with other settings.
         """
         if (self.folder / run_folder.RUN_FILE).is_file():
-            finetuning.check_claims(self.tuning(), None, self.devices)
+            finetuning.check_claims(self.tuning(), None, self.devices, _FREE_ON_RESUME)
         else:
-            preparation.prepare(dataclasses.replace(self.tuning(), init_from=self.settings.model, dryrun=True))
+            trial = dataclasses.replace(self.tuning(), init_from=self.settings.model, dryrun=True)
+            run = preparation.prepare(trial)
+            size = min(run.settings.train_batch_size, len(run.train))
+            self.devices.check_batch(size, 1, "--task_train_batch_size")
 
     def run(self, task: dict[str, Any]) -> bool:
         """Goes through it, or on with it.
@@ -90,5 +96,6 @@ class TaskPhase:
         if self.devices.is_chief:
             files.write_json(self.text_folder / TASK_FILE, task)
         left = limit and max(limit - hours, 1e-9)
-        finetuning.finetune(dataclasses.replace(self.tuning(), max_hours=left), devices=self.devices)
+        tuning = dataclasses.replace(self.tuning(), max_hours=left)
+        finetuning.finetune(tuning, devices=self.devices, free=_FREE_ON_RESUME)
         return self.is_done

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, STRATEGIES
+from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -15,6 +15,8 @@ STRATEGIES_HELP = (
     "mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
     "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
 )
+# Settings that are of a flag alone.
+_OF_FLAG = {"teacher": ("distillation_weight", "temperature"), "learned_exit": ("exit_prior", "exit_beta")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +113,9 @@ class FinetuningSettings(CheckedSettings):
         False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
-    seed: int = setting(0, help="of the head's weights, the dropout and the order of examples")
+    seed: int = setting(
+        0, help="of the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
+    )
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
     dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
     text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
@@ -140,6 +144,11 @@ class FinetuningSettings(CheckedSettings):
             raise UserError("--keep_head is of the model of --init_from; leave it out beside --config")
         if self.random_depth_min > 0 and (self.early_exit or self.learned_exit):
             raise UserError("exits train every depth with every batch; leave out --random_depth_min")
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for flag, names in _OF_FLAG.items():
+            for name in names if not getattr(self, flag) else ():
+                if getattr(self, name) != defaults[name]:
+                    raise UserError(f"--{name}={getattr(self, name)} is for --{flag}; leave it out")
         self.seed_list()
 
     @property
@@ -162,7 +171,7 @@ class FinetuningSettings(CheckedSettings):
         except ValueError:
             numbers = [0]
         seeds = list(range(numbers[0])) if len(numbers) == 1 else numbers
-        if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) > MAX_SEED:
             raise UserError(f"--seeds={self.seeds} must be a number above 0, or different seeds such as 3,7,11")
         return seeds
 

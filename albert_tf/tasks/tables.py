@@ -78,7 +78,7 @@ def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: boo
         return read_json_lines(path)
     lines = _lines(path)
     cells = _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines)
-    return _columns(path, cells, header, skip_broken)
+    return _columns(path, _filled(cells), header, skip_broken)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -103,8 +103,7 @@ def _tab_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     # GLUE's files do not quote: a quotation mark is text.
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
-        if line:
-            yield number, line.split("\t")
+        yield number, line.split("\t") if line else []
 
 
 def _csv_cells(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -112,13 +111,25 @@ def _csv_cells(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str
     start = 1
     try:
         for cells in reader:
-            if cells:
-                yield start, cells
+            yield start, cells
             start = reader.line_num + 1
     except csv.Error as error:
         if "new-line character" in str(error):
             raise _carriage_return(path, start) from error
         raise UserError(f"'{path}' line {start}: not CSV ({error}); quote a cell that holds a quote") from error
+
+
+def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
+    """Passes over blank lines; where there is but one column, those between others are its empty cells."""
+    width, blank = 0, list[int]()
+    for number, cells in rows:
+        if not cells:
+            blank.append(number)
+            continue
+        if width == 1:
+            yield from ((before, [""]) for before in blank)
+        width, blank = width or len(cells), []
+        yield number, cells
 
 
 def _carriage_return(path: Path, line: int) -> UserError:

@@ -48,12 +48,12 @@ class Devices:
         finally:
             keras.distribution.set_distribution(distribution)
 
-    def check_batch(self, size: int, parts: int) -> None:
+    def check_batch(self, size: int, parts: int, flag: str = "--train_batch_size") -> None:
         """Raises UserError where a batch of `size` rows, in `parts` parts, cannot be shared equally."""
         if size % (parts * self.replicas):
             raise UserError(
                 f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
-                "--train_batch_size"
+                f"{flag}"
             )
 
     def sums(self, values: list[float]) -> np.ndarray:

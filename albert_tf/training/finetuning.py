@@ -4,7 +4,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from albert_tf.training.start import copy_weights
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
+# Rows of a dry run's batch.
+_DRYRUN_BATCH = 4
 # The folder of a finished model's answers.
 PREDICTIONS = "predictions"
 # What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
@@ -35,7 +37,12 @@ FREE_ON_RESUME = (
 )
 
 
-def finetune(settings: FinetuningSettings, task: Task | None = None, devices: Devices | None = None) -> Path:
+def finetune(
+    settings: FinetuningSettings,
+    task: Task | None = None,
+    devices: Devices | None = None,
+    free: Collection[str] = FREE_ON_RESUME,
+) -> Path | None:
     """Trains, from the last checkpoint if there is one, writes the best model's answers, returns the model folder.
 
     With several seeds each has a folder of its own, `seed-N`; `summary.json` has medians and spread, and the folder
@@ -45,32 +52,44 @@ def finetune(settings: FinetuningSettings, task: Task | None = None, devices: De
         settings: of the run.
         task: what to learn; by default the one that `settings.task` names.
         devices: to train on; by default those of `settings.strategy`.
+        free: the settings that a resumed run may have other than before.
+
+    Returns:
+        The folder; None where the run was stopped, to be gone on with.
 
     Raises:
         UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
-        return _finetune(settings, task, devices, started)
+        return _finetune(settings, task, devices, started, free)
     check_claims(dataclasses.replace(settings, dryrun=False), task, devices)
     with run_folder.trial_folder(Path(settings.output_dir), devices) as folder:
-        _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started)
+        _finetune(dataclasses.replace(settings, output_dir=str(folder)), task, devices, started, free)
     if devices.is_chief:
         print("dry run: everything worked; nothing was kept")
     return Path(settings.output_dir)
 
 
-def _finetune(settings: FinetuningSettings, task: Task | None, devices: Devices, started: float) -> Path:
+def _finetune(
+    settings: FinetuningSettings, task: Task | None, devices: Devices, started: float, free: Collection[str]
+) -> Path | None:
     run = prepare(settings, task)
     size = min(run.settings.train_batch_size, len(run.train))
-    devices.check_batch(size, run.settings.gradient_accumulation_steps)
+    parts = run.settings.gradient_accumulation_steps
+    devices.check_batch(size, parts)
+    if settings.dryrun:
+        least = parts * devices.replicas
+        few = dataclasses.replace(run.settings, train_batch_size=least * max(1, _DRYRUN_BATCH // least))
+        run = run._replace(settings=few)
     output_dir, folders = Path(settings.output_dir), _folders(settings)
     for seed, folder in folders.items():
         if len(folders) > 1 and devices.is_chief:
             print(f"seed {seed}:")
         training = Finetuning(_of_seed(run, seed, folder), devices, started)
+        training.free = free
         if not training.run():
-            return output_dir
+            return None
         if devices.is_chief:
             training.write_predictions()
     if len(folders) > 1 and devices.is_chief:
@@ -88,14 +107,16 @@ def _of_seed(run: Run, seed: int, folder: Path) -> Run:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
 
 
-def check_claims(settings: FinetuningSettings, task: Task | None, devices: Devices) -> None:
+def check_claims(
+    settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
+) -> None:
     """Refuses folders whose runs had something else, before anything is written."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
         for seed, folder in folders.items():
             training = Finetuning(_of_seed(run, seed, folder), devices, 0.0)
-            run_folder.check_claim(folder, training.settings, training.free, training.facts())
+            run_folder.check_claim(folder, training.settings, free, training.facts())
 
 
 class Finetuning(Training):
@@ -159,6 +180,7 @@ class Finetuning(Training):
         return reader(self.inputs.train, self.settings, step, self.settings.length_buckets)
 
     def check(self, figures: dict[str, float]) -> None:
+        super().check(figures)
         if not math.isfinite(figures["loss"]):
             raise UserError(
                 f"the loss is {figures['loss']} after step {self.step}; "

@@ -5,16 +5,12 @@ models train in plain `fit` as well.
 """
 
 import abc
+import contextlib
 import dataclasses
 import math
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import keras
@@ -28,11 +24,14 @@ from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
 from albert_tf.training.report import Report, memory_figures
+from albert_tf.training.signals import StopSignals
 from albert_tf.training.utilisation import Utilisation
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Updates that may be skipped because a gradient is not finite, where no setting says how many.
+_MAX_SKIPPED = 20
 # Rows whose spectral radius is estimated at an evaluation.
 _RADIUS_ROWS = 4
 
@@ -84,6 +83,8 @@ class Training(abc.ABC):
         self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
         self.folder, self.started = Path(settings.output_dir), started
         self.stopped = False
+        # What the last evaluation took, with what is written after it.
+        self._evaluation_seconds = 0.0
         if settings.fused_attention:
             fused_attention.check(config, settings.dtype_policy)
 
@@ -113,8 +114,14 @@ class Training(abc.ABC):
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
         """Makes the model ready for its first step; called only where there is one to make."""
 
-    def check(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Raises UserError where these figures of training must end the run."""
+    def check(self, figures: dict[str, float]) -> None:
+        """Raises UserError where these figures, of training or with those of an evaluation, must end the run."""
+        if figures["skipped"] > _MAX_SKIPPED:
+            raise UserError(
+                f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
+                f"skipped, more than {_MAX_SKIPPED}; lower --learning_rate or lengthen --num_warmup_steps, in another "
+                "--output_dir"
+            )
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Writes what belongs beside the `model.keras` that has these figures."""
@@ -137,7 +144,11 @@ class Training(abc.ABC):
             UserError: the folder holds a run of other settings, or the figures are not what training can go on with.
             KeyboardInterrupt, SystemExit: a signal asked for it; a checkpoint is saved.
         """
-        files.make_output_dir(self.folder)
+        folder = files.make_output_dir(self.folder)
+        with files.locked(folder) if self.devices.is_chief else contextlib.nullcontext():
+            return self._run()
+
+    def _run(self) -> bool:
         if self.devices.is_chief:
             run_folder.claim(self.folder, self.settings, self.free, self.facts())
         keras.utils.set_random_seed(self.settings.seed)
@@ -197,11 +208,14 @@ class Training(abc.ABC):
             saves = self.step % self.settings.save_checkpoints_steps == 0 or self.step == phase.last_step
             if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
                 self._row(phase, saves)
-            elif self.signals.asked and self.devices.processes == 1:
+            elif self._must_hurry():
                 # In a second or two; a model that keeps its sums goes on with them, so that no row is cut in two.
                 self.stopped = self._ended = True
-                self.steps.sync()
-                run_folder.save_checkpoint(self.model, self.folder)
+                self._save_checkpoint()
+
+    def _must_hurry(self) -> bool:
+        """Whether a signal asks this process, the only one, to end."""
+        return self.signals.asked is not None and self.devices.processes == 1
 
     def _make_step(self, batches: Iterator) -> None:
         for _ in range(self.steps.parts):
@@ -222,19 +236,44 @@ class Training(abc.ABC):
         figures |= memory_figures()
         self._warn_of_open_rows(figures)
         self.check(figures)
-        self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds)
-        evaluates, held_out = saves or self.stopped, {}
+        self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds, saves)
+        evaluates, held_out, began = saves or (self.stopped and not self._must_hurry()), {}, time.monotonic()
         if evaluates:
             self.report.waits_for("evaluating")
             self.steps.sync()
-            held_out = self.evaluate(phase)
+            held_out = self._evaluated(phase)
+            self.check(figures | held_out)
             figures |= self._spectral_radius()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)
+        if evaluates:
+            self._evaluation_seconds = time.monotonic() - began
+        elif self.stopped:
+            self._save_checkpoint()
         if self.patience and self.devices.of_chief(self._has_stalled()):
             self._say(f"no better {self.main_metric} in {self.patience} evaluations: stopped early")
             self.stopped, self._ended = False, True
+
+    def _evaluated(self, phase: Phase) -> dict[str, float]:
+        """Evaluates, so that neither what it fails by nor who cannot wait for it costs the updates made.
+
+        The last step has no checkpoint of that kind: it would end the run without its figures.
+        """
+        keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
+        if keeps and self._must_hurry():
+            self._save_checkpoint()
+        try:
+            return self.evaluate(phase)
+        except Exception:
+            if keeps:
+                self.model.reset_metrics()
+                run_folder.save_checkpoint(self.model, self.folder)
+            raise
+
+    def _save_checkpoint(self) -> None:
+        self.steps.sync()
+        run_folder.save_checkpoint(self.model, self.folder)
 
     def _warn_of_open_rows(self, figures: dict[str, float]) -> None:
         """Says once of a walk to an equilibrium that not every row gets there."""
@@ -257,13 +296,14 @@ class Training(abc.ABC):
         few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
         return {"equilibrium_radius": radius(encoder, few)} if len(few["input_ids"].shape) == 2 else {}
 
-    def _is_over(self, seconds: float) -> bool:
+    def _is_over(self, seconds: float, evaluates: bool) -> bool:
         """Returns whether this row has to be the last; all processes agree on it.
 
-        It has to where another would not fit into the time, the step to stop after is reached, or a signal asks any
-        process to end.
+        It has to where another, with the evaluation that it would end by, would not fit into the time, the step to
+        stop after is reached, or a signal asks any process to end.
         """
-        hours = (time.monotonic() - self.started + seconds) / 3600
+        evaluations = (1 + evaluates) * self._evaluation_seconds
+        hours = (time.monotonic() - self.started + seconds + evaluations) / 3600
         over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
@@ -304,39 +344,3 @@ def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: i
     from albert_tf.training.tensorflow_steps import TensorFlowSteps
 
     return TensorFlowSteps(model, devices, jit_compile, parts)
-
-
-class StopSignals:
-    """Notes Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
-
-    Outside the main thread, and of a signal that is ignored (Ctrl-C in the background), nothing is changed.
-    """
-
-    def __init__(self):
-        self.asked: int | None = None
-        self._before = {}
-
-    def __enter__(self) -> "StopSignals":
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *exception) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def end(self) -> None:
-        """Ends the process as the signal would have: KeyboardInterrupt, or status 143; returns where none came."""
-        if self.asked == signal.SIGTERM:
-            sys.exit(128 + signal.SIGTERM)
-        if self.asked is not None:
-            raise KeyboardInterrupt
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        again, self.asked = self.asked is not None, number
-        if again:
-            self.end()
-        # `print` may be what was interrupted.
-        os.write(2, b"\nsaving after this step; once more: stop at once\n")

@@ -15,6 +15,7 @@ from albert_tf.models.electra import generator_config
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
 from albert_tf.training.pretraining_settings import REPLACED, PretrainingSettings
+from albert_tf.training.run_folder import has_checkpoint
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -201,7 +202,7 @@ def fit_to_memory(
         return max(need.of(-(-phase.batch_size // (parts * sharers))) for phase, need in zip(phases, needs))
 
     parts, why = settings.gradient_accumulation_steps, ""
-    if not parts and run_file.is_file():
+    if not parts and run_file.is_file() and has_checkpoint(run_file.parent):
         parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
         for phase in phases:
             if phase.batch_size % (parts * devices.replicas):
@@ -212,7 +213,10 @@ def fit_to_memory(
     if not parts:
         parts = 1
         if total and settings.gradient_norm != "official":
-            choices = _common_divisors([phase.batch_size // devices.replicas for phase in phases])
+            # Streams that run backwards are shared by themselves.
+            directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
+            shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
+            choices = _common_divisors(shares)
             parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
         if parts > 1:
             why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"

@@ -194,9 +194,7 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
             f"--train_batch_size={changes['train_batch_size']} is no multiple of --gradient_accumulation_steps={parts}"
         )
     if settings.dryrun:
-        batch = parts * max(1, 4 // parts)
-        changes |= {"train_batch_size": batch, "num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1}
-        changes |= {"save_checkpoints_steps": 2}
+        changes |= {"num_train_steps": 4, "num_train_epochs": 0.0, "num_warmup_steps": 1, "save_checkpoints_steps": 2}
     return dataclasses.replace(settings, **changes)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.equilibrium_walk import settled
@@ -24,6 +26,7 @@ from albert_tf.training.start import Start, copy_weights, load_pretraining_start
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
+from tfrecords.reader import describe_records
 from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
@@ -88,8 +91,13 @@ class Pretraining(Training):
         self.log_steps = settings.log_steps
         self._phases = phases
         self._held_out = {}
+        if settings.gradient_norm == "official" and keras.backend.backend() != "tensorflow":
+            raise UserError("--gradient_norm=official needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
+        # Missing, cut off or foreign records are met before anything is written, those of the second phase too.
+        for phase in phases:
+            describe_records(find_records(phase.train_data, "train"), "train")
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
-            read(1, 1, 0)  # Meets missing or foreign records before anything is written.
+            read(1, 1, 0)
         for phase in phases if settings.objective == "permutation" else ():
             phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # And batches that they cannot make.
 
@@ -170,6 +178,12 @@ class Pretraining(Training):
                 f"than --max_skipped_updates={limit}; lower --learning_rate or lengthen --num_warmup_steps in another "
                 "--output_dir, look for damaged records, or go on from the last checkpoint with a higher limit"
             )
+        held_out = figures.get("val_loss", 0.0)
+        if not math.isfinite(held_out):
+            raise UserError(
+                f"the held-out loss is {held_out} after step {self.step}, nothing was saved; "
+                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
+            )
 
     def evaluate(self, phase: RecordsPhase) -> dict[str, float]:
         read = phase.held_out(self.settings)
@@ -179,13 +193,7 @@ class Pretraining(Training):
             self._held_out[phase.first_step] = self.steps.batches(read)
         for batch in self._held_out[phase.first_step]():
             self.steps.evaluate(batch)
-        figures = self.steps.results()
-        if not math.isfinite(figures["loss"]):
-            raise UserError(
-                f"the held-out loss is {figures['loss']} after step {self.step}, nothing was saved; "
-                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-            )
-        return {f"val_{name}": value for name, value in figures.items()}
+        return {f"val_{name}": value for name, value in self.steps.results().items()}
 
 
 def try_all_paths(settings: PretrainingSettings) -> None:

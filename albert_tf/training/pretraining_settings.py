@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from albert_tf.choices import DTYPE_POLICIES, GRADIENT_NORMS, OPTIMIZERS, STRATEGIES, WALKS
+from albert_tf.choices import DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES, WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
@@ -134,7 +134,9 @@ class PretrainingSettings(CheckedSettings):
     pack_rows: bool = setting(
         True, help="join a batch's examples to fewer rows, kept apart, where more than a fifth would be padding"
     )
-    seed: int = setting(0, help="of the weights, the dropout, the order of examples and dynamic masks")
+    seed: int = setting(
+        0, help="of the weights, the dropout, the order of examples and dynamic masks", at_least=0, at_most=MAX_SEED
+    )
     dryrun: bool = setting(False, help="try every path with a tiny model in a minute, keep nothing")
 
     def __post_init__(self):
@@ -194,10 +196,13 @@ def shrunk(
 
     Its configuration is written to `folder`; a replica's part of a step has so many rows.
     """
-    groups = min(2, config.num_hidden_groups)
+    # Of what is said of single steps all are kept.
+    of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min
+    most = config.num_hidden_layers if of_steps else 2
     small = config.replace(
-        embedding_size=32 if config.embedding_size == config.hidden_size else 16, hidden_size=32, num_hidden_layers=2,
-        num_hidden_groups=groups, num_attention_heads=2, intermediate_size=64,
+        embedding_size=32 if config.embedding_size == config.hidden_size else 16, hidden_size=32,
+        num_hidden_layers=min(most, config.num_hidden_layers), num_hidden_groups=min(most, config.num_hidden_groups),
+        num_attention_heads=2, intermediate_size=64,
     )  # fmt: skip
     small.to_json(folder / "shrunk.json")
     parts = settings.gradient_accumulation_steps or 1

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from albert_tf.checkpoints.formats import load_keras
+from albert_tf.model_files import MODEL_FILE
 from albert_tf.training.devices import Devices
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -48,7 +49,8 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
         UserError: naming what differs.
     """
     path = folder / RUN_FILE
-    if not path.is_file():
+    # What was refused, or ended before it had anything to lose, keeps nobody out.
+    if not path.is_file() or not (has_checkpoint(folder) or (folder / MODEL_FILE).is_file()):
         return
     decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
     # A run of before a setting was there had its default.

@@ -202,7 +202,7 @@ def test_a_mended_file_goes_on_with_what_is_done(tokenizer, tmp_path):
 
 
 def test_two_builds_in_one_folder_are_refused(corpus_file, tokenizer, tmp_path):
-    with files.locked(tmp_path), pytest.raises(UserError, match="another process is building"):
+    with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work"):
         builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
     builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
 

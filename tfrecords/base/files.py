@@ -1,6 +1,7 @@
 """Files that are either whole or not there, and folders met at the door."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -62,6 +63,10 @@ def _is_other_process(pid: str | None) -> bool:
     return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
+# What flock says where a file system, often one over a network, has no locks.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
 class LockedError(UserError):
     """Another process is in a folder."""
 
@@ -70,18 +75,21 @@ class LockedError(UserError):
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Raises LockedError while another process is inside, or waits for it and says so; a killed one is not inside.
 
-    The lock leaves no file.
+    The lock leaves no file. On a file system without locks nobody is held back.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = f"another process is building in '{folder}'"
+            said = f"another process is at work in '{folder}'"
             if not wait:
                 raise LockedError(f"{said}; wait for it, or give another folder") from None
             print(f"{said}; waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         yield
     finally:
         os.close(descriptor)

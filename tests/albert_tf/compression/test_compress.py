@@ -1,5 +1,6 @@
 """The whole way on a tiny BERT: what is learned, gone on with, kept and told."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -10,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
+from albert_tf.compression import quality
 from albert_tf.compression import run as running
+from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.training import loop
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
@@ -169,3 +172,20 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     one, other = (report_of(folder)["phases"]["text"]["scores"]["likeness"] for folder in (straight, tmp_path / "out"))
     assert one == pytest.approx(other, abs=2e-3)
+
+
+def test_layers_of_several_blocks_teach_each_of_them(settings, tokenizer, tmp_path):
+    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(sharing="all", inner_group_num=2), pooler=False))
+    (tmp_path / "model").mkdir()
+    changes = {"model": str(write(tmp_path / "model", model, tokenizer)), "plan": "none", "num_train_steps": 1}
+    folder = running.run(dataclasses.replace(settings, output_dir=str(tmp_path / "out"), **changes))
+    (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
+    # Of narrower embeddings what each block gives differs a little.
+    assert 0 < float(row["val_states"]) < 1
+
+
+def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
+    monkeypatch.setattr(quality, "SCORED_EXAMPLES", 12)
+    task = task_of(settings)
+    scored = quality.Quality(task, False, [], 16, 8).examples
+    assert scored == task.read("dev")[::4]

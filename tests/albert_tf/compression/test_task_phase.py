@@ -143,3 +143,27 @@ def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings
         )
     single = running.prepare(dataclasses.replace(tuned, model=settings.model))
     assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
+
+
+def test_a_folder_that_was_moved_goes_on(tuned, tmp_path, capsys):
+    running.run(tuned)
+    Path(tuned.output_dir).rename(tmp_path / "moved")
+    (tmp_path / "teacher").rename(tmp_path / "whole")
+    running.run(dataclasses.replace(tuned, model=str(tmp_path / "whole"), output_dir=str(tmp_path / "moved")))
+    assert f"{tmp_path / 'moved' / TASK_PHASE} is trained already (2 steps)" in capsys.readouterr().out
+
+
+def test_the_tasks_batch_is_one_that_the_devices_can_share(tuned, tmp_path):
+    phase = TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0)
+    with pytest.raises(UserError, match=r"3 devices cannot share a batch of 32 rows.*another --task_train_batch_size"):
+        phase.check()
+    tuned = dataclasses.replace(tuned, task_train_batch_size=30)
+    TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()
+
+
+def test_flags_of_a_phase_that_there_is_not_are_refused(settings, tuned, tmp_path):
+    for one in (dataclasses.replace(settings, output_dir=str(tmp_path / "out")), tuned):
+        one = dataclasses.replace(one, num_train_steps=0 if one is tuned else 12, task_train_steps=600)
+        with pytest.raises(UserError, match="--task_train_steps=600 is of a second phase"):
+            running.run(one)
+        assert not (tmp_path / "out").exists()

@@ -120,3 +120,12 @@ def test_written_tables_are_whole_or_not_there(tmp_path):
         write_table(tmp_path / "a.tsv", ["x"], lines())
     assert list(tmp_path.iterdir()) == []
     assert values(read_table(write_table(tmp_path / "a.tsv", ["x"], [["1"]]))) == [["1"]]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_blank_line_of_one_column_is_an_empty_cell(tmp_path, name):
+    """Passed over, it would number all answers after it wrong; at the end of a file it is nothing."""
+    (tmp_path / name).write_text("text\nfine\n\nfilm\n\n")
+    assert [(row.line, row.values["text"]) for row in read_table(tmp_path / name).rows] == [
+        (2, "fine"), (3, ""), (4, "film")
+    ]  # fmt: skip

@@ -9,6 +9,7 @@ import statistics
 import numpy as np
 import pytest
 
+from albert_tf import run_finetuning
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
@@ -19,6 +20,7 @@ from albert_tf.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
 from albert_tf.training.batches import predict
+from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
 from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
 from tfrecords.base.errors import UserError
@@ -175,6 +177,10 @@ def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetun
         ({"text_column": "sentence"}, "no column 'sentence'; it has 'text', 'label'"),
         ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
         ({"max_seq_length": 2}, "--max_seq_length=2"),
+        ({"seed": -1}, "--seed=-1 must be from 0 to 4294967295"),
+        ({"seeds": "1,4294967296"}, "--seeds=1,4294967296"),
+        ({"temperature": 3.0}, "--temperature=3.0 is for --teacher; leave it out"),
+        ({"early_exit": True, "exit_beta": 0.1}, "--exit_beta=0.1 is for --learned_exit; leave it out"),
     ],
 )
 def test_what_cannot_be_run_is_named_and_leaves_nothing(class_settings, tmp_path, change, message):
@@ -207,13 +213,14 @@ def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, cap
 def test_a_dry_run_meets_another_run_as_the_real_one_does(class_settings, finetuned, tmp_path, seeds):
     folder = tmp_path / "seed-7" if seeds else tmp_path
     folder.mkdir(exist_ok=True)
+    (folder / "last.keras").touch()
     shutil.copyfile(finetuned / "run.json", folder / "run.json")
     before = (folder / "run.json").stat().st_mtime_ns
     settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds=seeds, learning_rate=0.002)
     with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
         finetuning.finetune(dataclasses.replace(settings, dryrun=True))
     assert (folder / "run.json").stat().st_mtime_ns == before
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["run.json"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["last.keras", "run.json"]
 
 
 def test_a_dry_run_walks_and_leaves_nothing(class_settings, finetuned, capsys):
@@ -390,3 +397,30 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(class_set
         finetuning.finetune(settings)
     assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
     assert prepare(class_settings).unknown_share < 0.05
+
+
+def test_a_dry_run_on_many_devices_has_rows_for_each(class_settings, monkeypatch):
+    tried = []
+    monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: tried.append(self.settings.train_batch_size))
+    for replicas, rows in ((3, 3), (8, 8)):
+        settings = dataclasses.replace(class_settings, dryrun=True, train_batch_size=24)
+        finetuning.finetune(settings, devices=Devices(replicas=replicas))
+        assert tried.pop() == rows
+        with pytest.raises(UserError, match=f"{replicas} devices cannot share a batch of 10 rows"):
+            finetuning.finetune(dataclasses.replace(settings, train_batch_size=10), devices=Devices(replicas=replicas))
+
+
+def test_a_run_that_is_stopped_between_seeds_has_no_model_yet(class_settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: False)
+    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), seeds="2")
+    assert finetuning.finetune(settings) is None
+    run_finetuning.main(settings)
+    assert "wrote" not in capsys.readouterr().out
+
+
+def test_updates_that_are_skipped_again_and_again_end_the_run():
+    training = object.__new__(finetuning.Finetuning)
+    training.step = 30
+    training.check({"loss": 1.0, "skipped": 20})
+    with pytest.raises(UserError, match=r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
+        training.check({"loss": 1.0, "skipped": 21})

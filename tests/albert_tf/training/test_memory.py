@@ -63,11 +63,15 @@ def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
     settings, line = fitted(tiny_settings, tmp_path, memory_gb=8.0, gradient_accumulation_steps=1)
     assert settings.gradient_accumulation_steps == 1 and "it may not fit" in line
     (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
+    # One that never got as far as a checkpoint began with nothing.
+    assert fitted(tiny_settings, tmp_path, memory_gb=1e6)[0].gradient_accumulation_steps == 1
+    (tmp_path / "last.keras").touch()
     assert fitted(tiny_settings, tmp_path, memory_gb=8.0)[0].gradient_accumulation_steps == 32
 
 
 def test_a_run_in_parts_does_not_go_on_with_devices_that_cannot_share_them(tiny_settings, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
+    (tmp_path / "last.keras").touch()
     assert fitted(tiny_settings, tmp_path, batch=96)[0].gradient_accumulation_steps == 32
     with pytest.raises(UserError, match="in 32 parts, and 2 devices cannot share 96 examples so; go on with as many"):
         fitted(tiny_settings, tmp_path, batch=96, replicas=2)
@@ -79,6 +83,14 @@ def test_parts_divide_the_batches_of_both_phases(tiny_settings, tmp_path):
     settings = dataclasses.replace(tiny_settings, memory_gb=4.0, train_batch_size=36)
     parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
     assert parts > 1 and 96 % parts == 0 == 36 % parts
+
+
+def test_streams_that_run_backwards_are_shared_by_themselves(tiny_settings, tmp_path):
+    manifest = {"max_seq_length": 512, "max_predictions_per_seq": 85, "bi_data": True}
+    settings = dataclasses.replace(tiny_settings, memory_gb=2.5, train_batch_size=48)
+    phases = [RecordsPhase(0, 1, "", "", 48, manifest)]
+    parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
+    assert parts == 24
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.checkpoints.formats import load_keras
+from albert_tf import AlbertEncoder, AlbertPretrainer, run_evaluation
+from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.loading import load
 from albert_tf.training import loop, pretraining
 from albert_tf.training.evaluation import evaluate, trivial_baselines
@@ -143,6 +144,18 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     with pytest.raises(UserError, match=r"held-out loss is nan.*learning_rate.*another --output_dir"):
         pretraining.pretrain(settings)
     assert not (tmp_path / "run" / "last.keras").exists()
+
+
+def test_a_model_without_an_answer_to_pairs_is_evaluated_on_records_of_pairs(tiny_run, tiny_data, tmp_path, capsys):
+    model = AlbertPretrainer(load_keras(tiny_run / "model.keras").encoder, pair_task=None)
+    save_keras(model, tmp_path / "model.keras", optimizer=False)
+    load(tiny_run).tokenizer.save(tmp_path)
+    settings = {"model": str(tmp_path), "train_data": str(tiny_data), "eval_data": str(tiny_data)}
+    output = tmp_path / "figures.json"
+    run_evaluation.main(run_evaluation.EvaluationSettings(**settings, output=str(output), max_eval_steps=1))
+    said = capsys.readouterr().out
+    assert "masked_lm_accuracy" in said and "sentence_order_accuracy" not in said
+    assert "sentence_order_accuracy" in json.loads(output.read_text())["baseline"]
 
 
 @pytest.mark.slow

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import AlbertConfig, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import loop, phases, pretraining
+from albert_tf.training.pretraining_settings import shrunk
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -226,6 +228,45 @@ def test_phases_of_other_records_are_refused(settings, tiny_data, tmp_path):
     other = dataclasses.replace(settings, second_train_data=str(tmp_path / "data"), output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match="two phases differ in pair_task: 'sop' and 'nsp'"):
         pretraining.pretrain(other)
+
+
+def test_records_of_the_second_phase_are_looked_at_before_the_first_step(settings, tiny_data, tmp_path):
+    shutil.copytree(tiny_data, tmp_path / "data")
+    (path,) = (tmp_path / "data").glob("train-*")
+    path.write_bytes(path.read_bytes()[:-100])
+    other = dataclasses.replace(settings, second_train_data=str(tmp_path / "data"), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=path.name):
+        pretraining.pretrain(other)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_last_line_is_of_the_model_that_was_kept(tmp_path, capsys):
+    (tmp_path / "model.keras").touch()
+    rows = ["step,val_loss", "2,1.5", "4,1.2", "6,2.5", "7,", "8,2.0"]
+    for count, after, said in (
+        (3, 4, "1.2000 at step 4"), (6, 4, "2.0000 at step 8"), (6, 0, "1.2000 at step 4"), (5, 6, "")
+    ):  # fmt: skip
+        (tmp_path / "history.csv").write_text("\n".join(rows[:count]) + "\n")
+        run_pretraining._say_end(tmp_path, after)
+        assert capsys.readouterr().out == f"wrote {tmp_path}/model.keras" + (
+            f": held-out loss {said}, the best\n" if said else "\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"depth_plan": "1+1x10+1", "num_hidden_groups": 1},
+        {"random_depth_min": 6},
+        {"num_hidden_groups": 4, "depth_lora_rank": 8},
+        {},
+    ],
+)
+def test_a_dry_run_makes_any_configuration_small(settings, tmp_path, changes):
+    config = AlbertConfig.named("albert_base_v2").replace(**changes)
+    small = AlbertConfig.from_json(shrunk(settings, tmp_path, config, 1).config)
+    assert small.hidden_size == 32 and small.num_hidden_layers == (12 if changes else 2)
+    assert (small.depth_plan, small.depth_lora_rank) == (config.depth_plan, config.depth_lora_rank)
 
 
 def test_square_root_scaling_is_an_option(settings):

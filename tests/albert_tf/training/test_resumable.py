@@ -7,6 +7,8 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import finetuning, loop, pretraining, run_folder
+from albert_tf.training.devices import Devices
 from tests.albert_tf.training.test_finetuning import write_classes
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -220,3 +223,58 @@ def test_a_full_disk_leaves_the_checkpoint_of_before(stopped, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert steps_of(tmp_path / "run") == 4
     assert not [path for path in (tmp_path / "run").iterdir() if "partial" in path.name]
+
+
+def test_an_evaluation_that_fails_costs_no_update(settings, straight, tmp_path, monkeypatch):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
+
+    def fails(self, phase):
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(pretraining.Pretraining, "evaluate", fails)
+        pretraining.pretrain(settings)
+    assert steps_of(tmp_path) == 2
+    pretraining.pretrain(settings)
+    assert_same_weights(straight, tmp_path)
+
+
+def test_a_signal_at_a_checkpoint_does_not_wait_for_the_evaluation(settings, tmp_path, monkeypatch):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
+    step, count, there = loop.Report.step, iter(range(1, 100)), []
+
+    def signalled(self, *arguments):
+        step(self, *arguments)
+        if next(count) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop.Report, "step", signalled)
+    monkeypatch.setattr(pretraining.Pretraining, "evaluate", lambda self, phase: there.append(steps_of(tmp_path)) or {})
+    with pytest.raises(KeyboardInterrupt):
+        pretraining.pretrain(settings)
+    assert there == [2]
+
+
+def test_a_folder_holds_one_run_at_a_time(settings, tmp_path):
+    with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work in"):
+        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_never_made_a_step_keeps_nobody_out(settings, tmp_path, monkeypatch):
+    def refused(self):
+        raise UserError("no such model")
+
+    monkeypatch.setattr(pretraining.Pretraining, "new_model", refused)
+    for rate in (1e-3, 2e-3):
+        with pytest.raises(UserError, match="no such model"):
+            pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path), learning_rate=rate))
+
+
+def test_the_time_left_has_to_be_enough_for_the_evaluation_too(settings):
+    began = time.monotonic() - 3500
+    training = pretraining.Pretraining(dataclasses.replace(settings, max_hours=1.0), Devices(), began)
+    training.step, training.signals = 1, types.SimpleNamespace(asked=None)
+    assert not training._is_over(50, evaluates=True)
+    training._evaluation_seconds = 30
+    assert not training._is_over(50, evaluates=False) and training._is_over(50, evaluates=True)
