@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from albert_tf.loading import Loaded
 
 _TOP = 5
+# Of masked words, that are in memory at a time: half a gigabyte.
+_MOST_LOGITS = 2**27
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
@@ -142,14 +144,19 @@ def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
 def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tuple]]]:
     _refuse_seconds(seconds)
     tokenizer = preprocess.tokenizer
-    rows = _masked_rows(tokenizer, strings(texts, "texts"), preprocess.max_seq_length)
+    texts = strings(texts, "texts")
+    rows = _masked_rows(tokenizer, texts, preprocess.max_seq_length)
+    # Every token is given a number for each piece.
+    numbers = int(rows.lengths.max(initial=1)) * loaded.model.encoder.config.vocab_size
+    few = max(1, min(batch_size, _MOST_LOGITS // numbers))
     answers = []
-    for row, output in zip(rows.tokens["input_ids"], _outputs(loaded.model, rows, preprocess, batch_size)):
-        shares = _softmax(output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)])
-        best = np.argsort(-shares, axis=-1)[:, :_TOP]
-        answers.append(
-            [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids.tolist()] for ids, share in zip(best, shares)]
-        )
+    for start in range(0, len(texts), few):
+        rows = _masked_rows(tokenizer, texts[start : start + few], preprocess.max_seq_length)
+        for row, output in zip(rows.tokens["input_ids"], _outputs(loaded.model, rows, preprocess, few)):
+            shares = _softmax(output["masked_lm_logits"][np.flatnonzero(row == tokenizer.mask_id)])
+            best = np.argsort(-shares, axis=-1)[:, :_TOP].tolist()
+            pieces = [[(tokenizer.id_to_piece(i), float(share[i])) for i in ids] for ids, share in zip(best, shares)]
+            answers.append(pieces)
     return answers
 
 

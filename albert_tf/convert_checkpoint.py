@@ -46,6 +46,8 @@ def convert(
 ) -> "keras.Model":
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
+    A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's have its encoder alone.
+
     Args:
         source: what `formats.load` takes.
         target: what `formats.save` takes.
@@ -59,19 +61,25 @@ def convert(
     Raises:
         UserError: what `formats.load`, `formats.save` and `for_long_rows` raise.
     """
-    from albert_tf.checkpoints.formats import load, save, save_tokenizer
+    from albert_tf import loading
+    from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
     from albert_tf.checkpoints.long_rows import for_long_rows
     from albert_tf.models.classifiers import ClassesModel
 
-    model = load(source, form)
-    model = for_long_rows(model, **rows)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()
+    if (Path(source) / loading.MODULES).is_file():
+        loaded = loading.load(source)
+        model, tokenizer = loaded.model, loaded.tokenizer
+    else:
+        model, tokenizer = load(source, form), _tokenizer(folder) if is_place else None
+    if tokenizer is not None:
+        check_tokenizer_fits(tokenizer, target, to)
+    model = for_long_rows(model, **rows)
     labels = ((load_task(folder) if is_place else None) or {}).get("labels")
     if isinstance(model, ClassesModel) and labels:
         model.name_classes(model.num_classes, labels)
-    tokenizer = _tokenizer(folder) if is_place else None
     save(model, target, to)
     if tokenizer is not None:
         save_tokenizer(tokenizer, target, to)

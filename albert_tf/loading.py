@@ -24,7 +24,7 @@ from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_i
 from tfrecords.tokenizers.published import UnknownTokenizer
 
 # Written by sentence-transformers: the list of its modules, and the folder of each.
-_MODULES = "modules.json"
+MODULES = "modules.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def load(
         own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
-    task = load_task(folder) or _named_classes(inside)
+    task = load_task(folder) or _named_classes(inside) | (_longest(inside) if modules else {})
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task)
@@ -158,11 +158,18 @@ def _named_classes(folder: Path) -> dict[str, Any]:
 
 def _modules(folder: Path) -> list[dict]:
     """What sentence-transformers makes a vector with, the transformer first; [] for other folders."""
-    path = folder / _MODULES
+    path = folder / MODULES
     modules = files.read_json(path) if path.is_file() else []
     if modules and not str(modules[0].get("type", "")).endswith("Transformer"):
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
     return modules
+
+
+def _longest(folder: Path) -> dict[str, Any]:
+    """The tokens of the longest row, where sentence-transformers says it of a transformer."""
+    path = folder / "sentence_bert_config.json"
+    length = files.read_json(path).get("max_seq_length") if path.is_file() else None
+    return {"max_seq_length": length} if length else {}
 
 
 def _embedder(encoder: keras.Model, folder: Path, modules: list[dict]) -> keras.Model:

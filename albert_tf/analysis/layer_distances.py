@@ -1,6 +1,6 @@
 """How far each step moves what passes through it: the paper's Figure 1, for any checkpoint and text.
 
-python -m albert_tf.analysis.layer_distances --models=a.keras,b --tokenizer=spm.model --input=text.txt --output_dir=out
+python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt --output_dir=out
 """
 
 import csv
@@ -31,7 +31,7 @@ class LayerDistancesSettings(CheckedSettings):
     """Holds the command's flags."""
 
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
-    tokenizer: str = setting(help="SentencePiece model, vocab.txt, or a folder that holds either")
+    tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
     input: str = setting(help="globs of text files, by commas")
     output_dir: str = setting(help="where distances.csv and distances.png go")
     documents: int = setting(32, help="documents to read", at_least=1)
@@ -126,7 +126,8 @@ def main(settings: LayerDistancesSettings) -> None:
     models = settings.models.split(",")
     for path in models:
         check_model(path)
-    check_tokenizer(settings.tokenizer)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     texts = read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)

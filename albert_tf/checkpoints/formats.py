@@ -12,6 +12,7 @@ from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
 from albert_tf.model_files import MODEL_FILE, check_is_here, detect
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
@@ -45,7 +46,11 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         "keras_hub": save_keras_hub,
     }
     if form != "keras":
-        savers[form](model.in_use(), path)
+        used = model.in_use()
+        if isinstance(used, AlbertSentenceEmbedder):
+            logging.warning("how texts are pooled has no form there: '%s' holds the encoder alone", path)
+            used = used.encoder
+        savers[form](used, path)
         return
     if Path(path).suffix != ".keras":
         raise UserError(f"a Keras model's file must end in .keras, not '{path}'")
@@ -103,16 +108,27 @@ _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} 
 }
 
 
+def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> bool:
+    """Tells whether a model's tokenizer lies where `save_tokenizer` would write it.
+
+    Raises:
+        UserError: another one does, which both models would then be loaded with.
+    """
+    folder = Path(path).parent if form == "keras" else Path(path)
+    present = tokenizer_in(folder) if folder.is_dir() else None
+    if present is not None and present.sha256 != tokenizer.sha256:
+        raise UserError(f"'{folder}' holds another model's tokenizer; choose another folder for '{path}'")
+    return present is not None
+
+
 def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
     """Writes a model's tokenizer beside the model of `form` at `path`, as the code base of that form expects it.
 
-    A folder that has another tokenizer keeps it, with a warning.
+    Raises:
+        UserError: as `check_tokenizer_fits`.
     """
     folder = make_output_dir(Path(path).parent if form == "keras" else path)
-    present = tokenizer_in(folder)
-    if present is not None:
-        if present.sha256 != tokenizer.sha256:
-            logging.warning("'%s' has another tokenizer, which stays: the model's own was not written", folder)
+    if check_tokenizer_fits(tokenizer, path, form):
         return
     if form == "keras":
         tokenizer.save(folder)

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 from safetensors.numpy import save_file
 
 from albert_tf.checkpoints import xlnet
@@ -83,6 +84,10 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         tensors = xlnet.flattened(tensors)
     else:
         _drop_copies(tensors, sources, family)
+    if values.get("problem_type") == "multi_label_classification":
+        logging.warning(
+            "'%s' was trained to give a text several labels; what answers texts here gives the likeliest one", file
+        )
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
         model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
@@ -104,10 +109,11 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
 
     Raises:
         UserError: the model has no form there (partly shared blocks, factorization "word", the joint span head, a
-            position offset where blocks are shared, a RoBERTa with a pair head).
+            position offset where blocks are shared, a RoBERTa with a pair head, a sentence embedder's pooling).
     """
     config = encoder_of(model).config
     family = _family_for(config)
+    values = _config_json(model, config, family)
     prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
     exits = len(getattr(model, "exit_heads", [])) if family in ("albert", "bert") else 0
     sources = _sources(config, family, prefix, exits, isinstance(model, AlbertTokenClassifier))
@@ -122,7 +128,7 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     directory = make_output_dir(directory)
     with replacing(directory / "model.safetensors") as temporary:
         save_file(tensors, temporary, metadata={"format": "pt"})
-    write_json(directory / "config.json", _config_json(model, config, family))
+    write_json(directory / "config.json", values)
     return directory
 
 
@@ -164,8 +170,10 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
         architecture = name + ("ForQuestionAnswering" if model.joint else "ForQuestionAnsweringSimple")
     elif isinstance(model, AlbertPretrainer):
         architecture = name + ("ForPreTraining" if model.pair_head is not None else "ForMaskedLM")
-    else:
+    elif type(model) in _ARCHITECTURES:
         architecture = name + _ARCHITECTURES[type(model)]
+    else:
+        raise UserError(f"transformers has no class for an {type(model).__name__}; give its encoder")
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
     values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
     if getattr(model, "exit_heads", []) and family in ("albert", "bert"):

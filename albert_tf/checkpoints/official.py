@@ -79,7 +79,12 @@ def save_official(model: keras.Model, directory: str | os.PathLike, name: str = 
         write_json(directory / "xlnet_config.json", values)
         return str(directory / name)
     write_tensors(directory / name, tensors)
-    config.to_json(directory / ("bert_config.json" if mentions(tensors, "/layer_0/") else "albert_config.json"))
+    is_bert = mentions(tensors, "/layer_0/")
+    if config.sharing == "none" and not is_bert:
+        values = config.to_dict() | {"num_hidden_groups": config.num_hidden_layers}
+    else:
+        values = config.to_dict()
+    write_json(directory / ("bert_config.json" if is_bert else "albert_config.json"), values)
     return str(directory / name)
 
 

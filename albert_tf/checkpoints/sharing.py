@@ -11,6 +11,7 @@ from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, 
 from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig
 from albert_tf.layers.depth_lora import DepthLora
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.relative_attention import OWN_WEIGHTS
 from tfrecords.base.errors import UserError
 
 # The plan, and what begins as the model without it; that the two have as many steps is asked apart.
@@ -61,6 +62,9 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
         if half in halves:
             kind, _, number = half.rpartition("_")
             values = np.stack([_of_step(source, before, kind, rest, step) for step in halves[half]])
+            if values.shape == variable.shape:
+                variable.assign(values)  # Each step keeps its own, as an XLNet's biases.
+                continue
             common = _common(values, int(number), halves[half], taken or {})
             variable.assign(common)
             adapter = shared.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
@@ -99,8 +103,11 @@ def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[in
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
     """What a step runs with, its own low rank included."""
-    half = f"{half}_{getattr(encoder.steps[step], half)}"
+    layers, number = getattr(encoder, f"{half}s"), getattr(encoder.steps[step], half)
+    half = f"{half}_{number}"
     value = ops.convert_to_numpy(named[f"{half}/{rest}"])
+    if rest in OWN_WEIGHTS and layers[number].is_untied:
+        return value[layers[number].steps.index(step)]
     adapter = encoder.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
     if adapter is None:
         return value

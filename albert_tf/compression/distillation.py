@@ -50,6 +50,12 @@ class Lesson(NamedTuple):
 
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
     """Gives the weights of what this teacher can teach."""
+    config = encoder_of(teacher).config
+    if settings.relations_weight and (config.norm_position == "pre" or config.step_signal or config.hyper_connections):
+        raise UserError(
+            f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
+            "state before it, which this model's blocks do not read as it is; leave it out"
+        )
     can_words = isinstance(teacher, AlbertPretrainer)
     return {name: weight for name, weight in settings.weights.items() if weight and (can_words or name != "words")}
 

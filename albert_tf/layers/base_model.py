@@ -17,10 +17,12 @@ class BaseModel(keras.Model):
     Attributes:
         feature_names: names of the int32 features that an export takes.
         input_rank: number of axes of each feature; the batch and the sequence have one each.
+        is_exported: whether `export` is reading the model now, whose outputs must then be tensors.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     input_rank = 2
+    is_exported = False
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
@@ -57,7 +59,11 @@ class BaseModel(keras.Model):
             for name, tensor in self.input.items()
         }
         signature = [features] if input_signature is None else input_signature
-        return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
+        self.is_exported = True
+        try:
+            return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
+        finally:
+            self.is_exported = False
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Under a MirroredStrategy Keras averages a batch over the replicas to learn its shapes: ids become floats.

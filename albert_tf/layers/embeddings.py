@@ -9,8 +9,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense, initializer, norm
 from albert_tf.layers.dropout import dropout
-from albert_tf.layers.features import plain
-from tfrecords.base.errors import UserError
+from albert_tf.layers.features import check_length
 
 
 class Embeddings(keras.layers.Layer):
@@ -120,16 +119,8 @@ class Embeddings(keras.layers.Layer):
         offset = self.config.position_offset
         if position_ids is not None:
             return ops.take(self.position_embeddings, position_ids + offset, axis=0)
-        self._check_length(length)
+        check_length(length, self.config)
         return self.position_embeddings[offset : offset + length]
-
-    def _check_length(self, length: Any) -> None:
-        limit = self.config.max_position_embeddings
-        if isinstance(length, int) and length > self.config.max_seq_length:
-            less = f" - {self.config.position_offset}" if self.config.position_offset else ""
-            raise plain(
-                UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}{less}; cut it")
-            )
 
 
 class LentEmbeddings(Embeddings):

@@ -193,7 +193,7 @@ class AlbertEncoder(BaseModel):
                 outputs["memory"] = relations.remembered(hidden_states[:-1])
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(summary_tokens(outputs["sequence_output"], features, self.config))
-        listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM)
+        listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM) and not self.is_exported
         if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = hidden_states
         if output_attentions:

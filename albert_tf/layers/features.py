@@ -77,8 +77,17 @@ def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | 
     if positions is None and "sequence_ids" in features:
         positions = _packed(features["sequence_ids"])
     if positions is None and config.position_offset and "input_mask" in features:
+        check_length(ops.shape(features["input_mask"])[1], config)
         positions = _unpadded(features["input_mask"])
     return positions
+
+
+def check_length(length: Any, config: AlbertConfig) -> None:
+    """Raises UserError where a row is longer than the positions, if its length is known when the graph is built."""
+    if isinstance(length, int) and length > config.max_seq_length:
+        limit, offset = config.max_position_embeddings, config.position_offset
+        less = f" - {offset}" if offset else ""
+        raise plain(UserError(f"a sequence of {length} tokens is over max_position_embeddings {limit}{less}; cut it"))
 
 
 def _packed(sequence_ids: Tensor) -> Tensor:

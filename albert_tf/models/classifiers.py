@@ -170,7 +170,7 @@ class AlbertMultipleChoice(DenseHeadModel):
     def call(self, features: Any, training: bool = False) -> Tensor:
         features = by_name(features)
         choices, length = ops.shape(features["input_ids"])[1:]
-        names = features.keys() & {"input_ids", "input_mask", "segment_ids"}
+        names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}
         return ops.reshape(super().call(rows, training=training), (-1, choices))
 

@@ -17,6 +17,7 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
     Preprocessor,
+    answers,
 )
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
@@ -155,7 +156,7 @@ def test_vectors_do_not_depend_on_the_batch(tokenizer, tmp_path, model):
     np.testing.assert_allclose(loaded.predict(TEXTS[1:2]), vectors[1:2], atol=1e-5)
 
 
-def test_masked_words_are_guessed(tokenizer, tmp_path):
+def test_masked_words_are_guessed(tokenizer, tmp_path, monkeypatch):
     model = AlbertPretrainer(CONFIG)
     loaded = saved(model, tokenizer, tmp_path)
     [found] = loaded.predict(["the [MASK] was [MASK]"])
@@ -163,6 +164,11 @@ def test_masked_words_are_guessed(tokenizer, tmp_path):
     logits = np.asarray(model({"input_ids": ids})["masked_lm_logits"])[0]
     for guesses, position in zip(found, (2, 4), strict=True):
         assert [piece for piece, _ in guesses] == [PIECES[i] for i in np.argsort(-logits[position])[:5]]
+    several = ["[MASK] was", "the [MASK] was [MASK]", "a [MASK]"]
+    whole = loaded.predict(several)
+    monkeypatch.setattr(answers, "_MOST_LOGITS", 1)
+    for one, other in zip(loaded.predict(several), whole, strict=True):
+        assert [[piece for piece, _ in guesses] for guesses in one] == [[piece for piece, _ in g] for g in other]
     with pytest.raises(UserError, match=r"has no \[MASK\] in its first 24 tokens"):
         loaded.predict(["the film"])
 

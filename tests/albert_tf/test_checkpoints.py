@@ -82,6 +82,12 @@ def test_there_and_back(config, save, load, tmp_path):
     same(loaded, model.encoder)
 
 
+def test_the_official_code_would_build_a_group_for_each_unshared_layer(tmp_path):
+    save_official(AlbertEncoder(small(sharing="none")), tmp_path)
+    assert json.loads((tmp_path / "albert_config.json").read_text())["num_hidden_groups"] == 5
+    assert load_official(tmp_path).config.sharing == "none"
+
+
 @pytest.mark.parametrize("config", [small(sharing=s) for s in ("attention", "ffn")] + [small(factorization="word")])
 def test_official_there_and_back_for_forms_that_only_it_has(config, tmp_path):
     model = randomise(AlbertPretrainer(AlbertEncoder(config)))

@@ -138,6 +138,19 @@ def test_quantization_of_some_layers_is_kept_and_of_other_modes_refused(tmp_path
         AlbertClassifier(CONFIG, 2).quantize("int4")
 
 
+def test_an_encoder_is_exported_without_its_list_of_states(tmp_path):
+    import tensorflow as tf
+
+    encoder = AlbertEncoder(CONFIG)
+    encoder.export(tmp_path / "export", verbose=False)
+    batch = {name: tf.ones([2, 5], tf.int32) for name in encoder.feature_names}
+    loaded = tf.saved_model.load(tmp_path / "export")
+    served = loaded.serve(batch)
+    expected = encoder(batch)
+    assert set(expected) - set(served) == {"hidden_states"}
+    np.testing.assert_allclose(served["pooled_output"], expected["pooled_output"], atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["classifier", "choice", "pretrainer"])
 @pytest.mark.few(2)
 def test_export_names_its_inputs_and_answers_as_the_model(kind, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, loading
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
+from albert_tf.convert_checkpoint import convert
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -56,6 +57,26 @@ def test_folders_of_sentence_transformers_embed_as_they_say(tokenizer, tmp_path,
     assert (loaded.model.pooling, loaded.model.normalize) == expected
     for ours, theirs in zip(loaded.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_folder_of_sentence_transformers_is_converted_with_its_pooling(tokenizer, tmp_path, caplog):
+    folder = tmp_path / "st" / "0_Transformer"
+    save_huggingface(encoder(), folder)
+    (folder / "vocab.txt").write_bytes(tokenizer.vocabulary)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    write_modules(tmp_path / "st", "pooling_mode_cls_token", "Normalize", path="0_Transformer")
+    loaded = loading.load(tmp_path / "st")
+    # Cut where sentence-transformers cuts it.
+    np.testing.assert_array_equal(loaded.predict(["a b a b b"]), loaded.predict(["a b a"]))
+    convert(tmp_path / "st", tmp_path / "model.keras", "keras")
+    again = loading.load(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(["a b"]), loaded.predict(["a b"]))
+    convert(tmp_path / "st", tmp_path / "plain", "huggingface")
+    assert "how texts are pooled has no form there" in caplog.text
+    assert type(loading.load(tmp_path / "plain").model) is AlbertEncoder
+    with pytest.raises(UserError, match="transformers has no class for an AlbertSentenceEmbedder; give its encoder"):
+        save_huggingface(loaded.model, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_pooling_that_is_not_offered_leaves_the_encoder(tmp_path):

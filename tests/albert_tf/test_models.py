@@ -172,6 +172,19 @@ def test_a_sequence_over_the_positions_is_one_clear_line(name):
     model({feature: values[..., :9] for feature, values in x.items()})
 
 
+def test_positions_counted_by_the_mask_are_as_many():
+    encoder = AlbertEncoder(small(max_position_embeddings=11, position_offset=2, sharing="none", embedding_size=16))
+    with pytest.raises(UserError, match=r"^a sequence of 10 tokens is over max_position_embeddings 11 - 2; cut it$"):
+        encoder(features(np.random.default_rng(0), 2, 10))
+
+
+def test_choices_have_positions_and_packed_texts_of_their_own():
+    model, x = make("multiple choice", AlbertEncoder(small()))[:2]
+    plain = np.broadcast_to(np.arange(x["input_ids"].shape[-1], dtype="int32"), x["input_ids"].shape)
+    np.testing.assert_allclose(model(x | {"position_ids": plain}), model(x), atol=1e-6)
+    assert np.abs(model(x | {"position_ids": plain[..., ::-1].copy()}) - model(x)).max() > 1e-4
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_transformers_names_are_the_same_features_and_unknown_ones_are_refused(name):
     pooler = name in ("pretrainer", "classifier", "regressor", "multiple choice")

@@ -87,12 +87,19 @@ def test_names_that_transformers_made_up_are_none(tmp_path):
         AlbertClassifier(CONFIG, 3, labels=["a", "b"])
 
 
-def test_another_tokenizer_in_the_way_stays(published, tmp_path):
+def test_another_tokenizer_in_the_way_stops_it(published, tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x", "y", "z"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    convert(published, tmp_path / "base.keras", "keras")
-    assert loading.load(tmp_path / "base.keras").tokenizer.pieces[-1] == "z"
-    assert not (tmp_path / "albert_tokenizer.json").exists()
+    with pytest.raises(UserError, match=r"holds another model's tokenizer; choose another folder for '.*base.keras'"):
+        convert(published, tmp_path / "base.keras", "keras")
+    assert not (tmp_path / "base.keras").exists()
+
+
+def test_several_labels_of_a_text_are_warned_of(published, caplog):
+    config = json.loads((published / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
+    (published / "config.json").write_text(json.dumps(config))
+    loading.load(published)
+    assert "was trained to give a text several labels" in caplog.text
 
 
 def test_weights_in_several_files_are_read_by_their_index(published):

@@ -12,9 +12,14 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder, XlnetPretrainer
+from albert_tf.checkpoints.depth import at_depth
+from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.layers.relative import shifted, sinusoids
+from albert_tf.layers.relative_attention import OWN_WEIGHTS
 from albert_tf.models.text_student import vectors_of
+from albert_tf.tasks.rows import FeatureRows, RaggedArray
+from albert_tf.training.batches import predict
 from tests.albert_tf import xlnet_reference
 from tfrecords.base.errors import UserError
 
@@ -365,3 +370,28 @@ def test_the_vector_that_is_distilled_is_the_embedders():
     features = {"input_ids": ids, "input_mask": np.minimum(ids, 1)}
     hidden = model.encoder(features)["sequence_output"]
     np.testing.assert_allclose(vectors_of(model, hidden, features), model(features), **TOLERANCE)
+
+
+def test_biases_of_steps_stay_with_them_at_another_depth_and_in_another_plan():
+    encoder = AlbertEncoder(small(num_hidden_layers=4, untie_biases=True))
+    features = features_of(encoder.config, memory=False)
+    shallow = at_depth(encoder, 2)
+    for name in OWN_WEIGHTS:
+        np.testing.assert_array_equal(getattr(shallow.attentions[0], name), getattr(encoder.attentions[0], name)[:2])
+    states, whole = (one(features)["hidden_states"] for one in (shallow, encoder))
+    np.testing.assert_allclose(states[2], whole[2], **TOLERANCE)
+    np.testing.assert_allclose(at_depth(encoder, 1)(features)["hidden_states"][1], whole[1], **TOLERANCE)
+    with pytest.raises(UserError, match=r"depth 5 cannot be run: .*weights of their own"):
+        at_depth(encoder, 5)
+    halves = share_blocks(encoder, encoder.config.replace(depth_plan="1x2+1x2"))
+    np.testing.assert_allclose(halves(features)["sequence_output"], whole[4], **TOLERANCE)
+
+
+def test_rows_are_predicted_whose_batch_leaves_a_memory():
+    model = pretrainer(small(memory_length=2))
+    ids = [np.array([5, 6, 4, 3], "int32")] * 5
+    one = RaggedArray(np.concatenate(ids), np.arange(0, 21, 4))
+    tokens = {"input_ids": one, "input_mask": RaggedArray(np.ones(20, "int32"), one.splits)}
+    rows = FeatureRows(tokens | {"segment_ids": RaggedArray(np.zeros(20, "int32"), one.splits)}, {}, 0)
+    found = predict(model, rows, 5, 8)
+    assert len(found) == 5 and set(found[4]) == {"masked_lm_logits"}

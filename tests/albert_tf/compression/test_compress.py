@@ -156,6 +156,15 @@ def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
     assert 0.6 < report["table"][0]["scores"]["accuracy"] <= 1
 
 
+def test_values_that_blocks_make_of_another_state_are_no_lesson(settings, tokenizer, tmp_path):
+    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(norm_position="pre"), pooler=False))
+    (tmp_path / "model").mkdir()
+    teacher = str(write(tmp_path / "model", model, tokenizer))
+    settings = dataclasses.replace(settings, model=teacher, output_dir=str(tmp_path / "out"), relations_weight=1.0)
+    with pytest.raises(UserError, match="--relations_weight=1 compares the values"):
+        running.run(settings)
+
+
 def test_too_little_text_is_said(settings, tmp_path):
     with pytest.raises(UserError, match="different texts are too few to hold out 500"):
         running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))
