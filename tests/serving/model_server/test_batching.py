@@ -123,6 +123,19 @@ def test_large_requests_are_split_when_asked_for(scheduler):
     assert sizes(recorder) == [4, 4, 2]
 
 
+def test_parts_of_unlike_shapes_cannot_be_joined(scheduler):
+    recorder = Recorder(lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())))])
+    split = {"max_batch_size": 10, "enable_large_batch_splitting": True, "max_execution_batch_size": 4}
+    batching = runner(scheduler, recorder, **split)
+    assert batching.run(x(1, 2, 3, 4, 4), ["y"])[0].shape == (5, 4)
+    with pytest.raises(StatusError) as caught:
+        batching.run(x(1, 2, 3, 4, 9), ["y"])
+    assert str(caught.value) == (
+        "INVALID_ARGUMENT: The request was split, and an output of its parts has rows of shapes (4,) and (9,), which "
+        "cannot be joined: set enable_large_batch_splitting to false, or send fewer rows in a request"
+    )
+
+
 def test_a_full_queue_is_unavailable(scheduler):
     recorder = Recorder()
     batching = runner(scheduler, recorder, max_batch_size=1, max_enqueued_batches=2)

@@ -6,10 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from serving.client import Client
+from serving.client.messages import MAX_ROWS
+from serving.gateway.scheduler import Limits
 from serving.model_server import flags, telemetry
 from serving.model_server.batching import BatchingOptions
 from serving.wire.protos import BatchingParameters, MonitoringConfig
@@ -344,13 +348,25 @@ def test_a_request_of_many_rows_is_answered_with_and_without_batching(start_serv
     assert server.predict(*range(rows)) == [x / 2 + 2 for x in range(rows)]
 
 
+def test_batching_answers_many_rows_with_an_axis_as_long_as_the_longest(start_server, build, tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def words(text):
+        return {"words": tf.strings.split(text).to_tensor()}
+
+    build.function(tmp_path / "m" / "1", serving_default=words)
+    chosen = {"enable_batching": True, "batching_parameters_file": str(DEPLOY / "batching.config")}
+    server = start_server(model_base_path=str(tmp_path / "m"), **chosen)
+    texts = [*["a fine film"] * 8, "one that is longer by some words"]
+    with Client(server.address, "default") as client:
+        assert client.predict_text(texts)["words"].shape == (9, 7)
+
+
 def test_batching_keeps_to_what_every_server_takes():
     batching = text_format.Parse((DEPLOY / "batching.config").read_text(), BatchingParameters())
-    # With splitting, servers differ in what the last allowed size must be.
-    assert batching.enable_large_batch_splitting.value and not batching.allowed_batch_sizes
-    # The largest request fits into the queue.
-    rows = batching.max_execution_batch_size.value * batching.max_enqueued_batches.value
-    assert rows >= 2 * batching.max_batch_size.value
+    # The real server cannot join the parts of an answer where they have another number of tokens or words.
+    assert not batching.enable_large_batch_splitting.value and not batching.allowed_batch_sizes
+    assert batching.max_batch_size.value >= max(MAX_ROWS, Limits().max_batch_rows)
+    assert batching.max_enqueued_batches.value >= 2, "the largest request waits for another"
 
 
 def test_probes_are_in_no_figure_of_requests(start_server, half_plus_two):
