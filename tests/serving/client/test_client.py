@@ -3,6 +3,7 @@
 # ruff: noqa: SIM117
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import threading
@@ -91,6 +92,12 @@ def test_asyncio_client_gives_the_same_and_runs_many_at_once():
         answers, status, version = asyncio.run(ask(server.target))
     assert answers == [[[2, n]] for n in range(20)]
     assert status[0].state == "AVAILABLE" and version == 1
+
+
+def test_an_error_passes_from_process_to_process():
+    error = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "is it running?", "h:1")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), vars(again)) == (str(error), vars(error))
 
 
 def test_asyncio_client_raises_the_same_error():
