@@ -169,7 +169,10 @@ def test_two_files_of_one_name_are_refused(saved_model, tmp_path):
         run(saved_model, f"{tmp_path}/a.*", tmp_path / "out")
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n\r"), max_size=9).map(str.encode)), st.integers(1, 30))
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=9).map(str.encode)),
+    st.integers(1, 30),
+)
 @settings(max_examples=60, deadline=None)
 def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
     path = tmp_path_factory.mktemp("pieces") / "rows.txt"
