@@ -299,7 +299,10 @@ class Batching:
         if not options.enable_batching:
             return
         proto = BatchingParameters()
-        if options.batching_parameters_file:
+        if not options.batching_parameters_file:
+            # The real server's name; a pool that a file describes without one is called otherwise there, too.
+            proto.thread_pool_name.value = "model_server_batch_threads"
+        else:
             read_text_proto(options.batching_parameters_file, proto)
         self._common = BatchingOptions.from_proto(proto)
         if self._common.threads < 1:

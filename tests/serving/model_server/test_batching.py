@@ -333,6 +333,14 @@ def test_behind_the_server(start_server, half_plus_two, tmp_path, counted):
     assert answer == {"error": "Task size 9 is larger than maximum input batch size 8"}
 
 
+def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, half_plus_two, counted):
+    running = start_server(model_base_path=str(half_plus_two), enable_batching=True)
+    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
+    queued = counted(**metric)
+    running.predict(2.0)
+    assert counted(**metric) == queued + 1
+
+
 def test_parameters_per_model(start_server, build, tmp_path):
     base = tmp_path / "m"
     build.half_plus_two(base / "1")
