@@ -62,6 +62,8 @@ def test_configs_parse_and_fit():
     models = text_format.Parse((DEPLOY / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
     for model in models.model_config_list.config:
         assert model.base_path.startswith("/")
+        # What a label names stays, whatever newer versions are written.
+        assert set(model.version_labels.values()) <= set(model.model_version_policy.specific.versions)
         assert model.model_platform == "tensorflow"
 
 
