@@ -119,6 +119,8 @@ def test_prometheus():
     assert job["metrics_path"] == monitoring.prometheus_config.path
     assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
 
+    down = only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"][0]
+    assert f'up{{job="{job["job_name"]}"}}' in down["expr"]
 
 def metric_names(text):
     """Names in a PromQL text without the suffixes a histogram's series have."""
@@ -159,6 +161,17 @@ def test_alerts_ask_only_for_metrics_that_exist():
 
 
 def test_service_monitor_finds_the_service(kubernetes):
+def test_the_share_of_failures_is_known_where_no_request_ever_went_well():
+    rules = {rule["alert"]: rule["expr"] for rule in only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"]}
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in dashboard["panels"]}
+    failed = r'sum\(rate\(:tensorflow:serving:request_count\{status!="OK"\}\[.m\]\)\) by \(model_name\)'
+    answered = r'sum\(rate\(:tensorflow:serving:request_latency_count\{API!=""\}\[.m\]\)\) by \(model_name\)'
+    share = rf"{failed} / \({failed} \+ \({answered} or 0 \* {failed}\)\)"
+    assert re.fullmatch(share + " > 0.01", rules["AlbertServingFails"])
+    assert re.fullmatch(share, panels["Share of requests that fail"])
+
+
     monitor, service = only("prometheus/service_monitor.yaml"), kubernetes["Service"]
     assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "ServiceMonitor")
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
