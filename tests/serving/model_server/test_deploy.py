@@ -109,7 +109,7 @@ def test_compose():
     assert serving["read_only"] and serving["cap_drop"] == ["ALL"]
     assert serving["security_opt"] == ["no-new-privileges:true"]
     assert re.fullmatch(r"\$\{SERVING_USER:-[1-9]\d*:[1-9]\d*\}", serving["user"])
-    # Process 1 that handles no SIGTERM is not ended by it.
+    # Process 1 is not ended by a SIGTERM that it does not handle.
     assert serving["init"] is True
     assert services["serving"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
 
@@ -315,7 +315,7 @@ def test_kubernetes_deployment(kubernetes, kustomization):
     assert claim == kubernetes["PersistentVolumeClaim"]["metadata"]["name"]
     pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > pause
-    assert pod["shareProcessNamespace"] is True, "process 1 that handles no SIGTERM is not ended by it"
+    assert pod["shareProcessNamespace"] is True, "process 1 is not ended by a SIGTERM that it does not handle"
     # A client that asked DNS just before the pod left it goes on to it until its next connection ends, and DNS caches.
     age_s = connection_age(values)["grpc.max_connection_age_ms"] / 1000
     assert pause > 1.1 * age_s + 30 + 30
