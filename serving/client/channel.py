@@ -29,7 +29,7 @@ class Connection:
     4
 
     Attributes:
-        target: HOST:PORT, or unix:/path of --grpc_socket_path.
+        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls go in turn to all addresses that a name has.
         tls: whether the port speaks TLS.
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
@@ -96,14 +96,18 @@ class Connection:
             ("grpc.max_reconnect_backoff_ms", 2000),
             # Proxies of the environment are for the web.
             ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", int(self.attempts > 1)),
+            ("grpc.service_config", json.dumps(self._service_config())),
         ]
         if self.server_name:
             options.append(("grpc.ssl_target_name_override", self.server_name))
-        if self.attempts > 1:
-            options.append(("grpc.service_config", json.dumps(self._service_config())))
-        return [*options, ("grpc.enable_retries", int(self.attempts > 1))]
+        return options
 
     def _service_config(self) -> dict:
+        # gRPC's own choice would send everything to the first of the addresses that a name has.
+        balanced: dict = {"loadBalancingConfig": [{"round_robin": {}}]}
+        if self.attempts == 1:
+            return balanced
         policy = {
             "maxAttempts": self.attempts,
             "initialBackoff": f"{self.first_backoff_s:.3f}s",
@@ -111,4 +115,4 @@ class Connection:
             "backoffMultiplier": 2,
             "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
         }
-        return {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}
+        return balanced | {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}

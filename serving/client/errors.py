@@ -50,9 +50,13 @@ class ServingError(UserError):
     """A call failed. `code`: grpc.StatusCode; `details`: the server's message; `hint`: what to change, or ''."""
 
     def __init__(self, code: grpc.StatusCode, details: str, hint: str, target: str):
-        self.code, self.details, self.hint = code, details, hint
+        self.code, self.details, self.hint, self._target = code, details, hint, target
         one_line = " ".join(details.split())
         super().__init__(f"{target}: {code.name}: {one_line}" + (f" -- {hint}" if hint else ""))
+
+    def __reduce__(self) -> tuple:
+        # By its own rule an exception is made again of its message alone: one from a worker process would end the pool.
+        return type(self), (self.code, self.details, self.hint, self._target)
 
     @classmethod
     def of(cls, error: grpc.RpcError, target: str) -> "ServingError":

@@ -18,6 +18,8 @@ from serving.wire.tensors import DT_STRING, Value, fill_tensor, numpy_type, read
 from tfrecords.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
+# Of short texts many would fit into a call; deploy/batching.config lets servers that batch take so many.
+MAX_ROWS = 256
 # What exporters call the same things; the first name is this project's.
 _LENGTHS = ("lengths",)
 _MASKS = ("input_mask", "attention_mask", "input_word_mask")
@@ -212,14 +214,17 @@ def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarr
 
 
 def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of at most `max_tokens` (a longer row goes alone), rows of like length together."""
+    """Row numbers in batches of at most `max_tokens` (a longer row goes alone), rows of like length together.
+
+    Nor are there more than MAX_ROWS in one.
+    """
     if not len(sizes):
         raise UserError("there are no rows to send")
     if max_tokens < 1:
         raise UserError(f"max_batch_tokens is {max_tokens}; it must be at least 1")
     order, start, total = np.argsort(sizes, kind="stable"), 0, 0
     for place, row in enumerate(order):
-        if place > start and total + sizes[row] > max_tokens:
+        if place > start and (total + sizes[row] > max_tokens or place - start == MAX_ROWS):
             yield order[start:place]
             start, total = place, 0
         total += sizes[row]

@@ -76,6 +76,7 @@ def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> d
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
     """Reads ids [batch, length] by int [batch], the tokens of each row; columns behind the longest row are cut off."""
+    input_ids = _checked(input_ids, lengths=lengths, segment_ids=segment_ids)
     return _masked(input_ids, tf.sequence_mask(lengths, tf.shape(input_ids)[1]), segment_ids)
 
 
@@ -87,6 +88,7 @@ def batch_of_mask(
     All from a row's first 0 on is padding, whatever a server has put behind it. In a row without a 0, a run of the
     row's first id ([CLS]) at its end is. Where rows may be `padded_in_front`, zeros before the first 1 are padding too.
     """
+    input_ids = _checked(input_ids, input_mask=input_mask, segment_ids=segment_ids)
     positions = tf.range(tf.shape(input_ids)[1])
     last = tf.reduce_max(tf.where(input_ids != input_ids[:, :1], positions, 0), axis=1, keepdims=True)
     mask = input_mask > 0
@@ -105,6 +107,18 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
     without_mask = (features["input_mask"].row_lengths() == 0)[:, tf.newaxis]
     mask = inside & (without_mask | (mask > 0))
     return _masked(ids, _first_run(mask) if padded_in_front else mask, segments, padded_in_front)
+
+
+def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
+    """Returns the ids, which fail where another input has other sizes: its one row would be taken for all theirs."""
+    sizes = tf.shape(input_ids)
+    checks = [
+        tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")
+        for name, other in others.items()
+        if other is not None
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(input_ids)
 
 
 def _first_run(mask: tf.Tensor) -> tf.Tensor:

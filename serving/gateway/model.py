@@ -88,6 +88,7 @@ class Model:
         self.tasks: dict[str, Task] = {}
         self.labels: list[str] = []
         self.mask = ""
+        self.special: frozenset[int] = frozenset()
         self.steps: dict[str, int] = {}
         self.estimate = TokenEstimate()
 
@@ -129,6 +130,7 @@ class Model:
         estimate = TokenEstimate()
         if "tokenize" in tasks:
             estimate.longest = await self._longest_row(tasks["tokenize"])
+            self.special = await self._special_ids(tasks["tokenize"])
         self.labels = await self._class_names(signatures)
         self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
         self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
@@ -164,6 +166,11 @@ class Model:
         answer = await self._tried(task, [row], ("lengths",))
         length = int(answer["lengths"][0]) if answer else _MANY_WORDS
         return length if length < _MANY_WORDS else None
+
+    async def _special_ids(self, task: Task) -> frozenset[int]:
+        """The ids of the tokens that every row has, wherever they stand: those of the row of empty texts."""
+        answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
+        return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
 
     async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
         """The classes by the Classify RPC's signature, which alone names them all; [] where there is none."""

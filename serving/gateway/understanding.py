@@ -45,10 +45,8 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     work = await service.answer(model, task, rows, call)
     answers = []
     for ids, pieces, length in zip(work.rows("input_ids"), work.rows("pieces"), work.tokens, strict=True):
-        # [CLS] and [SEP], or what stands for them, are at the ends.
-        special = {int(ids[0]), int(ids[length - 1])}
         tokens = [
-            {"id": int(one), "text": _text(piece), "special": int(one) in special}
+            {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
             for one, piece in zip(ids[:length], pieces[:length], strict=True)
         ]
         answers.append([token for token in tokens if body.add_special_tokens or not token["special"]])

@@ -118,7 +118,7 @@ class BatchingRunner:
             queue.submit(tasks)
             concurrent.futures.wait([task.done for task in tasks])
         results = [task.done.result() for task in tasks]
-        return results[0] if len(results) == 1 else [np.concatenate(parts) for parts in zip(*results)]
+        return results[0] if len(results) == 1 else [_joined(parts) for parts in zip(*results, strict=True)]
 
     def close(self) -> None:
         """Call it after the last run has returned."""
@@ -277,6 +277,17 @@ def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[lis
     return [[output[end - size : end] for output in outputs] for size, end in zip(sizes, bounds.tolist(), strict=True)]
 
 
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of one output of a split request; where parts differ in shape, the real server may end."""
+    if len(shapes := {part.shape[1:] for part in parts}) > 1:
+        unlike = " and ".join(map(str, sorted(shapes)))
+        raise invalid_argument(
+            f"The request was split, and an output of its parts has rows of shapes {unlike}, which cannot be joined: "
+            "set enable_large_batch_splitting to false, or send fewer rows in a request"
+        )
+    return np.concatenate(parts)
+
+
 class Batching:
     """The batching of a whole server, by its flags: which models are batched, on which threads."""
 
@@ -288,7 +299,10 @@ class Batching:
         if not options.enable_batching:
             return
         proto = BatchingParameters()
-        if options.batching_parameters_file:
+        if not options.batching_parameters_file:
+            # The real server's name; a pool that a file describes without one is called otherwise there, too.
+            proto.thread_pool_name.value = "model_server_batch_threads"
+        else:
             read_text_proto(options.batching_parameters_file, proto)
         self._common = BatchingOptions.from_proto(proto)
         if self._common.threads < 1:

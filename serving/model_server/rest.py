@@ -108,14 +108,14 @@ class RestApi:
         limit = self._core.options.rest_api_timeout_in_ms / 1000
         # As in the C++ server's RunOptions, 0 is no limit.
         deadline = begin + limit if limit > 0 else math.inf
-        code, spec, method = StatusCode.OK, model_pb2.ModelSpec(), ""
+        code, spec, method, counted = StatusCode.OK, model_pb2.ModelSpec(), "", False
         try:
             match = (_PREDICTION_PATH if verb == "POST" else _STATUS_PATH).fullmatch(path)
             if match is None or verb not in ("GET", "POST"):
                 raise invalid_argument(f"Malformed request: {verb} {path}")
             if match[2] and not _is_int64(match[2]):
                 return Response(400)
-            spec, method = _model_spec(match), match[4] or ""
+            spec, method, counted = _model_spec(match), match[4] or "", True
             document = _Document(headers, body, self.max_body_bytes)
             answer = Response(200, self._dispatch(verb, path, spec, method, document, deadline))
         except Exception as failure:
@@ -126,8 +126,9 @@ class RestApi:
             status = 413 if isinstance(failure, BodyTooLarge) else _HTTP_STATUS.get(code, 500)
             answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
-        if verb == "POST" and method:
-            telemetry.record_request(spec.name, method, "REST", code.name, seconds)
+        if counted:
+            # As by the real server, status and metadata too, under no API.
+            telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
         self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds)
         return answer
 

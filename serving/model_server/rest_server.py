@@ -37,8 +37,12 @@ class RestServer:
     def start(self) -> None:
         self._thread.start()
 
-    def refuse_new(self) -> None:
-        """Takes no new connections, and closes those that wait or are still sending their request."""
+    def refuse_new(self, grace: float | None = None) -> None:
+        """Takes no new connections, and closes those that wait or are still sending their request.
+
+        Requests that run are cut off after `grace` seconds; None = never.
+        """
+        self._server.config.timeout_graceful_shutdown = grace
         self._server.should_exit = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # The loop has ended.
@@ -46,8 +50,7 @@ class RestServer:
 
     def stop(self, grace: float | None = None) -> None:
         """Takes no new connections, waits up to `grace` seconds (None = as long as it takes) for requests that run."""
-        self._server.config.timeout_graceful_shutdown = grace
-        self.refuse_new()
+        self.refuse_new(grace)
         if self._thread.ident is not None:
             self._thread.join()
         self._socket.close()

@@ -229,9 +229,13 @@ def disable_xla() -> None:
 def _quiet_deprecations():
     """The TF1 loader is the only one that keeps a session; its deprecation warning would greet every load."""
     logger = logging.getLogger("tensorflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    # A filter of its own, not the logger's level: of two loads at once, the second would put back what the first set.
+    logger.addFilter(is_error)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(is_error)

@@ -83,14 +83,19 @@ class ModelServer:
         """
         self.interrupt()
         end = None if grace is None else time.monotonic() + grace
+
+        def left() -> float | None:
+            return None if end is None else max(0.0, end - time.monotonic())
+
+        if self._rest is not None:
+            self._rest.refuse_new(grace)
         if self._gateway is not None:
-            self._gateway.stop(grace)
-        if self._rest is not None:
-            self._rest.refuse_new()
+            # Before gRPC, by which its requests come.
+            self._gateway.stop(left())
         if self._grpc is not None:
-            self._grpc.stop(grace)
+            self._grpc.stop(left())
         if self._rest is not None:
-            self._rest.stop(None if end is None else max(0.0, end - time.monotonic()))
+            self._rest.stop(left())
         if self._config_poll.is_alive():
             self._config_poll.join()
         self.core.close()

@@ -68,7 +68,7 @@ def add_model(name: str) -> None:
 
 
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts one inference request; only those answered OK enter the latency.
+    """Counts one request; only those answered OK enter the latency.
 
     Names that were never served are counted together, under the empty name: clients could invent them without end, and
     a series is kept for good.

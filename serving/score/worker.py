@@ -10,7 +10,7 @@ import numpy as np
 
 from serving.client.messages import token_batches
 from serving.client.tasks import estimated_tokens
-from serving.score.models import Arrays, ModelSource, Refused, open_model
+from serving.score.models import Arrays, Model, ModelSource, Refused, open_model
 from serving.score.rows import Piece, Row, read
 from serving.score.tables import FORMATS, write_whole
 from tfrecords.base import files
@@ -91,8 +91,11 @@ class Worker:
             [[places[i] for i in batch] for batch in token_batches(sizes, self.max_batch_tokens)] if places else []
         )
 
+        # Here, not in the threads: each of them would load its own.
+        model = open_model(self.source)
+
         def ask(batch: list[int]) -> None:
-            self._ask(rows, answers, batch, inputs, tuple(outputs))
+            _ask(model, rows, answers, batch, inputs, tuple(outputs))
 
         pool = ThreadPoolExecutor(_IN_FLIGHT)
         try:
@@ -108,27 +111,27 @@ class Worker:
         files.write_json(self.parts / f"{number:06d}.json", report, durable=False)
         return report
 
-    def _ask(self, rows: list[Row], answers: list, batch: list[int], inputs: Sequence[str], outputs: Sequence[str]):
-        columns = {name: np.empty(len(batch), object) for name in inputs}
-        for column, name in enumerate(inputs):
-            columns[name][:] = [rows[place].texts[column] for place in batch]
-        try:
-            found = open_model(self.source)(columns, outputs)
-        except Refused as refused:
-            self._ask_less(rows, answers, batch, inputs, outputs, refused)
-            return
-        for place, answer in zip(batch, _by_row(found, len(batch)), strict=True):
-            answers[place] = answer
 
-    def _ask_less(self, rows: list[Row], answers: list, batch: list[int], inputs, outputs, refused: Refused) -> None:
-        """One row's fault is not the others'."""
+def _ask(
+    model: Model, rows: list[Row], answers: list, batch: list[int], inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
+    columns = {name: np.empty(len(batch), object) for name in inputs}
+    for column, name in enumerate(inputs):
+        columns[name][:] = [rows[place].texts[column] for place in batch]
+    try:
+        found = model(columns, outputs)
+    except Refused as refused:
+        # One row's fault is not the others'.
         if len(batch) == 1:
             row = rows[batch[0]]
             row.error, row.line = f"the model refused it: {refused}", b"\t".join(row.texts)
             return
         half = len(batch) // 2
         for part in (batch[:half], batch[half:]):
-            self._ask(rows, answers, part, inputs, outputs)
+            _ask(model, rows, answers, part, inputs, outputs)
+        return
+    for place, answer in zip(batch, _by_row(found, len(batch)), strict=True):
+        answers[place] = answer
 
 
 def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:

@@ -3,9 +3,11 @@
 # ruff: noqa: SIM117
 
 import asyncio
+import pickle
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -92,6 +94,12 @@ def test_asyncio_client_gives_the_same_and_runs_many_at_once():
     assert status[0].state == "AVAILABLE" and version == 1
 
 
+def test_an_error_passes_from_process_to_process():
+    error = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "is it running?", "h:1")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), vars(again)) == (str(error), vars(error))
+
+
 def test_asyncio_client_raises_the_same_error():
     async def ask(target):
         async with AsyncClient(Connection(target, attempts=1), "default") as client:
@@ -137,6 +145,18 @@ def test_one_attempt_means_one():
         with pytest.raises(ServingError):
             client.predict(IDS)
     assert failing.calls == 1
+
+
+@pytest.mark.parametrize("attempts", [1, 4])
+def test_calls_go_in_turn_to_all_addresses_of_a_name(attempts):
+    counting = [Failing(grpc.StatusCode.OK, times=0) for _ in range(2)]
+    with StandIn(counting[0]) as one, StandIn(counting[1]) as other:
+        target = f"ipv4:{one.target},{other.target}"
+        with Client(Connection(target, attempts=attempts), "default") as client:
+            end = time.monotonic() + 10
+            while min(server.calls for server in counting) < 3 and time.monotonic() < end:
+                client.predict(IDS)
+    assert min(server.calls for server in counting) == 3
 
 
 def test_a_dropped_connection_is_opened_again(relay):

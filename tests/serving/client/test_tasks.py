@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client
-from serving.client.messages import token_batches
+from serving.client.messages import MAX_ROWS, token_batches
 from serving.client.tasks import relevance
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel, logits, vector
 from tfrecords.base.errors import UserError
@@ -31,6 +31,10 @@ def test_token_batches_hold_every_row_once_within_their_bound(sizes, most):
     assert all(len(batch) == 1 or sum(sizes[row] for row in batch) <= most for batch in batches)
     flat = [sizes[row] for batch in batches for row in batch]
     assert flat == sorted(flat)
+
+
+def test_token_batches_hold_no_more_rows_than_a_batching_server_takes():
+    assert [len(batch) for batch in token_batches([1] * (2 * MAX_ROWS + 1), 10_000)] == [MAX_ROWS, MAX_ROWS, 1]
 
 
 @pytest.mark.parametrize("served", ["embedder"], indirect=True)

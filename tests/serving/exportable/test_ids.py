@@ -108,6 +108,25 @@ def test_columns_that_no_row_needs_do_not_count(serve):
         served("serving_default", input_ids=wide, lengths=[4, 9])
 
 
+WRONG_SIZES = [
+    ("classifier", "serving_default", {"lengths": [1]}),
+    ("classifier", "serving_default", {"lengths": [9] * 3}),
+    ("classifier", "masked", {"input_mask": np.ones((1, 9))}),
+    ("classifier", "int64", {"input_mask": np.ones((4, 1))}),
+    ("classifier", "masked", {"segment_ids": np.ones((3, 9))}),
+    ("spans", "serving_default", {"segment_ids": np.ones((1, 9))}),
+    ("multiple choice", "serving_default", {"lengths": [[9] * 4]}),
+]
+
+
+@pytest.mark.parametrize(("head", "signature", "wrong"), WRONG_SIZES)
+def test_inputs_of_unlike_sizes_are_named(serve, head, signature, wrong):
+    _, served = serve(head)
+    inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{next(iter(wrong))} and input_ids differ in size"):
+        served(signature, **inputs | wrong)
+
+
 def test_rows_without_columns_are_named(serve):
     _, served = serve("classifier")
     with pytest.raises(tf.errors.InvalidArgumentError, match="rows without a single token"):

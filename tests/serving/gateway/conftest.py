@@ -56,6 +56,7 @@ SIGNATURES = {
     },
     "spans": {"serving_default": ({"context": (7, 1), "question": (7, 1)}, SPANS), "tokenize": (STRINGS, PIECES)},
     "tagger": {"serving_default": (STRINGS, WORDS), "tokenize": (STRINGS, PIECES)},
+    "cls last": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES)},
     "bare": {"serving_default": (STRINGS, {"embedding": (1, 2)})},
 }
 
@@ -109,6 +110,8 @@ class FakeModel:
     def outputs(self, signature, rows, threshold=None):
         if signature == "tokenize":
             pieces = [tokens(row) for row in rows]
+            if self.kind == "cls last":
+                pieces = [[*row, cls] for cls, *row in pieces]
             width = max(map(len, pieces))
             ids = [[2 if p == b"[CLS]" else 3 if p == b"[SEP]" else 100 + len(p) for p in row] for row in pieces]
             return {

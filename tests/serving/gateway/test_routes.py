@@ -153,6 +153,15 @@ def test_tei_tokenize(shared_gateway):
     assert [[token["text"] for token in row] for row in plain] == [["fine", "film"], []]
 
 
+def test_special_tokens_are_known_where_rows_end_with_both(shared_gateway):
+    gateway = shared_gateway("cls last")
+    (tokens,) = ask(gateway, "/tokenize", inputs="fine film")
+    found = [(token["text"], token["special"]) for token in tokens]
+    assert found == [("fine", False), ("film", False), ("[SEP]", True), ("[CLS]", True)]
+    plain = ask(gateway, "/tokenize", inputs=["fine film", ""], add_special_tokens=False)
+    assert [[token["text"] for token in row] for row in plain] == [["fine", "film"], []]
+
+
 def test_masks_are_filled(shared_gateway):
     gateway = shared_gateway("pretrainer")
     mask = [{"text": "mat", "score": pytest.approx(0.7)}, {"text": "dog", "score": pytest.approx(0.2)}]

@@ -123,6 +123,19 @@ def test_large_requests_are_split_when_asked_for(scheduler):
     assert sizes(recorder) == [4, 4, 2]
 
 
+def test_parts_of_unlike_shapes_cannot_be_joined(scheduler):
+    recorder = Recorder(lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())))])
+    split = {"max_batch_size": 10, "enable_large_batch_splitting": True, "max_execution_batch_size": 4}
+    batching = runner(scheduler, recorder, **split)
+    assert batching.run(x(1, 2, 3, 4, 4), ["y"])[0].shape == (5, 4)
+    with pytest.raises(StatusError) as caught:
+        batching.run(x(1, 2, 3, 4, 9), ["y"])
+    assert str(caught.value) == (
+        "INVALID_ARGUMENT: The request was split, and an output of its parts has rows of shapes (4,) and (9,), which "
+        "cannot be joined: set enable_large_batch_splitting to false, or send fewer rows in a request"
+    )
+
+
 def test_a_full_queue_is_unavailable(scheduler):
     recorder = Recorder()
     batching = runner(scheduler, recorder, max_batch_size=1, max_enqueued_batches=2)
@@ -318,6 +331,14 @@ def test_behind_the_server(start_server, half_plus_two, tmp_path, counted):
     assert (status, answer["error"]) == (400, "Batching Run() input tensors must have at least one dimension")
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"instances": [1.0] * 9})
     assert answer == {"error": "Task size 9 is larger than maximum input batch size 8"}
+
+
+def test_the_thread_pool_has_a_name_without_a_parameters_file(start_server, half_plus_two, counted):
+    running = start_server(model_base_path=str(half_plus_two), enable_batching=True)
+    metric = {"name": "batching_session:queuing_latency_count", "thread_pool_name": "model_server_batch_threads"}
+    queued = counted(**metric)
+    running.predict(2.0)
+    assert counted(**metric) == queued + 1
 
 
 def test_parameters_per_model(start_server, build, tmp_path):

@@ -3,13 +3,16 @@
 import dataclasses
 import json
 import re
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
+from serving.client import Client, Connection
 from serving.model_server import flags, telemetry
 from serving.model_server.batching import BatchingOptions
 from serving.wire.protos import BatchingParameters, MonitoringConfig
@@ -59,6 +62,8 @@ def test_configs_parse_and_fit():
     for model in models.model_config_list.config:
         assert model.base_path.startswith("/")
         assert model.model_platform == "tensorflow"
+        # What a label names stays, whatever newer versions are written.
+        assert set(model.version_labels.values()) <= set(model.model_version_policy.specific.versions)
 
 
 def test_dockerfile():
@@ -104,6 +109,8 @@ def test_compose():
     assert serving["read_only"] and serving["cap_drop"] == ["ALL"]
     assert serving["security_opt"] == ["no-new-privileges:true"]
     assert re.fullmatch(r"\$\{SERVING_USER:-[1-9]\d*:[1-9]\d*\}", serving["user"])
+    # Process 1 is not ended by a SIGTERM that it does not handle.
+    assert serving["init"] is True
     assert services["serving"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
 
 
@@ -112,6 +119,8 @@ def test_prometheus():
     monitoring = text_format.Parse((DEPLOY / "monitoring.config").read_text(), MonitoringConfig())
     assert job["metrics_path"] == monitoring.prometheus_config.path
     assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
+    down = only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"][0]
+    assert f'up{{job="{job["job_name"]}"}}' in down["expr"]
 
 
 def metric_names(text):
@@ -150,6 +159,17 @@ def test_alerts_ask_only_for_metrics_that_exist():
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert re.fullmatch(r"\d+m", rule["for"]) and rule["labels"]["severity"] in ("warning", "critical")
         assert {"summary", "action"} == set(rule["annotations"])
+
+
+def test_the_share_of_failures_is_known_where_no_request_ever_went_well():
+    rules = {rule["alert"]: rule["expr"] for rule in only("prometheus/alerts.yaml")["spec"]["groups"][0]["rules"]}
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in dashboard["panels"]}
+    failed = r'sum\(rate\(:tensorflow:serving:request_count\{status!="OK"\}\[.m\]\)\) by \(model_name\)'
+    answered = r'sum\(rate\(:tensorflow:serving:request_latency_count\{API!=""\}\[.m\]\)\) by \(model_name\)'
+    share = rf"{failed} / \({failed} \+ \({answered} or 0 \* {failed}\)\)"
+    assert re.fullmatch(share + " > 0.01", rules["AlbertServingFails"])
+    assert re.fullmatch(share, panels["Share of requests that fail"])
 
 
 def test_service_monitor_finds_the_service(kubernetes):
@@ -254,6 +274,22 @@ def test_network_policy(kubernetes):
     assert clients == names and prometheus == {"rest"}
 
 
+def connection_age(values):
+    pairs = [pair.split("=") for pair in values["grpc_channel_arguments"].split(",")]
+    return {name: int(value) for name, value in pairs}
+
+
+def test_clients_lose_no_request_when_their_connections_end(start_server, half_plus_two):
+    dockerfile = check_flags(recipes()["Dockerfile"])
+    assert connection_age(dockerfile) == connection_age(check_flags(recipes()["kubernetes"]))
+    arguments = dockerfile["grpc_channel_arguments"].replace("age_ms=30000", "age_ms=100")
+    server = start_server(model_base_path=str(half_plus_two), grpc_channel_arguments=arguments)
+    with Client(Connection(server.address, attempts=1), "default") as client:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            assert client.predict({"x": np.array([2.0], np.float32)})["y"].tolist() == [3.0]
+
+
 def test_kubernetes_deployment(kubernetes, kustomization):
     spec = kubernetes["Deployment"]["spec"]
     pod = spec["template"]["spec"]
@@ -279,6 +315,10 @@ def test_kubernetes_deployment(kubernetes, kustomization):
     assert claim == kubernetes["PersistentVolumeClaim"]["metadata"]["name"]
     pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > pause
+    assert pod["shareProcessNamespace"] is True, "process 1 is not ended by a SIGTERM that it does not handle"
+    # A client that asked DNS just before the pod left it goes on to it until its next connection ends, and DNS caches.
+    age_s = connection_age(values)["grpc.max_connection_age_ms"] / 1000
+    assert pause > 1.1 * age_s + 30 + 30
     assert {"requests", "limits"} <= set(container["resources"])
 
 
@@ -333,24 +373,6 @@ def test_no_recipe_batches_and_all_take_as_many_requests_at_once():
     values = {name: check_flags(arguments) for name, arguments in recipes().items()}
     assert not [name for name, flags in values.items() if "enable_batching" in flags]
     assert {flags["grpc_max_threads"] for flags in values.values()} == {"64"}
-
-
-@pytest.mark.parametrize("batching", [False, True])
-@pytest.mark.parametrize("rows", [32, 256])
-@pytest.mark.few(2)
-def test_a_request_of_many_rows_is_answered_with_and_without_batching(start_server, half_plus_two, rows, batching):
-    chosen = {"enable_batching": True, "batching_parameters_file": str(DEPLOY / "batching.config")} if batching else {}
-    server = start_server(model_base_path=str(half_plus_two), **chosen)
-    assert server.predict(*range(rows)) == [x / 2 + 2 for x in range(rows)]
-
-
-def test_batching_keeps_to_what_every_server_takes():
-    batching = text_format.Parse((DEPLOY / "batching.config").read_text(), BatchingParameters())
-    # With splitting, servers differ in what the last allowed size must be.
-    assert batching.enable_large_batch_splitting.value and not batching.allowed_batch_sizes
-    # The largest request fits into the queue.
-    rows = batching.max_execution_batch_size.value * batching.max_enqueued_batches.value
-    assert rows >= 2 * batching.max_batch_size.value
 
 
 def test_probes_are_in_no_figure_of_requests(start_server, half_plus_two):

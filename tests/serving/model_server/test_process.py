@@ -8,9 +8,11 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
@@ -103,6 +105,29 @@ def listening_addresses(port):
             # IPv6 sockets show an IPv4 address in their last 32 bits.
             result.add(socket.inet_ntoa(bytes.fromhex(host[-8:])[::-1]))
     return result
+
+
+def test_rest_takes_nothing_new_while_the_gateway_finishes(build, tmp_path):
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def slow(text):
+        end = tf.timestamp() + 2.0
+        late = tf.while_loop(lambda n: tf.timestamp() < end, lambda n: n * 1.0, [1.0])[0]
+        return {"embedding": tf.fill([tf.size(text), 2], late)}
+
+    build.function(tmp_path / "m" / "1", serving_default=slow)
+    running = build.start(model_base_path=str(tmp_path / "m"), gateway_port=build.free_port())
+    gateway = f"http://127.0.0.1:{running.options.gateway_port}"
+    with ThreadPoolExecutor(2) as pool:
+        while httpx.get(f"{gateway}/health").status_code != 200:
+            time.sleep(0.05)
+        asked = pool.submit(httpx.post, f"{gateway}/embed", json={"inputs": "a fine film"}, timeout=30)
+        time.sleep(0.5)
+        stopped = pool.submit(running.stop)
+        time.sleep(0.5)
+        assert not stopped.done()
+        with pytest.raises(ConnectionRefusedError):
+            running.http("GET", "/v1/models/default")
+        assert asked.result().status_code == 200
 
 
 @pytest.mark.slow

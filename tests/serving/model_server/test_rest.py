@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import math
+import re
 import socket
 import time
 import urllib.request
@@ -146,6 +147,8 @@ def test_numbers_beyond_a_float(typed_server):
     assert outputs[:3] == [math.inf, -math.inf, 0.0]
     assert math.isnan(outputs[3])
     assert outputs[4:] == [math.inf, -math.inf, 123456792.0]
+    words = call(typed_server, '{"signature_name": "float32", "inputs": [Inf, -Inf,-NaN, NaN]}')["outputs"]
+    assert words[:2] == [math.inf, -math.inf] and all(map(math.isnan, words[2:]))
     huge = '{"signature_name": "float32", "inputs": [1' + "0" * 400 + "]}"
     assert call(typed_server, huge) == {"outputs": [math.inf]}
 
@@ -159,6 +162,8 @@ def test_numbers_beyond_a_float(typed_server):
         ("{inputs:1}", "JSON Parse error: Missing a name for object member. at offset: 1"),
         ('{"inputs" 1}', "JSON Parse error: Missing a colon after a name of object member. at offset: 10"),
         ('{"inputs":1 2}', "JSON Parse error: Missing a comma or } after an object member. at offset: 12"),
+        ('{"inputs":[Infinite]}', "JSON Parse error: Invalid value. at offset: 11"),
+        ('{"inputs":[-Nan]}', "JSON Parse error: Invalid value. at offset: 11"),
         ('{"inputs":[1 2]}', "JSON Parse error: Missing a comma or ] after an array element. at offset: 13"),
         ('{"inputs":"a\nb"}', "JSON Parse error: Invalid encoding in string. at offset: 12"),
         ('{"inputs":"\\x"}', "JSON Parse error: Invalid escape character in string. at offset: 11"),
@@ -236,9 +241,10 @@ def test_every_parser_reads_alike(document, ascii, position, typo):
     one = outcome(lambda: json_parsing.parse_object(body))
     other = outcome(lambda: json_parsing._exactly(body, math.inf))
     assert one == other or (one[0] == "error" and other[0] != "error" and "Is not object" in one[1])
-    assert outcome(lambda: json_parsing._iteratively_decoded(text, 0, math.inf)) == outcome(
-        lambda: json_parsing._DECODER.raw_decode(text, 0)
-    )
+    if not re.search("-NaN|Inf(?!inity)", text):
+        assert outcome(lambda: json_parsing._iteratively_decoded(text, 0, math.inf)) == outcome(
+            lambda: json_parsing._DECODER.raw_decode(text, 0)
+        )
 
 
 def outcome(parse):

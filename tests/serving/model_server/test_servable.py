@@ -1,11 +1,25 @@
 """A loaded version as requests see it: which outputs the graph is asked for."""
 
 import itertools
+import logging
 
 import numpy as np
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from serving.model_server.servable import Servable
+from serving.model_server.servable import Servable, _quiet_deprecations
+
+
+def test_two_loads_at_once_leave_the_log_as_it_was(caplog):
+    first, second = _quiet_deprecations(), _quiet_deprecations()
+    first.__enter__()
+    second.__enter__()
+    logger = logging.getLogger("tensorflow")
+    logger.warning("deprecated")
+    first.__exit__(None, None, None)
+    logger.error("wrong")
+    second.__exit__(None, None, None)
+    logger.warning("of use")
+    assert caplog.messages == ["wrong", "of use"]
 
 
 class Recorder:

@@ -119,17 +119,20 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
         running.predict(2.0, model="metered")
     error_of(running.predict, 2.0, model="metered", version=9)
     running.http("POST", "/v1/models/metered:predict", {"inputs": 2.0})
+    assert running.http("GET", "/v1/models/metered")[0] == running.http("GET", "/v1/models/metered/metadata")[0] == 200
+    assert running.http("GET", "/v1/models/metered/versions/9")[0] == 404
     status, page, headers = running.http("GET", "/metrics/here")
     page = page.decode()
     assert (status, headers["Content-Type"]) == (200, "text/plain")
     assert "# TYPE :tensorflow:serving:request_count counter\n" in page
-    assert ':tensorflow:serving:request_count{model_name="metered",status="OK"} 4\n' in page
-    assert ':tensorflow:serving:request_count{model_name="metered",status="NOT_FOUND"} 1\n' in page
+    assert ':tensorflow:serving:request_count{model_name="metered",status="OK"} 6\n' in page
+    assert ':tensorflow:serving:request_count{model_name="metered",status="NOT_FOUND"} 2\n' in page
     labels = 'model_name="metered",API="Predict",entrypoint="GRPC"'
     assert f":tensorflow:serving:request_latency_count{{{labels}}} 3\n" in page
     assert f':tensorflow:serving:request_latency_bucket{{{labels},le="10"}} 0\n' in page
     assert f':tensorflow:serving:request_latency_bucket{{{labels},le="+Inf"}} 3\n' in page
     assert 'request_latency_count{model_name="metered",API="predict",entrypoint="REST"} 1\n' in page
+    assert 'request_latency_count{model_name="metered",API="",entrypoint="REST"} 2\n' in page
     assert ':tensorflow:serving:runtime_latency_count{model_name="metered",API="Predict",runtime="TF1"} 4\n' in page
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.benchmark.stand_in import StandIn
-from serving.score import job, rows
-from serving.score.models import ModelSource
+from serving.score import job, models, rows
+from serving.score.models import STRING, ModelSource
+from serving.score.worker import Worker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
 from tests.test_commands import without_tensorflow
@@ -168,7 +169,10 @@ def test_two_files_of_one_name_are_refused(saved_model, tmp_path):
         run(saved_model, f"{tmp_path}/a.*", tmp_path / "out")
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\n\r"), max_size=9).map(str.encode)), st.integers(1, 30))
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=9).map(str.encode)),
+    st.integers(1, 30),
+)
 @settings(max_examples=60, deadline=None)
 def test_pieces_hold_every_line_once(tmp_path_factory, lines, size):
     path = tmp_path_factory.mktemp("pieces") / "rows.txt"
@@ -193,6 +197,26 @@ def test_a_server_answers_by_one_version(target, tmp_path):
     found = [row["embedding"] for row in read_lines(tmp_path / "out" / "in.jsonl")]
     np.testing.assert_allclose(found, [vector(text.encode()) for text in TEXTS[:5]], rtol=1e-6)
     assert manifest["job"]["model"] == {"name": "default", "version": 1}
+
+
+def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
+    opened = []
+
+    class Slow:
+        def __init__(self, source):
+            opened.append(source)
+            time.sleep(0.2)
+
+        def __call__(self, columns, outputs):
+            return {"label": columns["text"]}
+
+    monkeypatch.setattr(models, "_Served", Slow)
+    (tmp_path / "in.txt").write_text("two\nbatches\n")
+    (piece,) = rows.cut([tmp_path / "in.txt"], 1000)
+    worker = Worker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=tmp_path)
+    worker.score(0, piece, ("text",), {"label": (STRING, 1)})
+    assert [row["label"] for row in read_lines(tmp_path / "000000.jsonl")] == ["two", "batches"]
+    assert len(opened) == 1
 
 
 def test_pairs_by_the_names_of_their_fields(tmp_path):
