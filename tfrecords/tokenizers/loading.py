@@ -13,6 +13,7 @@ from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import Tokenizer, description_in
 from tfrecords.tokenizers.published import (
     TOKENIZERS_FILE,
+    checked,
     from_merges,
     from_tokenizers,
     is_cased,
@@ -184,4 +185,6 @@ def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool 
     said = said_lower_case(folder) if lower_case is None else lower_case
     keep_accents = said_accents(folder) if keep_accents is None else keep_accents
     tokenizer = load_tokenizer(path, True if said is None else said, keep_accents)
-    return load_tokenizer(path, False, keep_accents) if said is None and is_cased(tokenizer) else tokenizer
+    if said is None and is_cased(tokenizer):
+        tokenizer = load_tokenizer(path, False, keep_accents)
+    return checked(tokenizer, folder)

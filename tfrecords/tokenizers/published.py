@@ -21,6 +21,15 @@ _SPECIAL = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")
 }
 # Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
 _CASED_SHARE = 0.01
+# What files beside a WordPiece vocabulary say where BERT's way to part text into words is not theirs.
+_NOT_BERT = {
+    "tokenizer_class": ("BertJapaneseTokenizer",),
+    "word_tokenizer_type": ("mecab", "sudachi", "jumanpp"),
+    "subword_tokenizer_type": ("character", "sentencepiece"),
+    **dict.fromkeys(("tokenize_chinese_chars", "handle_chinese_chars", "clean_text", "do_basic_tokenize"), (False,)),
+}
+_BERT_STEPS = {"BertNormalizer", "BertPreTokenizer"}
+_BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
 class UnknownTokenizer(UserError):
@@ -58,6 +67,47 @@ def is_cased(tokenizer: Tokenizer) -> bool:
     return sum(bool(re.search("[A-Z]", piece)) for piece in pieces) > _CASED_SHARE * len(pieces)
 
 
+def checked(tokenizer: Tokenizer, folder: Path, description: dict[str, Any] | None = None) -> Tokenizer:
+    """Gives a tokenizer back that does what the files beside its vocabulary say.
+
+    Args:
+        tokenizer: of a WordPiece or SentencePiece vocabulary.
+        folder: with the files.
+        description: of the tokenizer.json that holds the vocabulary; None: of the folder's, where there is one.
+
+    Raises:
+        UnknownTokenizer: they say what it does not do.
+    """
+    if description is None:
+        description = _read_object(folder / TOKENIZERS_FILE)
+    settings = _read_object(folder / "tokenizer_config.json")
+    if tokenizer.kind == "wordpiece" and (others := _other_rules(settings, description)):
+        raise UnknownTokenizer(
+            f"beside the vocabulary in '{folder}' stands {', '.join(others)}, by which text is not parted as BERT's "
+            f"is; {_BY_IDS}"
+        )
+    return tokenizer
+
+
+def _other_rules(settings: dict, description: dict) -> list[str]:
+    """The rules of a WordPiece vocabulary that are not BERT's."""
+    sources = [settings, *_normalizers(description)]
+    others = [
+        f"{name}={source[name]}"
+        for source in sources
+        for name, values in _NOT_BERT.items()
+        if source.get(name) in values
+    ]
+    for source in sources:
+        # BERT's accents go with the capitals alone.
+        if source.get("strip_accents") is True and False in (source.get("do_lower_case"), source.get("lowercase")):
+            others.append("strip_accents=True of text that keeps its capitals")
+    steps = {step.get("type") for step in (*_normalizers(description), description.get("pre_tokenizer") or {})}
+    if "model" in description and steps - {None, "Sequence"} != _BERT_STEPS:
+        others.append(f"normalizer and pre_tokenizer of {', '.join(sorted(map(str, steps - {None}))) or 'no kind'}")
+    return others
+
+
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     """Reads a tokenizer.json, whose vocabulary is inside.
 
@@ -67,7 +117,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         keep_accents: likewise.
 
     Raises:
-        UserError: it is damaged, or a tokenizer of a kind that is not known.
+        UserError: it is damaged, or (an UnknownTokenizer) of a kind that is not known.
     """
     values = _read_object(path)
     model = values.get("model") or {}
@@ -87,7 +137,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         lower_case = said if isinstance(said, bool) else _lower_cases(values)
     keep_accents = _keeps_accents(values) if keep_accents is None else keep_accents
     try:
-        return makers[kind](values, lower_case, path, keep_accents)
+        return checked(makers[kind](values, lower_case, path, keep_accents), path.parent, values)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise UserError(f"'{path}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
 
@@ -171,7 +221,9 @@ def make_tokenizer(kind: str, vocabulary: bytes, lower_case: bool, keep_accents:
 def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
     model = values["model"]
     if model.get("continuing_subword_prefix", "##") != "##":
-        raise UserError(f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}'; known is '##'")
+        raise UnknownTokenizer(
+            f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}', known is '##'; {_BY_IDS}"
+        )
     ids = {number: piece for piece, number in model["vocab"].items()}
     # A number that no piece has must not move those behind it.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
@@ -183,7 +235,7 @@ def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> 
     if {"<s>", "</s>"} <= (pieces := {piece for piece, _ in model["vocab"]}) and "[CLS]" not in pieces:
         raise UnknownTokenizer(
             f"'{path}' holds a unigram vocabulary with the pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is "
-            "not known here; tokenize with transformers, and ask the model by ids"
+            f"not known here; {_BY_IDS}"
         )
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()

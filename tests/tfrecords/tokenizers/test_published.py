@@ -8,6 +8,7 @@ import pytest
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.published import UnknownTokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 models, normalizers = tokenizers.models, tokenizers.normalizers
@@ -17,11 +18,11 @@ WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!
 TEXTS = ["Hello World!", "the hellos, worlds", "Ünseen", "The a ab"]
 
 
-def wordpiece(folder, lower_case, name="tokenizer.json"):
+def wordpiece(folder, lower_case, name="tokenizer.json", normalizer=None, pre_tokenizer=None, **rules):
     vocabulary = {piece: number for number, piece in enumerate(SPECIAL + WORDS)}
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=lower_case, **rules)
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(folder / name))
     return tokenizer
 
@@ -101,6 +102,48 @@ def test_a_vocabulary_that_keeps_its_accents(tmp_path, with_file):
     assert ours.lower_case and ours.keep_accents
     for text in ("Schöne schon", "SCHÖN Schone"):
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer"),
+        ({"do_lower_case": False, "word_tokenizer_type": "mecab"}, "word_tokenizer_type=mecab"),
+        ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type=character"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars=False"),
+        ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True of text that keeps its capitals"),
+    ],
+)
+def test_rules_beside_wordpiece_that_are_not_berts_are_not_passed_over(tmp_path, said, message):
+    write_vocabulary(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    for path in (tmp_path, tmp_path / "vocab.txt"):
+        with pytest.raises(UnknownTokenizer, match=f"{message}, by which text is not parted as BERT's is; tokenize"):
+            read_tokenizer(path)
+    known = {"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "basic", "tokenize_chinese_chars": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(known | {"do_lower_case": True, "strip_accents": True}))
+    assert tokenizer_in(tmp_path).lower_case
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"handle_chinese_chars": False}, "handle_chinese_chars=False"),
+        ({"clean_text": False}, "clean_text=False"),
+        ({"normalizer": normalizers.Lowercase()}, "normalizer and pre_tokenizer of BertPreTokenizer, Lowercase"),
+        (
+            {"pre_tokenizer": pre_tokenizers.Whitespace()},
+            "normalizer and pre_tokenizer of BertNormalizer, Whitespace",
+        ),
+    ],
+)
+def test_rules_of_a_tokenizer_json_that_are_not_berts_are_not_passed_over(tmp_path, rules, message, with_file):
+    wordpiece(tmp_path, True, **rules)
+    if with_file:
+        write_vocabulary(tmp_path)
+    with pytest.raises(UnknownTokenizer, match=f"{message}, by which"):
+        tokenizer_in(tmp_path)
 
 
 def test_a_preset_of_keras_hub(tmp_path):
