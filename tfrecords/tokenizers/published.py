@@ -86,6 +86,11 @@ def checked(tokenizer: Tokenizer, folder: Path, description: dict[str, Any] | No
             f"beside the vocabulary in '{folder}' stands {', '.join(others)}, by which text is not parted as BERT's "
             f"is; {_BY_IDS}"
         )
+    if new := _new_tokens(settings, folder, description) - {*tokenizer.pieces}:
+        raise UnknownTokenizer(
+            f"'{folder}' adds {', '.join(sorted(new)[:3])} to the pieces of its vocabulary, which is known of "
+            f"byte-level BPE alone; {_BY_IDS}"
+        )
     return tokenizer
 
 
@@ -106,6 +111,16 @@ def _other_rules(settings: dict, description: dict) -> list[str]:
     if "model" in description and steps - {None, "Sequence"} != _BERT_STEPS:
         others.append(f"normalizer and pre_tokenizer of {', '.join(sorted(map(str, steps - {None}))) or 'no kind'}")
     return others
+
+
+def _new_tokens(settings: dict, folder: Path, description: dict) -> set[str]:
+    """The tokens that the files beside a vocabulary add to be found in texts: those of special ones are text."""
+    described = [*(settings.get("added_tokens_decoder") or {}).values(), *(description.get("added_tokens") or [])]
+    named = settings | _read_object(folder / "special_tokens_map.json")
+    special = {token["content"] for token in described if token.get("special")} | set(_roles(folder).values())
+    for token in named.get("additional_special_tokens") or []:
+        special.add(token["content"] if isinstance(token, dict) else token)
+    return {*_read_object(folder / "added_tokens.json"), *(token["content"] for token in described)} - special
 
 
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:

@@ -146,6 +146,45 @@ def test_rules_of_a_tokenizer_json_that_are_not_berts_are_not_passed_over(tmp_pa
         tokenizer_in(tmp_path)
 
 
+TOKEN = {"content": "covid19", "special": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", {"covid19": 16}),
+        ("tokenizer_config.json", {"do_lower_case": False, "added_tokens_decoder": {"16": TOKEN}}),
+    ],
+)
+def test_tokens_added_beside_a_vocabulary_are_not_passed_over(tmp_path, name, content):
+    write_vocabulary(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    message = "adds covid19 to the pieces of its vocabulary, which is known of byte-level BPE alone; tokenize"
+    with pytest.raises(UnknownTokenizer, match=message):
+        tokenizer_in(tmp_path)
+    # A special one's string is text, wherever it is said to be one.
+    (tmp_path / "special_tokens_map.json").write_text('{"additional_special_tokens": ["covid19"]}')
+    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
+    write_vocabulary(tmp_path, [*WORDS, "covid19"])
+    (tmp_path / "special_tokens_map.json").unlink()
+    assert tokenizer_in(tmp_path).encode("covid19") == [16]
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_tokens_added_in_a_tokenizer_json(tmp_path, with_file):
+    if with_file:
+        write_vocabulary(tmp_path)
+    theirs = wordpiece(tmp_path, False)
+    theirs.add_special_tokens([*SPECIAL, "[E1]"])
+    theirs.add_tokens(["hello"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
+    theirs.add_tokens(["covid19"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UnknownTokenizer, match="adds covid19 to the pieces"):
+        tokenizer_in(tmp_path)
+
+
 def test_a_preset_of_keras_hub(tmp_path):
     (tmp_path / "assets" / "tokenizer").mkdir(parents=True)
     write_vocabulary(tmp_path, name="assets/tokenizer/vocabulary.txt")
