@@ -39,6 +39,7 @@ class Tokenizer(abc.ABC):
         word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
         cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
             the model's to say; see `with_cls_last`.
+        knows_case: whether the vocabulary file said itself whether text is lower-cased.
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Tokenizer(abc.ABC):
     second_segment_id: int = 1
     word_prefix: str = ""
     cls_last: bool = False
+    knows_case: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary

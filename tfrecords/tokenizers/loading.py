@@ -34,7 +34,9 @@ _VOCABULARIES = (
 _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 
 
-def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
+) -> Tokenizer:
     """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, or a folder, saved or of a published model.
 
     >>> import tempfile
@@ -48,7 +50,8 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
 
     Args:
         path: The file or folder; of a byte-level BPE its tokenizer.json, or its vocab.json with merges.txt beside it.
-        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder and a .json know their own.
+        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder and a .json know their own. Where
+            None, a SentencePiece model that was trained or saved here knows it too; anything else is lower-cased.
         keep_accents: Whether accents stay; a folder knows its own. Where None, a SentencePiece model knows it too, and
             anything else is taken to strip them.
 
@@ -56,8 +59,8 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
         The tokenizer.
 
     Raises:
-        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, and for accents
-            that the vocabulary itself strips.
+        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, for accents that
+            the vocabulary itself strips, and for another case than its own.
     """
     path = Path(path)
     check_tokenizer(path)
@@ -119,14 +122,14 @@ def read_tokenizer(
     Args:
         path: a SentencePiece .model, a WordPiece vocab .txt, a tokenizer.json, a vocab.json with merges.txt beside it,
             or a folder with one of them.
-        lower_case: whether text is lower-cased. None: what the files beside the vocabulary say, or else whether the
-            vocabulary has no pieces with capital letters.
+        lower_case: whether text is lower-cased. None: what the files beside the vocabulary or a SentencePiece model
+            say, or else whether the vocabulary has no pieces with capital letters.
         keep_accents: whether accents stay. None: what the files beside the vocabulary or a SentencePiece model say, or
             else no.
 
     Raises:
         UserError: there is no tokenizer or more than one, it is damaged or of an unknown kind, or `lower_case` is not
-            what a folder of this library was saved with.
+            what a folder of this library was saved with, or a SentencePiece model says of itself.
     """
     path = Path(path)
     if path.is_dir():
@@ -184,7 +187,7 @@ def _own(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> To
 def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     said = said_lower_case(folder) if lower_case is None else lower_case
     keep_accents = said_accents(folder) if keep_accents is None else keep_accents
-    tokenizer = load_tokenizer(path, True if said is None else said, keep_accents)
-    if said is None and is_cased(tokenizer):
+    tokenizer = load_tokenizer(path, said, keep_accents)
+    if said is None and not tokenizer.knows_case and is_cased(tokenizer):
         tokenizer = load_tokenizer(path, False, keep_accents)
     return checked(tokenizer, folder)

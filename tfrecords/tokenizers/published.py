@@ -1,7 +1,6 @@
 """Tokenizers in the files of others: the `tokenizers` library's, and what lies beside a vocabulary."""
 
 import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +60,10 @@ def said_accents(folder: Path) -> bool | None:
 
 
 def is_cased(tokenizer: Tokenizer) -> bool:
-    """Whether the vocabulary has pieces with capital letters."""
+    """Whether the vocabulary has pieces with capital letters, of whatever script."""
     special = set(tokenizer.special_ids.tolist())
     pieces = [piece for number, piece in enumerate(tokenizer.pieces) if number not in special and piece[:1] != "["]
-    return sum(bool(re.search("[A-Z]", piece)) for piece in pieces) > _CASED_SHARE * len(pieces)
+    return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
 
 
 def checked(tokenizer: Tokenizer, folder: Path, description: dict[str, Any] | None = None) -> Tokenizer:
@@ -221,8 +220,10 @@ def _added_tokens(folder: Path) -> list:
     return tokens
 
 
-def make_tokenizer(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
-    """Makes a tokenizer of the kind "sentencepiece" or "wordpiece"."""
+def make_tokenizer(
+    kind: str, vocabulary: bytes, lower_case: bool | None, keep_accents: bool | None, path: Path
+) -> Tokenizer:
+    """Makes a tokenizer of the kind "sentencepiece" or "wordpiece", lower-casing where nothing says otherwise."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -230,7 +231,7 @@ def make_tokenizer(kind: str, vocabulary: bytes, lower_case: bool, keep_accents:
         return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
     from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
-    return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))
+    return WordPieceTokenizer(vocabulary, lower_case is not False, path, bool(keep_accents))
 
 
 def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:

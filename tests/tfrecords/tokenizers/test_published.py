@@ -78,6 +78,10 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
     assert not tokenizer_in(tmp_path).lower_case
     write_vocabulary(tmp_path, ["hello", "world", "##s"])
     assert tokenizer_in(tmp_path).lower_case
+    write_vocabulary(tmp_path, ["Привет", "мир", "##ы"])
+    assert not tokenizer_in(tmp_path).lower_case
+    write_vocabulary(tmp_path, ["привет", "мир", "中", "\u211d"])
+    assert tokenizer_in(tmp_path).lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not tokenizer_in(tmp_path).lower_case
     assert not read_tokenizer(tmp_path / "vocab.txt").lower_case
