@@ -15,9 +15,16 @@ from typing import Any, Self
 import numpy as np
 
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 # The name until version 0.2 is that of another file of the `tokenizers` library, too.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
+
+BY_IDS = "tokenize with transformers, and ask the model by ids"
+
+
+class UnknownTokenizer(UserError):
+    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
 
 
 class Tokenizer(abc.ABC):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
-from tfrecords.tokenizers.base import Tokenizer, description_in
+from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
 from tfrecords.tokenizers.published import (
     TOKENIZERS_FILE,
     checked,
@@ -105,6 +105,9 @@ def _load_folder(folder: Path) -> Tokenizer:
             rules = description["lower_case"], description.get("keep_accents", False)
             tokenizer = make_tokenizer(kind, path.read_bytes(), *rules, path)
         expected = description["sha256"]
+    except UnknownTokenizer as error:
+        # Whatever was saved was known.
+        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
     except (KeyError, TypeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
@@ -128,8 +131,8 @@ def read_tokenizer(
             else no.
 
     Raises:
-        UserError: there is no tokenizer or more than one, it is damaged or of an unknown kind, or `lower_case` is not
-            what a folder of this library was saved with, or a SentencePiece model says of itself.
+        UserError: there is no tokenizer or more than one, it is damaged or (an UnknownTokenizer) of an unknown kind, or
+            `lower_case` is not what a folder of this library was saved with, or a SentencePiece model says of itself.
     """
     path = Path(path)
     if path.is_dir():

@@ -9,7 +9,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"
@@ -28,11 +28,6 @@ _NOT_BERT = {
     **dict.fromkeys(("tokenize_chinese_chars", "handle_chinese_chars", "clean_text", "do_basic_tokenize"), (False,)),
 }
 _BERT_STEPS = {"BertNormalizer", "BertPreTokenizer"}
-_BY_IDS = "tokenize with transformers, and ask the model by ids"
-
-
-class UnknownTokenizer(UserError):
-    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
 
 
 def said_lower_case(folder: Path) -> bool | None:
@@ -83,12 +78,12 @@ def checked(tokenizer: Tokenizer, folder: Path, description: dict[str, Any] | No
     if tokenizer.kind == "wordpiece" and (others := _other_rules(settings, description)):
         raise UnknownTokenizer(
             f"beside the vocabulary in '{folder}' stands {', '.join(others)}, by which text is not parted as BERT's "
-            f"is; {_BY_IDS}"
+            f"is; {BY_IDS}"
         )
     if new := _new_tokens(settings, folder, description) - {*tokenizer.pieces}:
         raise UnknownTokenizer(
             f"'{folder}' adds {', '.join(sorted(new)[:3])} to the pieces of its vocabulary, which is known of "
-            f"byte-level BPE alone; {_BY_IDS}"
+            f"byte-level BPE alone; {BY_IDS}"
         )
     return tokenizer
 
@@ -145,7 +140,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         return ByteBPETokenizer(_read(path), path=path, roles=_roles(path.parent))
     makers = {"WordPiece": _wordpiece, "Unigram": _unigram}
     if kind not in makers:
-        raise UserError(f"'{path}' holds a {kind} tokenizer; known are {', '.join(makers)} and BPE of bytes")
+        raise UnknownTokenizer(
+            f"'{path}' holds a {kind} tokenizer, known are {', '.join(makers)} and BPE of bytes; {BY_IDS}"
+        )
     said = _read_object(path.parent / "tokenizer_config.json").get("do_lower_case")
     if lower_case is None:
         lower_case = said if isinstance(said, bool) else _lower_cases(values)
@@ -238,7 +235,7 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
     model = values["model"]
     if model.get("continuing_subword_prefix", "##") != "##":
         raise UnknownTokenizer(
-            f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}', known is '##'; {_BY_IDS}"
+            f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}', known is '##'; {BY_IDS}"
         )
     ids = {number: piece for piece, number in model["vocab"].items()}
     # A number that no piece has must not move those behind it.
@@ -251,7 +248,7 @@ def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> 
     if {"<s>", "</s>"} <= (pieces := {piece for piece, _ in model["vocab"]}) and "[CLS]" not in pieces:
         raise UnknownTokenizer(
             f"'{path}' holds a unigram vocabulary with the pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is "
-            f"not known here; {_BY_IDS}"
+            f"not known here; {BY_IDS}"
         )
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()

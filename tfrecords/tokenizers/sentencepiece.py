@@ -12,7 +12,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.normalization import own_rules, with_albert_normalization
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 
@@ -71,8 +71,9 @@ class SentencePieceTokenizer(Tokenizer):
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)
         if self._processor.id_to_piece(token_id) != piece:
-            raise UserError(
-                f"tokenizer '{path}' has no piece {piece}; train one with python -m tfrecords.train_tokenizer"
+            raise UnknownTokenizer(
+                f"tokenizer '{path}' has no piece {piece}, which ALBERT's or XLNet's has, and XLM-RoBERTa's and "
+                f"CamemBERT's have not; train one with python -m tfrecords.train_tokenizer, or {BY_IDS}"
             )
         return token_id
 

@@ -15,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import normalization
+from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
@@ -345,9 +346,11 @@ class TestSavingAndErrors:
     def test_a_changed_vocabulary_is_noticed(self, tokenizer, small_wordpiece, tmp_path):
         small_wordpiece.save(tmp_path)
         path = tmp_path / "vocab.txt"
-        path.write_bytes(path.read_bytes() + b"more\n")
-        with pytest.raises(UserError, match="is not the vocabulary"):
-            load_tokenizer(tmp_path)
+        for content in (path.read_bytes() + b"more\n", b"the 12\n"):
+            path.write_bytes(content)
+            with pytest.raises(UserError, match="is not the vocabulary") as error:
+                load_tokenizer(tmp_path)
+            assert not isinstance(error.value, UnknownTokenizer)
 
 
 def assert_twins(tokenizer, batch):

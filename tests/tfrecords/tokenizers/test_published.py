@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, read_tokenizer, tokenizer_in
-from tfrecords.tokenizers.published import UnknownTokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 models, normalizers = tokenizers.models, tokenizers.normalizers
