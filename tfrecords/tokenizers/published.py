@@ -245,10 +245,10 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
 
 def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
     model, kinds = values["model"], model_pb2.ModelProto.SentencePiece
-    if {"<s>", "</s>"} <= (pieces := {piece for piece, _ in model["vocab"]}) and "[CLS]" not in pieces:
+    if not {"[CLS]", "<cls>"} & {piece for piece, _ in model["vocab"]}:
         raise UnknownTokenizer(
-            f"'{path}' holds a unigram vocabulary with the pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is "
-            f"not known here; {BY_IDS}"
+            f"'{path}' holds a unigram vocabulary without ALBERT's [CLS] or XLNet's <cls>, as XLM-RoBERTa's and "
+            f"CamemBERT's are, which is not known here; {BY_IDS}"
         )
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()

@@ -44,14 +44,21 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
     assert read_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
 
 
-def test_an_albert_of_the_tokenizers_library_gives_its_ids(tmp_path, topics):
-    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+@pytest.mark.parametrize(
+    ("special", "lower"),
+    [
+        (["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], [normalizers.Lowercase()]),
+        # XLNet's, which is cased.
+        (["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"], []),
+    ],
+)
+def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, topics, special, lower):
     theirs = tokenizers.Tokenizer(models.Unigram())
     theirs.normalizer = normalizers.Sequence(
         [
             normalizers.NFKD(),
             normalizers.StripAccents(),
-            normalizers.Lowercase(),
+            *lower,
             normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
         ]
     )
@@ -63,7 +70,11 @@ def test_an_albert_of_the_tokenizers_library_gives_its_ids(tmp_path, topics):
     theirs.train_from_iterator(lines[:2000], trainer)
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer_in(tmp_path)
-    assert (ours.kind, ours.lower_case, ours.pieces[2]) == ("sentencepiece", True, "[CLS]")
+    assert (ours.kind, ours.lower_case) == ("sentencepiece", bool(lower))
+    cls, sep, mask = ("[CLS]", "[SEP]", "[MASK]") if "[CLS]" in special else ("<cls>", "<sep>", "<mask>")
+    found = [ours.pieces[number] for number in (ours.cls_id, ours.sep_id, ours.mask_id, ours.pad_id, ours.unk_id)]
+    assert found == [cls, sep, mask, "<pad>", "<unk>"]
+    assert ours.special_ids.tolist() == list(range(len(special)))
     same = [
         ours.encode(line) == theirs.encode(line, add_special_tokens=False).ids
         # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign.
