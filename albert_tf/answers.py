@@ -28,6 +28,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.preprocessing import Preprocessor, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
+from albert_tf.tasks.tables import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -106,7 +107,8 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
     _refuse_seconds(seconds)
     if isinstance(texts, str):
         strings(texts, "texts")
-    examples = [TaggedExample(text.split() if isinstance(text, str) else list(text), None) for text in texts]
+    words = whole_characters([text.split() if isinstance(text, str) else list(text) for text in texts])
+    examples = [TaggedExample(of_text, None) for of_text in words]
     if any(not example.words for example in examples):
         raise UserError("a text has no words to tag; leave it out")
     rows = tagged_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)

@@ -19,9 +19,8 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import Preprocessor
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
-from tfrecords.tokenizers.published import UnknownTokenizer
 
 # Written by sentence-transformers: the list of its modules, and the folder of each.
 MODULES = "modules.json"

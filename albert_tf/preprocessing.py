@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length, text_rows
+from albert_tf.tasks.tables import whole_characters
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
@@ -87,7 +88,10 @@ def _is_symbolic(texts: Any) -> bool:
 
 
 def strings(texts: Any, name: str) -> list[str]:
-    """Makes a list of str of anything that holds strings. Raises UserError for what does not, and calls it `name`."""
+    """Makes a list of str of anything that holds strings, with U+FFFD for half a character.
+
+    Raises UserError for what holds none, and calls it `name`.
+    """
     if isinstance(texts, (str, bytes)):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
     if hasattr(texts, "numpy"):
@@ -96,4 +100,4 @@ def strings(texts: Any, name: str) -> list[str]:
     wrong = next((text for text in strings if not isinstance(text, str)), None)
     if wrong is not None:
         raise UserError(f"{name} must be strings, not {wrong!r}, a {type(wrong).__name__}")
-    return strings
+    return whole_characters(strings)

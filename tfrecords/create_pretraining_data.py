@@ -23,7 +23,9 @@ class CreateSettings(BuildSettings):
     input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")
     tokenizer: str = setting(help="SentencePiece .model, WordPiece vocab .txt, or saved folder.")
-    lower_case: bool = setting(True, help="Lower-case the text, as the vocabulary was made.")
+    lower_case: bool | None = setting(
+        None, help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer says, or else yes."
+    )
     keep_accents: bool | None = setting(
         None, help="Keep accents; unset: as the tokenizer says, or else strip them, as ALBERT and BERT do."
     )

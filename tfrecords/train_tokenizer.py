@@ -81,8 +81,7 @@ def main(settings: TokenizerSettings) -> None:
         temporary.write_bytes(vocabulary)
     print(f"wrote {path} and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {files.sha256(path)}")
     say_next(
-        f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data "
-        f"--tokenizer={path}" + ("" if settings.lower_case or is_bpe else " --nolower_case")
+        f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={path}"
     )
 
 

@@ -79,7 +79,7 @@ def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = Non
 
 def _classes(settings: FinetuningSettings) -> list[str]:
     table = read_table(find_table(Path(settings.data_dir), _files(settings)["train"].stem))
-    table.require([settings.label_column], _MEND_COLUMNS)
+    table = table.require([settings.label_column], _MEND_COLUMNS)
     labels, rows = set(), 0
     for row in table.rows:
         rows += 1

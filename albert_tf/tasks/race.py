@@ -57,8 +57,7 @@ class RaceTask(Task):
         for level in LEVELS:
             folder = self.data_dir / split / level
             for path in _files(folder):
-                table = read_json_lines(path)
-                table.require(("article", "questions", "options", "answers"))
+                table = read_json_lines(path).require(("article", "questions", "options", "answers"))
                 examples += [example for row in table.rows for example in _examples(table, row, level)]
         return examples or None
 

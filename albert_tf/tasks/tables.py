@@ -42,12 +42,23 @@ class Table(NamedTuple):
         """Makes the error that names file, line, what is wrong there and how to mend it."""
         return UserError(f"'{self.path}' line {row.line}: {what}; {mend}")
 
-    def require(self, columns: Iterable[str], mend: str = "name the columns so") -> None:
-        """Raises UserError naming columns that are not there, and those that are."""
+    def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
+        """Gives the table with rows that all have these columns, as those of JSON lines may not.
+
+        Raises:
+            UserError: columns are not there; it names them, and those that are.
+        """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             there = ", ".join(f"'{name}'" for name in self.columns)
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
+        return self._replace(rows=self._having(columns))
+
+    def _having(self, columns: Sequence[str]) -> Iterator[Row]:
+        for row in self.rows:
+            if missing := [name for name in columns if name not in row.values]:
+                raise self.wrong(row, f"no {', '.join(missing)}, which the first line has")
+            yield row
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
@@ -172,13 +183,12 @@ def read_json_lines(path: Path) -> Table:
     """Reads a file of one JSON object a line, whatever its suffix.
 
     Raises:
-        UserError: the file cannot be read, is empty, or a line is not an object with the keys of the first.
+        UserError: the file cannot be read, is empty, or a line is not an object.
     """
     return _checked(path, _objects(path))
 
 
 def _objects(path: Path) -> Iterator[Row]:
-    expected = None
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -188,9 +198,6 @@ def _objects(path: Path) -> Iterator[Row]:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); write one object a line") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
-        expected = values.keys() if expected is None else expected
-        if missing := expected - values.keys():
-            raise UserError(f"'{path}' line {number}: no {', '.join(sorted(missing))}, which the first line has")
         yield Row(number, whole_characters(values))
 
 

@@ -23,6 +23,8 @@ from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
+_MEND_COLUMNS = "say which is meant by --text_column and --label_column"
+
 
 class TaggedExample(NamedTuple):
     """A text in words; `tags`: their numbers, None where there are none."""
@@ -65,7 +67,7 @@ class TaggingTask(Task):
         """Gives those of a trained model, or the training file's tags, "O" first."""
         if self.known_labels is not None:
             return self.known_labels
-        table = self._table("train")
+        table = self._table("train").require([self.label_column], _MEND_COLUMNS)
         tags = {tag for row in table.rows for tag in _words(table, row, self.label_column)}
         return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
 
@@ -90,7 +92,7 @@ class TaggingTask(Task):
             return None
         labelled = split not in self.test_splits
         columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
-        table.require(columns, "say which is meant by --text_column and --label_column")
+        table = table.require(columns, _MEND_COLUMNS)
         return (self._example(table, row, labelled) for row in table.rows)
 
     def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:

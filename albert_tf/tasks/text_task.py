@@ -113,7 +113,7 @@ class TextTask(Task):
         labelled = split not in self.test_splits
         table = read_table(path, file.header, self.skip_broken and labelled)
         columns = file.columns or self.columns
-        table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
+        table = table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
         return self._examples(table, columns, labelled)
 
     def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:

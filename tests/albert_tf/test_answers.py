@@ -22,6 +22,8 @@ from albert_tf import (
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.training import train_tokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "##s", "the", "was"]
 CONFIG = AlbertConfig(
@@ -99,6 +101,20 @@ def test_what_is_no_list_of_texts_is_refused(tokenizer):
         preprocess(["good"], ["a", "b"])
     with pytest.raises(UserError, match="max_seq_length=2 leaves no room"):
         Preprocessor(tokenizer, 2)
+
+
+def test_half_a_character_is_no_character(tmp_path):
+    """A JSON escape or a name of a file can hold one; SentencePiece takes no text with it."""
+    pieces = SentencePieceTokenizer(
+        train_tokenizer(["a good film", "the bad film was"] * 9, 40, hard_vocab_limit=False)
+    )
+    ours, plain = (Preprocessor(pieces, 12)([f"{half} film", "a"], ["a", half]) for half in ("\ud83d", "\ufffd"))
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, plain[name])
+    model = AlbertTokenClassifier(CONFIG.replace(vocab_size=pieces.vocab_size), 2)
+    loaded = saved(model, pieces, tmp_path, labels=["O", "B-X"], inputs=["text"])
+    found = loaded.predict(["\ud83d film", ["\ud83d", "film"]])
+    assert [word for word, _ in found[0]] == ["\ufffd", "film"] and found[0] == found[1]
 
 
 def test_a_classifier_names_its_answers(tokenizer, tmp_path):

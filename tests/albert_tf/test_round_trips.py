@@ -1,5 +1,6 @@
 """What belongs to a model beside its weights survives every conversion: names of classes, tokenizer."""
 
+import io
 import json
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sentencepiece import SentencePieceTrainer
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
 from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
@@ -129,13 +131,48 @@ def test_a_vocabulary_of_a_kind_that_is_not_known_leaves_the_model_by_ids(publis
     pieces = [["<s>", 0.0], ["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["\u2581a", -1.0], ["<mask>", 0.0]]
     values = {"model": {"type": "Unigram", "unk_id": 3, "vocab": pieces}, "added_tokens": []}
     (published / "tokenizer.json").write_text(json.dumps(values))
-    message = r"pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is not known .* by ids"
+    message = r"without ALBERT's \[CLS\] or XLNet's <cls>, as XLM-RoBERTa's and .* not known here; .* by ids"
     with pytest.raises(UserError, match=message):
         load_tokenizer(published)
     loaded = loading.load(published)
     assert loaded.tokenizer is None and re.search(message, caplog.text)
     with pytest.raises(UserError, match=message):
         loading.load(published, tokenizer=str(published))
+
+
+def _of_xlm_roberta(folder):
+    model = io.BytesIO()
+    text = iter(["a fine film", "the dull film"] * 9)
+    SentencePieceTrainer.train(sentence_iterator=text, model_writer=model, vocab_size=16, minloglevel=2)
+    (folder / "sentencepiece.bpe.model").write_bytes(model.getvalue())
+    return "sentencepiece.bpe.model", r"has no piece <pad>, .* by ids"
+
+
+def _of_bertweet(folder):
+    (folder / "vocab.txt").write_text("the 1907\nto@@ 12\n")
+    return "vocab.txt", r"has no line \[PAD\], .* by ids"
+
+
+def _of_characters(folder):
+    values = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "Whitespace"}}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    return "tokenizer.json", "a BPE tokenizer of characters"
+
+
+def _of_words(folder):
+    (folder / "tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}}}')
+    return "tokenizer.json", r"holds a WordLevel tokenizer, .* by ids"
+
+
+@pytest.mark.parametrize("write", [_of_xlm_roberta, _of_bertweet, _of_characters, _of_words])
+def test_files_of_a_kind_that_is_not_known_stop_no_load(published, caplog, write):
+    (published / "vocab.txt").unlink()
+    name, message = write(published)
+    loaded = loading.load(published)
+    assert loaded.tokenizer is None and re.search(message, caplog.text)
+    for given in (published, published / name):
+        with pytest.raises(UserError, match=message):
+            loading.load(published, tokenizer=str(given))
 
 
 def test_pytorch_files_are_read_by_pytorch(published):

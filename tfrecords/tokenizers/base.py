@@ -15,9 +15,16 @@ from typing import Any, Self
 import numpy as np
 
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 # The name until version 0.2 is that of another file of the `tokenizers` library, too.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
+
+BY_IDS = "tokenize with transformers, and ask the model by ids"
+
+
+class UnknownTokenizer(UserError):
+    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
 
 
 class Tokenizer(abc.ABC):
@@ -39,6 +46,7 @@ class Tokenizer(abc.ABC):
         word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
         cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
             the model's to say; see `with_cls_last`.
+        knows_case: whether the vocabulary file said itself whether text is lower-cased.
     """
 
     kind: str
@@ -53,6 +61,7 @@ class Tokenizer(abc.ABC):
     second_segment_id: int = 1
     word_prefix: str = ""
     cls_last: bool = False
+    knows_case: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader
@@ -84,7 +84,7 @@ class ByteBPETokenizer(Tokenizer):
         possible = [(piece, number) for piece, number in self.rules.ids.items() if number not in added]
         lost = [piece for piece, number in possible if self._mergeable(piece) and self.merge_ranks[number] == -2]
         if lost:
-            raise UserError(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
+            raise UnknownTokenizer(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
         """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""

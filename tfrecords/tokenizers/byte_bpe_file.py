@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import UnknownTokenizer
 
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -119,7 +120,7 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
         where: the file's name, for errors.
 
     Raises:
-        UserError: it is no byte-level BPE, is damaged, or has a rule without a twin in the graph.
+        UserError: it is damaged, or (an UnknownTokenizer) no byte-level BPE, or has a rule without a twin in the graph.
     """
     try:
         return _checked(_parse(values, roles, where), where)
@@ -133,7 +134,7 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
     model, (patterns, add_prefix_space), compose = values["model"], _parting(values, where), _composes(values, where)
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key):
-            raise UserError(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
+            raise UnknownTokenizer(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
     tokens = [_added(token, where) for token in values.get("added_tokens") or []]
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
@@ -182,7 +183,9 @@ def _steps(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
 
 def _added(token: dict[str, Any], where: str) -> AddedToken:
     if token.get("single_word"):
-        raise UserError(f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known")
+        raise UnknownTokenizer(
+            f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known"
+        )
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
     return AddedToken(token["content"], token["id"], *flags)
 
@@ -196,12 +199,12 @@ def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[st
     single, pair = tokens("single"), tokens("pair")
     kinds = [kind for kind, *_ in single]
     if kinds != ["SpecialToken", "Sequence", "SpecialToken"]:
-        raise UserError(f"'{where}' does not frame a text as `[CLS] text [SEP]` do (post_processor)")
+        raise UnknownTokenizer(f"'{where}' does not frame a text as `[CLS] text [SEP]` do (post_processor)")
     cls, sep = single[0][1], single[2][1]
     names = [name for _, name, _ in pair]
     between = names.index("B") - names.index("A") - 1
     if names != [cls, "A", *[sep] * between, "B", sep] or not between:
-        raise UserError(f"'{where}' does not frame a pair as `[CLS] A [SEP] B [SEP]` does (post_processor)")
+        raise UnknownTokenizer(f"'{where}' does not frame a pair as `[CLS] A [SEP] B [SEP]` does (post_processor)")
     return {"cls": cls, "sep": sep}, _pair(between, pair[names.index("B")][2])
 
 
@@ -221,7 +224,7 @@ def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> 
 def _composes(values: dict[str, Any], where: str) -> bool:
     steps = [step["type"] for step in _steps(values.get("normalizer"), "normalizers")]
     if set(steps) - {"NFC"}:
-        raise UserError(f"'{where}' normalizes text by {', '.join(steps)}; of byte-level BPE only NFC is known")
+        raise UnknownTokenizer(f"'{where}' normalizes text by {', '.join(steps)}; of byte-level BPE only NFC is known")
     return bool(steps)
 
 
@@ -230,10 +233,12 @@ def _parting(values: dict[str, Any], where: str) -> tuple[tuple[str, ...], bool]
     steps = list(_steps(values.get("pre_tokenizer"), "pretokenizers"))
     last = steps[-1] if steps else {"type": None}
     if last["type"] != "ByteLevel":
-        raise UserError(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
+        raise UnknownTokenizer(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
     add_prefix_space = last.get("add_prefix_space", True)
     if add_prefix_space and len(steps) > 1:
-        raise UserError(f"'{where}' puts a blank before every word (add_prefix_space behind a {steps[0]['type']})")
+        raise UnknownTokenizer(
+            f"'{where}' puts a blank before every word (add_prefix_space behind a {steps[0]['type']})"
+        )
     patterns = [_pattern(step, where) for step in steps[:-1]]
     if last.get("use_regex", True) and patterns != [GPT2_PATTERN]:
         patterns.append(GPT2_PATTERN)
@@ -245,7 +250,7 @@ def _pattern(step: dict[str, Any], where: str) -> str:
         return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
     if step["type"] != "Split" or step["behavior"] != "Isolated" or step.get("invert"):
         how = {key: value for key, value in step.items() if key != "type"}
-        raise UserError(
+        raise UnknownTokenizer(
             f"'{where}' parts text into words by {step['type']} {how}; known are Split (Isolated), Digits and ByteLevel"
         )
     pattern = step["pattern"]

@@ -10,9 +10,10 @@ from pathlib import Path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
-from tfrecords.tokenizers.base import Tokenizer, description_in
+from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
 from tfrecords.tokenizers.published import (
     TOKENIZERS_FILE,
+    checked,
     from_merges,
     from_tokenizers,
     is_cased,
@@ -33,7 +34,9 @@ _VOCABULARIES = (
 _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 
 
-def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accents: bool | None = None) -> Tokenizer:
+def load_tokenizer(
+    path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
+) -> Tokenizer:
     """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, or a folder, saved or of a published model.
 
     >>> import tempfile
@@ -47,7 +50,8 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
 
     Args:
         path: The file or folder; of a byte-level BPE its tokenizer.json, or its vocab.json with merges.txt beside it.
-        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder and a .json know their own.
+        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder and a .json know their own. Where
+            None, a SentencePiece model that was trained or saved here knows it too; anything else is lower-cased.
         keep_accents: Whether accents stay; a folder knows its own. Where None, a SentencePiece model knows it too, and
             anything else is taken to strip them.
 
@@ -55,8 +59,8 @@ def load_tokenizer(path: str | os.PathLike, lower_case: bool = True, keep_accent
         The tokenizer.
 
     Raises:
-        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, and for accents
-            that the vocabulary itself strips.
+        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, for accents that
+            the vocabulary itself strips, and for another case than its own.
     """
     path = Path(path)
     check_tokenizer(path)
@@ -101,6 +105,9 @@ def _load_folder(folder: Path) -> Tokenizer:
             rules = description["lower_case"], description.get("keep_accents", False)
             tokenizer = make_tokenizer(kind, path.read_bytes(), *rules, path)
         expected = description["sha256"]
+    except UnknownTokenizer as error:
+        # Whatever was saved was known.
+        raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
     except (KeyError, TypeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
@@ -118,14 +125,14 @@ def read_tokenizer(
     Args:
         path: a SentencePiece .model, a WordPiece vocab .txt, a tokenizer.json, a vocab.json with merges.txt beside it,
             or a folder with one of them.
-        lower_case: whether text is lower-cased. None: what the files beside the vocabulary say, or else whether the
-            vocabulary has no pieces with capital letters.
+        lower_case: whether text is lower-cased. None: what the files beside the vocabulary or a SentencePiece model
+            say, or else whether the vocabulary has no pieces with capital letters.
         keep_accents: whether accents stay. None: what the files beside the vocabulary or a SentencePiece model say, or
             else no.
 
     Raises:
-        UserError: there is no tokenizer or more than one, it is damaged or of an unknown kind, or `lower_case` is not
-            what a folder of this library was saved with.
+        UserError: there is no tokenizer or more than one, it is damaged or (an UnknownTokenizer) of an unknown kind, or
+            `lower_case` is not what a folder of this library was saved with, or a SentencePiece model says of itself.
     """
     path = Path(path)
     if path.is_dir():
@@ -183,5 +190,7 @@ def _own(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> To
 def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     said = said_lower_case(folder) if lower_case is None else lower_case
     keep_accents = said_accents(folder) if keep_accents is None else keep_accents
-    tokenizer = load_tokenizer(path, True if said is None else said, keep_accents)
-    return load_tokenizer(path, False, keep_accents) if said is None and is_cased(tokenizer) else tokenizer
+    tokenizer = load_tokenizer(path, said, keep_accents)
+    if said is None and not tokenizer.knows_case and is_cased(tokenizer):
+        tokenizer = load_tokenizer(path, False, keep_accents)
+    return checked(tokenizer, folder)

@@ -11,6 +11,7 @@ quotes and lower case as above, but characters composed (NFKC) instead of taken 
 """
 
 import functools
+import itertools
 import unicodedata
 
 from sentencepiece import SentencePieceNormalizer, set_min_log_level
@@ -26,10 +27,11 @@ def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
-def keeps_accents(model: bytes) -> bool | None:
-    """Whether the rules inside a SentencePiece model (serialised) keep accents; None where they are not ALBERT's."""
+def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
+    """Whether the rules in a SentencePiece model (serialised) lower-case, and keep accents; None if not ALBERT's."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
-    return name.endswith(_ACCENTS) if name.startswith("albert_") else None
+    known = {rule_name(*rules): rules for rules in itertools.product((True, False), repeat=2)}
+    return known.get(name, (None, None))
 
 
 def normalization_rules(

@@ -1,7 +1,6 @@
 """Tokenizers in the files of others: the `tokenizers` library's, and what lies beside a vocabulary."""
 
 import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"
@@ -21,10 +20,14 @@ _SPECIAL = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")
 }
 # Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
 _CASED_SHARE = 0.01
-
-
-class UnknownTokenizer(UserError):
-    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
+# What files beside a WordPiece vocabulary say where BERT's way to part text into words is not theirs.
+_NOT_BERT = {
+    "tokenizer_class": ("BertJapaneseTokenizer",),
+    "word_tokenizer_type": ("mecab", "sudachi", "jumanpp"),
+    "subword_tokenizer_type": ("character", "sentencepiece"),
+    **dict.fromkeys(("tokenize_chinese_chars", "handle_chinese_chars", "clean_text", "do_basic_tokenize"), (False,)),
+}
+_BERT_STEPS = {"BertNormalizer", "BertPreTokenizer"}
 
 
 def said_lower_case(folder: Path) -> bool | None:
@@ -52,10 +55,66 @@ def said_accents(folder: Path) -> bool | None:
 
 
 def is_cased(tokenizer: Tokenizer) -> bool:
-    """Whether the vocabulary has pieces with capital letters."""
+    """Whether the vocabulary has pieces with capital letters, of whatever script."""
     special = set(tokenizer.special_ids.tolist())
     pieces = [piece for number, piece in enumerate(tokenizer.pieces) if number not in special and piece[:1] != "["]
-    return sum(bool(re.search("[A-Z]", piece)) for piece in pieces) > _CASED_SHARE * len(pieces)
+    return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
+
+
+def checked(tokenizer: Tokenizer, folder: Path, description: dict[str, Any] | None = None) -> Tokenizer:
+    """Gives a tokenizer back that does what the files beside its vocabulary say.
+
+    Args:
+        tokenizer: of a WordPiece or SentencePiece vocabulary.
+        folder: with the files.
+        description: of the tokenizer.json that holds the vocabulary; None: of the folder's, where there is one.
+
+    Raises:
+        UnknownTokenizer: they say what it does not do.
+    """
+    if description is None:
+        description = _read_object(folder / TOKENIZERS_FILE)
+    settings = _read_object(folder / "tokenizer_config.json")
+    if tokenizer.kind == "wordpiece" and (others := _other_rules(settings, description)):
+        raise UnknownTokenizer(
+            f"beside the vocabulary in '{folder}' stands {', '.join(others)}, by which text is not parted as BERT's "
+            f"is; {BY_IDS}"
+        )
+    if new := _new_tokens(settings, folder, description) - {*tokenizer.pieces}:
+        raise UnknownTokenizer(
+            f"'{folder}' adds {', '.join(sorted(new)[:3])} to the pieces of its vocabulary, which is known of "
+            f"byte-level BPE alone; {BY_IDS}"
+        )
+    return tokenizer
+
+
+def _other_rules(settings: dict, description: dict) -> list[str]:
+    """The rules of a WordPiece vocabulary that are not BERT's."""
+    sources = [settings, *_normalizers(description)]
+    others = [
+        f"{name}={source[name]}"
+        for source in sources
+        for name, values in _NOT_BERT.items()
+        if source.get(name) in values
+    ]
+    for source in sources:
+        # BERT's accents go with the capitals alone.
+        if source.get("strip_accents") is True and False in (source.get("do_lower_case"), source.get("lowercase")):
+            others.append("strip_accents=True of text that keeps its capitals")
+    steps = {step.get("type") for step in (*_normalizers(description), description.get("pre_tokenizer") or {})}
+    if "model" in description and steps - {None, "Sequence"} != _BERT_STEPS:
+        others.append(f"normalizer and pre_tokenizer of {', '.join(sorted(map(str, steps - {None}))) or 'no kind'}")
+    return others
+
+
+def _new_tokens(settings: dict, folder: Path, description: dict) -> set[str]:
+    """The tokens that the files beside a vocabulary add to be found in texts: those of special ones are text."""
+    described = [*(settings.get("added_tokens_decoder") or {}).values(), *(description.get("added_tokens") or [])]
+    named = settings | _read_object(folder / "special_tokens_map.json")
+    special = {token["content"] for token in described if token.get("special")} | set(_roles(folder).values())
+    for token in named.get("additional_special_tokens") or []:
+        special.add(token["content"] if isinstance(token, dict) else token)
+    return {*_read_object(folder / "added_tokens.json"), *(token["content"] for token in described)} - special
 
 
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
@@ -67,7 +126,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         keep_accents: likewise.
 
     Raises:
-        UserError: it is damaged, or a tokenizer of a kind that is not known.
+        UserError: it is damaged, or (an UnknownTokenizer) of a kind that is not known.
     """
     values = _read_object(path)
     model = values.get("model") or {}
@@ -81,13 +140,15 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         return ByteBPETokenizer(_read(path), path=path, roles=_roles(path.parent))
     makers = {"WordPiece": _wordpiece, "Unigram": _unigram}
     if kind not in makers:
-        raise UserError(f"'{path}' holds a {kind} tokenizer; known are {', '.join(makers)} and BPE of bytes")
+        raise UnknownTokenizer(
+            f"'{path}' holds a {kind} tokenizer, known are {', '.join(makers)} and BPE of bytes; {BY_IDS}"
+        )
     said = _read_object(path.parent / "tokenizer_config.json").get("do_lower_case")
     if lower_case is None:
         lower_case = said if isinstance(said, bool) else _lower_cases(values)
     keep_accents = _keeps_accents(values) if keep_accents is None else keep_accents
     try:
-        return makers[kind](values, lower_case, path, keep_accents)
+        return checked(makers[kind](values, lower_case, path, keep_accents), path.parent, values)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise UserError(f"'{path}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
 
@@ -156,8 +217,10 @@ def _added_tokens(folder: Path) -> list:
     return tokens
 
 
-def make_tokenizer(kind: str, vocabulary: bytes, lower_case: bool, keep_accents: bool | None, path: Path) -> Tokenizer:
-    """Makes a tokenizer of the kind "sentencepiece" or "wordpiece"."""
+def make_tokenizer(
+    kind: str, vocabulary: bytes, lower_case: bool | None, keep_accents: bool | None, path: Path
+) -> Tokenizer:
+    """Makes a tokenizer of the kind "sentencepiece" or "wordpiece", lower-casing where nothing says otherwise."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -165,13 +228,15 @@ def make_tokenizer(kind: str, vocabulary: bytes, lower_case: bool, keep_accents:
         return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
     from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
-    return WordPieceTokenizer(vocabulary, lower_case, path, bool(keep_accents))
+    return WordPieceTokenizer(vocabulary, lower_case is not False, path, bool(keep_accents))
 
 
 def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
     model = values["model"]
     if model.get("continuing_subword_prefix", "##") != "##":
-        raise UserError(f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}'; known is '##'")
+        raise UnknownTokenizer(
+            f"'{path}' marks the inside of words by '{model['continuing_subword_prefix']}', known is '##'; {BY_IDS}"
+        )
     ids = {number: piece for piece, number in model["vocab"].items()}
     # A number that no piece has must not move those behind it.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
@@ -180,10 +245,10 @@ def _wordpiece(values: dict, lower_case: bool, path: Path, keep_accents: bool) -
 
 def _unigram(values: dict, lower_case: bool, path: Path, keep_accents: bool) -> Tokenizer:
     model, kinds = values["model"], model_pb2.ModelProto.SentencePiece
-    if {"<s>", "</s>"} <= (pieces := {piece for piece, _ in model["vocab"]}) and "[CLS]" not in pieces:
+    if not {"[CLS]", "<cls>"} & {piece for piece, _ in model["vocab"]}:
         raise UnknownTokenizer(
-            f"'{path}' holds a unigram vocabulary with the pieces <s> and </s> of XLM-RoBERTa and CamemBERT, which is "
-            "not known here; tokenize with transformers, and ask the model by ids"
+            f"'{path}' holds a unigram vocabulary without ALBERT's [CLS] or XLNet's <cls>, as XLM-RoBERTa's and "
+            f"CamemBERT's are, which is not known here; {BY_IDS}"
         )
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     proto = model_pb2.ModelProto()

@@ -12,8 +12,8 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.normalization import keeps_accents, with_albert_normalization
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.normalization import own_rules, with_albert_normalization
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 
 # google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
@@ -23,7 +23,10 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """See `Tokenizer`. `vocabulary` may be a model as published; ALBERT's normalisation is put inside it."""
+    """See `Tokenizer`. `vocabulary` may be a model as published; ALBERT's normalisation is put inside it.
+
+    Where that is inside already, it says the case, and whether accents are kept, unless they are stripped here.
+    """
 
     kind = "sentencepiece"
     file_name = "spiece.model"
@@ -31,12 +34,20 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(
         self,
         vocabulary: bytes,
-        lower_case: bool = True,
+        lower_case: bool | None = None,
         path: str | os.PathLike = "model",
         keep_accents: bool | None = None,
     ):
         try:
-            kept = keeps_accents(vocabulary)
+            lowers, kept = own_rules(vocabulary)
+            self.knows_case = lowers is not None
+            lower_case = lowers is not False if lower_case is None else lower_case
+            if lowers not in (None, lower_case):
+                does, flag, other = ("keeps capitals", "no", "") if lower_case else ("lower-cases", "", "no")
+                raise UserError(
+                    f"tokenizer '{path}' {does} by its own rules; give --{flag}lower_case, or train another "
+                    f"with python -m tfrecords.train_tokenizer --{other}lower_case"
+                )
             keep_accents = bool(kept) if keep_accents is None else keep_accents
             if keep_accents and kept is False:
                 raise UserError(
@@ -60,8 +71,9 @@ class SentencePieceTokenizer(Tokenizer):
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)
         if self._processor.id_to_piece(token_id) != piece:
-            raise UserError(
-                f"tokenizer '{path}' has no piece {piece}; train one with python -m tfrecords.train_tokenizer"
+            raise UnknownTokenizer(
+                f"tokenizer '{path}' has no piece {piece}, which ALBERT's or XLNet's has, and XLM-RoBERTa's and "
+                f"CamemBERT's have not; train one with python -m tfrecords.train_tokenizer, or {BY_IDS}"
             )
         return token_id
 

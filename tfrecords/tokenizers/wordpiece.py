@@ -13,7 +13,7 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE, build_trie, character_table, child
 
 _SUFFIX = "##"
@@ -44,7 +44,9 @@ class WordPieceTokenizer(Tokenizer):
         for name in ("pad", "unk", "cls", "sep", "mask"):
             piece = f"[{name.upper()}]"
             if piece not in self._ids:
-                raise UserError(f"tokenizer '{path}' has no line {piece}; it is not a WordPiece vocabulary")
+                raise UnknownTokenizer(
+                    f"tokenizer '{path}' has no line {piece}, it is not a WordPiece vocabulary; give one, or {BY_IDS}"
+                )
             setattr(self, f"{name}_id", self._ids[piece])
 
     @cached_property

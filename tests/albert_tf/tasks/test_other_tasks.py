@@ -182,6 +182,13 @@ def test_wrong_tagging_rows_are_named(tmp_path, row, message):
         create(tmp_path, "tagging").read("train")
 
 
+@pytest.mark.parametrize("line", [1, 2])
+def test_rows_without_tags_are_named(tmp_path, line):
+    write_lines(tmp_path / "train.jsonl", [*[{"text": ["a"], "label": ["X"]}] * (line - 1), {"text": ["a"]}])
+    with pytest.raises(UserError, match=f"train.jsonl' line {line}: no .*label"):
+        _ = create(tmp_path, "tagging").labels
+
+
 def test_a_tag_that_training_does_not_know(tmp_path):
     write_lines(tmp_path / "train.jsonl", [{"text": ["a"], "label": ["X"]}])
     write_lines(tmp_path / "valid.jsonl", [{"text": ["a"], "label": ["Y"]}])

@@ -368,6 +368,7 @@ def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings,
     pieces = list(dict.fromkeys(pieces))
     fast = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
     fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     config = AlbertConfig(
         vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=32, sharing="none",

@@ -15,7 +15,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import normalization
-from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -175,6 +176,28 @@ class TestSentencePiece:
         stripped = SentencePieceTokenizer(german_tokenizer.vocabulary, keep_accents=False)
         assert stripped.encode("schön") == stripped.encode("schon") and stripped.sha256 != german_tokenizer.sha256
 
+    def test_the_model_itself_knows_its_case(self, tmp_path):
+        lines = [f"Der Bär sah {animal} am See" for animal in ("Fuchs", "Hase", "Wolf", "Dachs")] * 20
+        for lower_case in (True, False):
+            path = tmp_path / f"{lower_case}.model"
+            path.write_bytes(train_tokenizer(lines, 60, lower_case, hard_vocab_limit=False))
+            for tokenizer in (load_tokenizer(path), load_tokenizer(path, lower_case), read_tokenizer(path)):
+                assert tokenizer.lower_case == lower_case
+                assert (tokenizer.encode("BÄR") == tokenizer.encode("bär")) == lower_case
+        with pytest.raises(UserError, match=r"True.model' lower-cases by its own rules; give --lower_case, or"):
+            load_tokenizer(tmp_path / "True.model", lower_case=False)
+        with pytest.raises(UserError, match=r"False.model' keeps capitals by its own rules; give --nolower_case, or"):
+            read_tokenizer(tmp_path / "False.model", lower_case=True)
+
+    def test_a_cased_model_that_was_made_to_lower_case_goes_on_to(self, tmp_path):
+        lines = [f"{word.upper()} {word.title()} {word}" for word in ("bear", "fox", "hare", "wolf", "badger")] * 9
+        model = model_pb2.ModelProto.FromString(train_tokenizer(lines, 60, False, hard_vocab_limit=False))
+        model.normalizer_spec.name = "published"
+        (tmp_path / "spiece.model").write_bytes(SentencePieceTokenizer(model.SerializeToString(), True).vocabulary)
+        assert read_tokenizer(tmp_path / "spiece.model").lower_case
+        (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
+        assert not read_tokenizer(tmp_path / "spiece.model").lower_case
+
     def test_with_accents_an_umlaut_within_a_word_begins_none(self, german_tokenizer):
         starts = dict(zip(german_tokenizer.pieces, german_tokenizer.word_starts))
         assert not starts["ü"] and not starts["ß"] and starts["–"]
@@ -323,9 +346,11 @@ class TestSavingAndErrors:
     def test_a_changed_vocabulary_is_noticed(self, tokenizer, small_wordpiece, tmp_path):
         small_wordpiece.save(tmp_path)
         path = tmp_path / "vocab.txt"
-        path.write_bytes(path.read_bytes() + b"more\n")
-        with pytest.raises(UserError, match="is not the vocabulary"):
-            load_tokenizer(tmp_path)
+        for content in (path.read_bytes() + b"more\n", b"the 12\n"):
+            path.write_bytes(content)
+            with pytest.raises(UserError, match="is not the vocabulary") as error:
+                load_tokenizer(tmp_path)
+            assert not isinstance(error.value, UnknownTokenizer)
 
 
 def assert_twins(tokenizer, batch):

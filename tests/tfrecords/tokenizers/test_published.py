@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.loading import load_tokenizer, own_sha256, read_tokenizer, tokenizer_in
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -17,11 +18,11 @@ WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!
 TEXTS = ["Hello World!", "the hellos, worlds", "Ünseen", "The a ab"]
 
 
-def wordpiece(folder, lower_case, name="tokenizer.json"):
+def wordpiece(folder, lower_case, name="tokenizer.json", normalizer=None, pre_tokenizer=None, **rules):
     vocabulary = {piece: number for number, piece in enumerate(SPECIAL + WORDS)}
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=lower_case, **rules)
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
     tokenizer.save(str(folder / name))
     return tokenizer
 
@@ -43,14 +44,21 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
     assert read_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
 
 
-def test_an_albert_of_the_tokenizers_library_gives_its_ids(tmp_path, topics):
-    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+@pytest.mark.parametrize(
+    ("special", "lower"),
+    [
+        (["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], [normalizers.Lowercase()]),
+        # XLNet's, which is cased.
+        (["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"], []),
+    ],
+)
+def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, topics, special, lower):
     theirs = tokenizers.Tokenizer(models.Unigram())
     theirs.normalizer = normalizers.Sequence(
         [
             normalizers.NFKD(),
             normalizers.StripAccents(),
-            normalizers.Lowercase(),
+            *lower,
             normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
         ]
     )
@@ -62,7 +70,11 @@ def test_an_albert_of_the_tokenizers_library_gives_its_ids(tmp_path, topics):
     theirs.train_from_iterator(lines[:2000], trainer)
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer_in(tmp_path)
-    assert (ours.kind, ours.lower_case, ours.pieces[2]) == ("sentencepiece", True, "[CLS]")
+    assert (ours.kind, ours.lower_case) == ("sentencepiece", bool(lower))
+    cls, sep, mask = ("[CLS]", "[SEP]", "[MASK]") if "[CLS]" in special else ("<cls>", "<sep>", "<mask>")
+    found = [ours.pieces[number] for number in (ours.cls_id, ours.sep_id, ours.mask_id, ours.pad_id, ours.unk_id)]
+    assert found == [cls, sep, mask, "<pad>", "<unk>"]
+    assert ours.special_ids.tolist() == list(range(len(special)))
     same = [
         ours.encode(line) == theirs.encode(line, add_special_tokens=False).ids
         # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign.
@@ -76,6 +88,10 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
     write_vocabulary(tmp_path)
     assert not tokenizer_in(tmp_path).lower_case
     write_vocabulary(tmp_path, ["hello", "world", "##s"])
+    assert tokenizer_in(tmp_path).lower_case
+    write_vocabulary(tmp_path, ["Привет", "мир", "##ы"])
+    assert not tokenizer_in(tmp_path).lower_case
+    write_vocabulary(tmp_path, ["привет", "мир", "中", "\u211d"])
     assert tokenizer_in(tmp_path).lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not tokenizer_in(tmp_path).lower_case
@@ -101,6 +117,87 @@ def test_a_vocabulary_that_keeps_its_accents(tmp_path, with_file):
     assert ours.lower_case and ours.keep_accents
     for text in ("Schöne schon", "SCHÖN Schone"):
         assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer"),
+        ({"do_lower_case": False, "word_tokenizer_type": "mecab"}, "word_tokenizer_type=mecab"),
+        ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type=character"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars=False"),
+        ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True of text that keeps its capitals"),
+    ],
+)
+def test_rules_beside_wordpiece_that_are_not_berts_are_not_passed_over(tmp_path, said, message):
+    write_vocabulary(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    for path in (tmp_path, tmp_path / "vocab.txt"):
+        with pytest.raises(UnknownTokenizer, match=f"{message}, by which text is not parted as BERT's is; tokenize"):
+            read_tokenizer(path)
+    known = {"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "basic", "tokenize_chinese_chars": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(known | {"do_lower_case": True, "strip_accents": True}))
+    assert tokenizer_in(tmp_path).lower_case
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"handle_chinese_chars": False}, "handle_chinese_chars=False"),
+        ({"clean_text": False}, "clean_text=False"),
+        ({"normalizer": normalizers.Lowercase()}, "normalizer and pre_tokenizer of BertPreTokenizer, Lowercase"),
+        (
+            {"pre_tokenizer": pre_tokenizers.Whitespace()},
+            "normalizer and pre_tokenizer of BertNormalizer, Whitespace",
+        ),
+    ],
+)
+def test_rules_of_a_tokenizer_json_that_are_not_berts_are_not_passed_over(tmp_path, rules, message, with_file):
+    wordpiece(tmp_path, True, **rules)
+    if with_file:
+        write_vocabulary(tmp_path)
+    with pytest.raises(UnknownTokenizer, match=f"{message}, by which"):
+        tokenizer_in(tmp_path)
+
+
+TOKEN = {"content": "covid19", "special": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("added_tokens.json", {"covid19": 16}),
+        ("tokenizer_config.json", {"do_lower_case": False, "added_tokens_decoder": {"16": TOKEN}}),
+    ],
+)
+def test_tokens_added_beside_a_vocabulary_are_not_passed_over(tmp_path, name, content):
+    write_vocabulary(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    message = "adds covid19 to the pieces of its vocabulary, which is known of byte-level BPE alone; tokenize"
+    with pytest.raises(UnknownTokenizer, match=message):
+        tokenizer_in(tmp_path)
+    # A special one's string is text, wherever it is said to be one.
+    (tmp_path / "special_tokens_map.json").write_text('{"additional_special_tokens": ["covid19"]}')
+    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
+    write_vocabulary(tmp_path, [*WORDS, "covid19"])
+    (tmp_path / "special_tokens_map.json").unlink()
+    assert tokenizer_in(tmp_path).encode("covid19") == [16]
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_tokens_added_in_a_tokenizer_json(tmp_path, with_file):
+    if with_file:
+        write_vocabulary(tmp_path)
+    theirs = wordpiece(tmp_path, False)
+    theirs.add_special_tokens([*SPECIAL, "[E1]"])
+    theirs.add_tokens(["hello"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
+    theirs.add_tokens(["covid19"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UnknownTokenizer, match="adds covid19 to the pieces"):
+        tokenizer_in(tmp_path)
 
 
 def test_a_preset_of_keras_hub(tmp_path):
