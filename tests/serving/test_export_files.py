@@ -61,7 +61,7 @@ def test_the_tables_of_characters_are_stored_once(version):
     large = [node for node in nodes_of(graph) if node.op == "Const" and node.ByteSize() > 20_000]
     # One number a Unicode character of the pages that differ, and what each becomes.
     assert 0 < len(large) <= 2 and all(node.name in {top.name for top in graph.node} for node in large)
-    assert (version / "saved_model.pb").stat().st_size < 1_600_000
+    assert (version / "saved_model.pb").stat().st_size < 1_650_000
 
 
 @pytest.mark.parametrize(

@@ -400,8 +400,9 @@ def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(class_set
     assert prepare(class_settings).unknown_share < 0.05
 
 
-def test_a_dry_run_on_many_devices_has_rows_for_each(class_settings, monkeypatch):
+def test_a_dry_run_on_many_devices_has_rows_for_each(class_settings, tmp_path, monkeypatch):
     tried = []
+    class_settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
     monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: tried.append(self.settings.train_batch_size))
     for replicas, rows in ((3, 3), (8, 8)):
         settings = dataclasses.replace(class_settings, dryrun=True, train_batch_size=24)
