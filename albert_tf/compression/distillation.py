@@ -51,7 +51,8 @@ class Lesson(NamedTuple):
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
     """Gives the weights of what this teacher can teach."""
     config = encoder_of(teacher).config
-    if settings.relations_weight and (config.norm_position == "pre" or config.step_signal or config.hyper_connections):
+    is_read_as_it_is = config.norm_position == "post" and config.step_signal == "none" and not config.hyper_connections
+    if settings.relations_weight and not is_read_as_it_is:
         raise UserError(
             f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
             "state before it, which this model's blocks do not read as it is; leave it out"
