@@ -175,13 +175,12 @@ def _check_folder(settings: CompressSettings) -> None:
 
 def _check_no_task_phase(settings: CompressSettings) -> None:
     """Refuses flags of a phase that there will not be."""
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if field.name.startswith("task_") and value != field.default:
-            raise UserError(
-                f"--{field.name}={value} is of a second phase, which only a model that run_finetuning or compress "
-                f"made for --task={settings.task} has, after --num_train_steps above 0; leave it out"
-            )
+    names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
+    if given := settings.given(names):
+        raise UserError(
+            f"{given} is of a second phase, which only a model that run_finetuning or compress made for "
+            f"--task={settings.task} has, after --num_train_steps above 0; leave it out"
+        )
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:

@@ -144,11 +144,9 @@ class FinetuningSettings(CheckedSettings):
             raise UserError("--keep_head is of the model of --init_from; leave it out beside --config")
         if self.random_depth_min > 0 and (self.early_exit or self.learned_exit):
             raise UserError("exits train every depth with every batch; leave out --random_depth_min")
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for flag, names in _OF_FLAG.items():
-            for name in names if not getattr(self, flag) else ():
-                if getattr(self, name) != defaults[name]:
-                    raise UserError(f"--{name}={getattr(self, name)} is for --{flag}; leave it out")
+            if not getattr(self, flag) and (given := self.given(names)):
+                raise UserError(f"{given} is for --{flag}; leave it out")
         self.seed_list()
 
     @property

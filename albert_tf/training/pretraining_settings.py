@@ -158,11 +158,9 @@ class PretrainingSettings(CheckedSettings):
             )
 
     def _check_objective(self):
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for objective, names in _OF_OBJECTIVE.items():
-            for name in names if objective != self.objective else ():
-                if getattr(self, name) != defaults[name]:
-                    raise UserError(f"--{name}={getattr(self, name)} is for --objective={objective}; leave it out")
+            if objective != self.objective and (given := self.given(names)):
+                raise UserError(f"{given} is for --objective={objective}; leave it out")
 
     @property
     def records_objective(self) -> str:

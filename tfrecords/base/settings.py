@@ -22,7 +22,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from absl import flags
@@ -81,6 +81,13 @@ def setting(
 
 class CheckedSettings:
     """The base class of settings, which holds each field's value against what its `setting` allows."""
+
+    def given(self, names: Iterable[str]) -> str | None:
+        """Gives the first of some settings that is not its default, as its flag reads; None where all are."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return next(
+            (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
+        )
 
     def __post_init__(self) -> None:
         """Raises UserError for the first field whose value its `setting` does not allow."""
