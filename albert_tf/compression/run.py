@@ -253,7 +253,7 @@ def _text_phase(
         make_rows(texts, work.tokenizer, settings.max_seq_length, masks, settings.seed) for texts in work.texts
     )
     lesson = Lesson(work.teacher, make, config, work.tokenizer, work.cut.layers, train, held_out)
-    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)))
+    settings = resolved(dataclasses.replace(settings, output_dir=str(folder)), work.teacher)
     return TextDistillation(settings, lesson, work.quality, devices, started)
 
 

@@ -78,9 +78,15 @@ class CompressSettings(CheckedSettings):
     )
     learning_rate: float = setting(4e-4, help="peak of the learning-rate curve", at_least=0)
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay", at_least=0)
-    vectors_weight: float = setting(1.0, help="in the loss: 1 - cosine of the texts' vectors", at_least=0)
+    vectors_weight: float = setting(
+        -1.0, help="in the loss: 1 - cosine of the texts' vectors; -1: 1, and 0 of a model that answers a task",
+        at_least=-1,
+    )  # fmt: skip
     similarities_weight: float = setting(
-        10.0, help="in the loss: squared difference of the cosines between a batch's texts", at_least=0
+        -1.0,
+        help="in the loss: squared difference of the cosines between a batch's texts; -1: 10, and 0 of a model that "
+        "answers a task",
+        at_least=-1,
     )
     states_weight: float = setting(
         1.0, help="in the loss: squared difference of every step's hidden states, relative to the model's", at_least=0
@@ -139,10 +145,8 @@ class CompressSettings(CheckedSettings):
                 f"--train_batch_size={self.train_batch_size} is no multiple of "
                 f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
             )
-        if self.num_train_steps and not any(self.weights.values()):
-            raise UserError("all weights of the loss are 0; there is nothing to learn")
 
     @property
     def weights(self) -> dict[str, float]:
-        """Gives the weight of each lesson, by LESSONS."""
+        """Gives the weight of each lesson, by LESSONS; -1 where the model is to decide."""
         return {name: getattr(self, f"{name}_weight") for name in LESSONS}

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albert_tf import AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import quality
 from albert_tf.compression import run as running
+from albert_tf.compression.distillation import lessons_of
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.training import loop
@@ -163,6 +164,27 @@ def test_values_that_blocks_make_of_another_state_are_no_lesson(settings, tokeni
     settings = dataclasses.replace(settings, model=teacher, output_dir=str(tmp_path / "out"), relations_weight=1.0)
     with pytest.raises(UserError, match="--relations_weight=1 compares the values"):
         running.run(settings)
+
+
+def test_vectors_are_a_lesson_of_models_whose_vectors_are_used(settings):
+    encoder = AlbertEncoder(CONFIG)
+    of_vectors = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}
+    for teacher in (encoder, AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False))):
+        assert lessons_of(settings, teacher) == of_vectors
+    assert lessons_of(settings, AlbertPretrainer(encoder)) == of_vectors | {"words": 1.0}
+    classifier = AlbertClassifier(encoder, 2)
+    assert lessons_of(settings, classifier) == {"states": 1.0}
+    asked = dataclasses.replace(settings, vectors_weight=0.5, similarities_weight=0.0)
+    assert lessons_of(asked, classifier) == lessons_of(asked, encoder) == {"vectors": 0.5, "states": 1.0}
+
+
+def test_nothing_to_learn_is_said_first(settings, tokenizer, tmp_path):
+    (tmp_path / "model").mkdir()
+    teacher = write(tmp_path / "model", AlbertClassifier(AlbertEncoder(CONFIG), 2), tokenizer)
+    settings = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path / "out"), states_weight=0.0)
+    with pytest.raises(UserError, match="can teach has a weight; give --states_weight=1"):
+        running.run(settings)
+    assert not (tmp_path / "out").exists()
 
 
 def test_too_little_text_is_said(settings, tmp_path):
