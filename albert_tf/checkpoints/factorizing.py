@@ -78,21 +78,26 @@ def word_table(encoder: Any) -> np.ndarray:
     table = ops.convert_to_numpy(embeddings.word_embeddings)
     if embeddings.projection is None:
         return table
-    if encoder.config.factorization != "word":
-        raise UserError(
-            f"the word embeddings are factorised already, at {encoder.config.embedding_size} columns with a layer norm "
-            "before their projection, as ALBERT's; leave their size as it is"
-        )
+    _check_is_table(encoder.config)
     return table @ ops.convert_to_numpy(embeddings.projection.kernel)
 
 
 def check_size(config: AlbertConfig, size: int) -> None:
-    """Raises UserError where a table of `size` columns would be no smaller, or positions are relative."""
+    """Raises UserError where words are no table, one of `size` columns is no smaller, or positions are relative."""
+    _check_is_table(config)
     if config.position_type == "relative":
         raise UserError("embeddings beside relative positions (XLNet) are not factorised afterwards; leave their size")
     if not 0 < size < config.embedding_size:
         raise UserError(
             f"embedding size {size} must be from 1 to below the model's {config.embedding_size}; at that nothing is cut"
+        )
+
+
+def _check_is_table(config: AlbertConfig) -> None:
+    if config.is_projected and config.factorization != "word":
+        raise UserError(
+            f"the word embeddings are factorised already, at {config.embedding_size} columns with a layer norm "
+            "before their projection, as ALBERT's; leave their size as it is"
         )
 
 

@@ -66,9 +66,14 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
             f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
             "state before it, which this model's blocks do not read as it is; leave it out"
         )
-    can_words = isinstance(teacher, AlbertPretrainer)
+    # XLNet's words are predicted where their place is known and nothing stands, which a row of text has no room for.
+    can_words = isinstance(teacher, AlbertPretrainer) and not config.ends_with_cls
+    if not can_words and settings.words_weight and (given := settings.given(["words_weight"])):
+        raise UserError(f"{given} needs a model with a masked-LM head, which '{settings.model}' is not; leave it out")
     weights = resolved(settings, teacher).weights
     lessons = {name: weight for name, weight in weights.items() if weight and (can_words or name != "words")}
+    if "states" in lessons and config.equilibrium_solver != "none":
+        raise UserError(f"'{settings.model}' walks to an equilibrium and keeps no states; give --states_weight=0")
     if not lessons:
         raise UserError(f"nothing that '{settings.model}' can teach has a weight; give --states_weight=1")
     return lessons
@@ -80,7 +85,7 @@ def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettin
     # small model learns by heart: of held-out pairs of MRPC the states were 0.64 off after 200 steps with these
     # lessons, 0.35 without.
     has_vectors = isinstance(teacher, (AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder))
-    undecided = {name: weight for name, weight in _OF_VECTORS.items() if getattr(settings, name) < 0}
+    undecided = {name: weight for name, weight in _OF_VECTORS.items() if getattr(settings, name) == -1}
     steps, warmup = settings.num_train_steps, settings.num_warmup_steps
     return dataclasses.replace(
         settings,
@@ -106,7 +111,7 @@ class TextDistillation(Training):
         devices.check_batch(size, settings.gradient_accumulation_steps)
         self.lesson, self.quality = lesson, quality
         # Not the task's: what a model is chosen by cannot tell how good it is.
-        self.main_metric = "val_likeness"
+        self.main_metric, self.lower_is_better = "val_loss", True
         inner = lesson.config.inner_group_num
         # After the embeddings, and after each block of the student's layers.
         self.states = [0, *(layer * inner + place for layer in lesson.layers for place in range(1, inner + 1))]

@@ -14,6 +14,7 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.checkpoints.vocabulary import keep_pieces
+from albert_tf.compression.checks import TABLE_FILE, check_folder, check_no_task_phase, check_same_task
 from albert_tf.compression.distillation import Lesson, TextDistillation, digest_of, lessons_of, resolved
 from albert_tf.compression.quality import Quality
 from albert_tf.compression.report import milliseconds, write_report
@@ -30,9 +31,6 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import prune_tokenizer
-
-# What was measured before both phases.
-TABLE_FILE = "table.json"
 
 
 class Work(NamedTuple):
@@ -92,7 +90,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     if task_phase is not None:
         task_phase.check()
     else:
-        _check_no_task_phase(settings)
+        check_no_task_phase(settings)
     rows = _measured(settings, work, files.make_output_dir(folder), devices.is_chief)
     done, kept = {"start": rows[-1]}, "start"
     if phase is None:
@@ -105,7 +103,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     else:
         return None
     task = _task(settings, work, done[kept])
-    if task_phase is None or not (folder / MODEL_FILE).is_file():
+    if task_phase is None or not task_phase.is_done:
         _write_model(model, work, task, folder, devices)  # Whoever stops the next phase has a model.
     if task_phase is not None:
         if not task_phase.run(task):
@@ -131,11 +129,13 @@ def prepare(settings: CompressSettings) -> Work:
     Raises:
         UserError: naming what is wrong.
     """
-    _check_folder(settings)
+    check_folder(settings)
     loaded, task = load(settings.model).in_use, task_of(settings)
     if loaded.tokenizer is None:
         raise UserError(f"'{settings.model}' holds no tokenizer; put its vocabulary into the folder")
     is_trained = task is not None and loaded.task.get("task") == settings.task
+    if is_trained:
+        check_same_task(settings, loaded.task, task.describe())
     teacher, tokenizer = loaded.model, loaded.tokenizer
     config = encoder_of(teacher).config
     if settings.max_seq_length > config.max_seq_length:
@@ -161,28 +161,6 @@ def prepare(settings: CompressSettings) -> Work:
     return Work(loaded, teacher, tokenizer, cut, counts, texts, quality, is_trained)
 
 
-def _check_folder(settings: CompressSettings) -> None:
-    """Refuses a folder whose model would be lost."""
-    folder, model = Path(settings.output_dir).resolve(), Path(settings.model).resolve()
-    if folder in (model, model.parent if model.is_file() else model):
-        raise UserError(f"--output_dir={settings.output_dir} is the folder of --model, which would be lost")
-    if not settings.num_train_steps and (folder / TEXT_PHASE / run_folder.RUN_FILE).is_file():
-        raise UserError(
-            f"'{settings.output_dir}' holds a model that was trained, which --num_train_steps=0 would replace; give "
-            "another --output_dir"
-        )
-
-
-def _check_no_task_phase(settings: CompressSettings) -> None:
-    """Refuses flags of a phase that there will not be."""
-    names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
-    if given := settings.given(names):
-        raise UserError(
-            f"{given} is of a second phase, which only a model that run_finetuning or compress made for "
-            f"--task={settings.task} has, after --num_train_steps above 0; leave it out"
-        )
-
-
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
     """The model and its tokenizer of the pieces that a text uses."""
     if settings.vocab_from == CORPUS:
@@ -194,39 +172,43 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
-    """The table of what each cut costs, or its first and last row; of a run that goes on as it was measured before."""
+    """The table of what each cut costs, or its first and last row; a run that goes on measures what is left."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
     known = files.read_json(path) if path.is_file() else {}
-    if known.get("key") == key:
-        return [TableRow(**row) for row in known["rows"]]
+    rows = [TableRow(**row) for row in known["rows"]] if known.get("key") == key else []
+    left = list(_table_rows(settings, work))[len(rows) :]
     say = functools.partial(print, flush=True) if is_chief else lambda line: None
-    say(f"{work.quality.name}: what each cut costs by itself, without training")
-    rows = []
-    for row in _table_rows(settings, work):
-        rows.append(row)
+    if left:
+        say(f"{work.quality.name}: what each cut costs by itself, without training")
+    for measure in left:
+        rows.append(row := measure())
         figures = ", ".join(f"{name} {value:.4f}" for name, value in row.scores.items())
         say(f"  {row.title:45} {row.parameters:>12,} parameters   {figures}")
-    if is_chief:
-        files.write_json(path, {"key": key, "rows": [row._asdict() for row in rows]})
+        if is_chief:
+            files.write_json(path, {"key": key, "rows": [row._asdict() for row in rows]})
     return rows
 
 
-def _table_rows(settings: CompressSettings, work: Work) -> Iterator[TableRow]:
-    whole = work.loaded
-    yield row_of("as it is", whole.model, lambda model: work.quality(model, whole.tokenizer))
+def _table_rows(settings: CompressSettings, work: Work) -> Iterator[Callable[[], TableRow]]:
+    whole, pieces = work.loaded, work.tokenizer.vocab_size
+    yield lambda: row_of("as it is", whole.model, lambda model: work.quality(model, whole.tokenizer))
     if work.teacher is not whole.model:
-        yield row_of(f"vocabulary of {work.tokenizer.vocab_size} pieces", work.teacher, work.score)
+        yield lambda: row_of(f"vocabulary of {pieces} pieces", work.teacher, work.score)
     if settings.table:
         yield from table(work.teacher, work.cut, work.score, work.likeness, work.counts)
     else:
-        yield row_of(work.cut.title, compress(work.teacher, work.cut, work.likeness, work.counts), work.score)
+        yield lambda: row_of(work.cut.title, _cut(work), work.score)
+
+
+def _cut(work: Work) -> Any:
+    return compress(work.teacher, work.cut, work.likeness, work.counts)
 
 
 def _student(settings: CompressSettings, work: Work) -> Any:
     """The compressed model, to be trained: without dropout, of the dtype asked for."""
-    model = compress(work.teacher, work.cut, work.likeness, work.counts)
+    model = _cut(work)
     encoder = encoder_of(model)
     config = _student_config(encoder.config)
     changes = {"config": config.to_dict(), "dtype": settings.dtype_policy, "seed": settings.seed}
@@ -286,3 +268,5 @@ def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, dev
     encoder_of(model).config.to_json(folder / "config.json")
     if task.get("task"):
         files.write_json(folder / TASK_FILE, task)
+    else:
+        (folder / TASK_FILE).unlink(missing_ok=True)  # Of another model that was compressed into it.

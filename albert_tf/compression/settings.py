@@ -80,13 +80,14 @@ class CompressSettings(CheckedSettings):
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay", at_least=0)
     vectors_weight: float = setting(
         -1.0, help="in the loss: 1 - cosine of the texts' vectors; -1: 1, and 0 of a model that answers a task",
-        at_least=-1,
+        at_least=0, also={-1: "for the model's own"},
     )  # fmt: skip
     similarities_weight: float = setting(
         -1.0,
         help="in the loss: squared difference of the cosines between a batch's texts; -1: 10, and 0 of a model that "
         "answers a task",
-        at_least=-1,
+        at_least=0,
+        also={-1: "for the model's own"},
     )
     states_weight: float = setting(
         1.0, help="in the loss: squared difference of every step's hidden states, relative to the model's", at_least=0
@@ -128,8 +129,10 @@ class CompressSettings(CheckedSettings):
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
-        if self.energy and self.embedding_size > 0:
+        if self.energy and self.embedding_size != -1:
             raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
+        if self.map_states and not self.states_weight:
+            raise UserError("--map_states is of the lesson of states, which --states_weight=0 leaves out")
         if bool(self.task) != bool(self.data_dir):
             raise UserError("--task and --data_dir belong together: what to measure, and where its files are")
         if not (self.text or self.task):

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.alignment import align_blocks
-from albert_tf.checkpoints.factorizing import factorize_embeddings, rank_for_energy
+from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings, rank_for_energy
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
 from albert_tf.compression.settings import CompressSettings
@@ -18,6 +18,8 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError
 
+# What a layer's variables are called by, the head of an early exit too; a number follows.
+_OF_LAYERS = ("attention", "feed_forward", "exit")
 # What is cut to where nobody says it, and what the table shows besides.
 DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
@@ -82,6 +84,7 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         raise UserError(f"--layers={kept} is more than the model's {config.num_hidden_layers}")
     size = settings.embedding_size
     is_wide = config.embedding_size == config.hidden_size and not config.is_projected
+    is_wide = is_wide and config.position_type != "relative"
     if settings.energy:
         size = rank_for_energy(model, settings.energy, counts)
     elif size == -1:
@@ -95,6 +98,10 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
     )  # fmt: skip
     if cut.plan and config.inner_group_num > 1:
         raise UserError("--plan is for models without inner groups; give --plan=none")
+    if not cut.plan and (given := settings.given(["lora_rank", "lora_target", "block", "align"])):
+        raise UserError(f"{given} is of blocks that are shared, and none will be; give --plan too, or leave it out")
+    if cut.embedding_size:
+        check_size(config, cut.embedding_size)
     cut_config(config, cut)
     return cut
 
@@ -133,15 +140,15 @@ def compress(
 
 def table(
     model: keras.Model, cut: Cut, score: Score, likeness: Callable[[Any], float], counts: np.ndarray | None = None
-) -> Iterator[TableRow]:
-    """Measures what each rank and each plan costs by itself, and `cut` all together, last."""
+) -> Iterator[Callable[[], TableRow]]:
+    """Lists what measures what each rank and each plan costs by itself, and `cut` all together, last."""
     whole = Cut(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
-        yield row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
+        yield lambda: row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
     cuts = [whole._replace(embedding_size=size) for size in _sizes(model, cut)]
     cuts += [one._replace(layers=whole.layers) for one in _plans(model, cut)]
     for one in [*cuts, cut]:
-        yield row_of(one.title, compress(model, one, likeness, counts), score)
+        yield lambda one=one: row_of(one.title, compress(model, one, likeness, counts), score)
 
 
 def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
@@ -174,7 +181,8 @@ def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
     for name, variable in named_variables(other).items():
         half, _, rest = name.partition("/")
         kind, _, number = half.rpartition("_")
-        source = f"{kind}_{layers[int(number)]}/{rest}" if kind in ("attention", "feed_forward") else name
+        is_of_layer = kind in _OF_LAYERS and number.isdigit()
+        source = f"{kind}_{layers[int(number)]}/{rest}" if is_of_layer else name
         variable.assign(ops.convert_to_numpy(before[source]))
     return other
 

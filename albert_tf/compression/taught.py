@@ -1,8 +1,8 @@
 """What a teacher computes of rows, kept on disk for as long as a run needs it."""
 
+import contextlib
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from tfrecords.base.script import progress_bar
 
 # Rows that the teacher is asked of at a time, so that no more of its answers are in memory and the bar moves.
 _AT_ONCE = 512
-_CACHE = "taught.{key}.f16"
+_STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
+_OF_VECTORS = {"vectors", "similarities"}
 
 
 class _Teacher(keras.Model):
@@ -41,8 +42,8 @@ class _Teacher(keras.Model):
 
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
     """Computes the disk that `taught` needs, in 1e9 bytes."""
-    numbers = len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
-    return 2e-9 * numbers
+    of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
+    return 1e-9 * (of_states + (4 * width * len(rows) if _OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
@@ -56,7 +57,7 @@ def taught(
 ) -> FeatureRows:  # fmt: skip
     """Gives rows that also say what the teacher computes of them, as TextStudent reads it.
 
-    States are float16, in a file of `folder` that a run which goes on finds there again; vectors are in memory.
+    States are float16, vectors float32, in files of `folder` that a run which goes on finds there again.
 
     Args:
         rows: of text.
@@ -68,7 +69,7 @@ def taught(
         key: what tells these rows and this teacher from others.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
-    states, vectors = folder / _CACHE.format(key=name), folder / f"taught.{name}.npy"
+    states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))
     if not states.is_file() or not vectors.is_file():
         _ask(rows, _Teacher(teacher, lessons, steps), batch_size, states, vectors)
     width = (teacher if hasattr(teacher, "blocks") else teacher.encoder).config.hidden_size
@@ -76,31 +77,30 @@ def taught(
     if "states" in lessons:
         file = open(states, "rb")  # noqa: SIM115  (the rows read from it for as long as they are there)
         tokens[TAUGHT + "states"] = StoredArray(file, rows.tokens["input_ids"].splits, (len(steps), width), np.float16)
-    if {"vectors", "similarities"} & set(lessons):
-        values[TAUGHT + "vectors"] = np.load(vectors)
+    if _OF_VECTORS & set(lessons):
+        values[TAUGHT + "vectors"] = np.memmap(vectors, np.float32, "r").reshape(len(rows), -1)
     return dataclasses.replace(rows, tokens=tokens, values=values)
 
 
 def remove_taught(folder: Path) -> None:
     """Removes what `taught` kept in a folder."""
-    for path in itertools.chain(folder.glob("taught.*.f16"), folder.glob("taught.*.npy")):
+    for path in folder.glob("taught.*"):
         path.unlink()
 
 
 def _ask(rows: FeatureRows, teacher: _Teacher, batch_size: int, states: Path, vectors: Path) -> None:
     longest = int(rows.lengths.max())
-    found: list[np.ndarray] = []
-    with files.replacing(states, durable=False) as temporary, open(temporary, "wb") as file:
-        bar = progress_bar(total=len(rows), unit="row", desc="asking the teacher")
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(files.replacing(path, durable=False)) for path in (states, vectors)]
+        of_states, of_vectors = (stack.enter_context(open(path, "wb")) for path in opened)
+        bar = stack.enter_context(progress_bar(total=len(rows), unit="row", desc="asking the teacher"))
         for part in _parts(rows):
             for answer, length in zip(predict(teacher, part, batch_size, longest), part.lengths):
                 if "states" in answer:
-                    file.write(np.ascontiguousarray(answer["states"][..., :length]))
-                found.append(answer.get("vectors", np.zeros(0, "float32")))
+                    of_states.write(np.ascontiguousarray(answer["states"][..., :length]))
+                if "vectors" in answer:
+                    of_vectors.write(np.ascontiguousarray(answer["vectors"], "float32"))
                 bar.update()
-        bar.close()
-    with files.replacing(vectors, durable=False) as temporary:
-        np.save(temporary, np.stack(found))
 
 
 def _parts(rows: FeatureRows) -> Iterator[FeatureRows]:

@@ -13,11 +13,12 @@ import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.compression import quality
+from albert_tf.compression import quality, start
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import lessons_of
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
+from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.training import loop
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
 from tests.conftest import ROOT
@@ -126,7 +127,10 @@ def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp
     ("changes", "said"),
     [
         ({"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
-        ({"embedding_size": 0, "plan": "none"}, "nothing of .* would become smaller: give --embedding_size"),
+        (
+            {"embedding_size": 0, "plan": "none", "lora_rank": 16},
+            "nothing of .* would become smaller: give --embedding_size",
+        ),
         (
             {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
             "a batch of .* rows in 4 par",
@@ -187,6 +191,49 @@ def test_nothing_to_learn_is_said_first(settings, tokenizer, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_words_are_no_lesson_where_a_row_has_no_room_to_predict_them(settings):
+    xlnet = XlnetPretrainer(AlbertEncoder(CONFIG.replace(position_type="relative")))
+    assert "words" not in lessons_of(settings, xlnet)
+    with pytest.raises(UserError, match=r"--words_weight=2\.0 needs a model with a masked-LM head"):
+        lessons_of(dataclasses.replace(settings, words_weight=2.0), AlbertEncoder(CONFIG))
+
+
+def test_states_of_a_walk_to_an_equilibrium_are_no_lesson(settings):
+    walk = {"sharing": "all", "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 4}
+    with pytest.raises(UserError, match="walks to an equilibrium and keeps no states; give --states_weight=0"):
+        lessons_of(settings, AlbertEncoder(CONFIG.replace(**walk)))
+
+
+def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, capsys):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), table=True, num_train_steps=0)
+    measured, row_of = [], start.row_of
+
+    def interrupted(title, *rest):
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append(title)
+        return row_of(title, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "row_of", interrupted)
+        patch.setattr(running, "row_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            running.run(settings)
+    capsys.readouterr()
+    titles = [row["title"] for row in report_of(running.run(settings))["table"]]
+    said = capsys.readouterr().out
+    assert titles[:3] == measured and len(titles) > 4
+    assert not any(f"  {title} " in said for title in measured) and all(f"  {title} " in said for title in titles[3:])
+
+
+def test_another_models_folder_is_refused(settings, tokenizer, tmp_path):
+    folder = write(tmp_path, AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False)), tokenizer)
+    before = (folder / "model.keras").read_bytes()
+    with pytest.raises(UserError, match="holds another model, which would be lost; give another --output_dir"):
+        running.run(dataclasses.replace(settings, output_dir=str(folder)))
+    assert (folder / "model.keras").read_bytes() == before
+
+
 def test_too_little_text_is_said(settings, tmp_path):
     with pytest.raises(UserError, match="different texts are too few to hold out 500"):
         running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))
@@ -208,8 +255,8 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
 def test_layers_of_several_blocks_teach_each_of_them(settings, tokenizer, tmp_path):
     model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(sharing="all", inner_group_num=2), pooler=False))
     (tmp_path / "model").mkdir()
-    changes = {"model": str(write(tmp_path / "model", model, tokenizer)), "plan": "none", "num_train_steps": 1}
-    folder = running.run(dataclasses.replace(settings, output_dir=str(tmp_path / "out"), **changes))
+    changes = {"model": str(write(tmp_path / "model", model, tokenizer)), "plan": "none", "lora_rank": 16}
+    folder = running.run(dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=1, **changes))
     (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
     # Of narrower embeddings what each block gives differs a little.
     assert 0 < float(row["val_states"]) < 1

@@ -8,6 +8,7 @@ from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.compression.start import Cut, compress, cut_config, cut_of, keep_layers, table
+from albert_tf.models.early_exit import LearnedExit
 from tfrecords.base.errors import UserError
 
 CONFIG = AlbertConfig(
@@ -68,6 +69,37 @@ def test_layers_that_stay_are_as_they_were(encoder):
         keep_layers(AlbertEncoder(CONFIG.replace(sharing="all")), (1, 3))
 
 
+def test_layers_that_stay_keep_their_exits(encoder):
+    model = AlbertClassifier(encoder, 3, early_exit=LearnedExit())
+    kept, named = keep_layers(model, (1, 3)), named_variables(model)
+    after = named_variables(kept)
+    np.testing.assert_array_equal(after["exit_0/kernel"], named["exit_1/kernel"])
+    gates = [name for name in after if name.startswith("exit_gate/")]
+    assert gates
+    for name in ("classifier/kernel", *gates):
+        np.testing.assert_array_equal(after[name], named[name])
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "said"),
+    [
+        ({}, {"embedding_size": 17}, "embedding size 17 must be from 1 to below the model's 16"),
+        ({"embedding_size": 8}, {"embedding_size": 4}, "factorised already, at 8 columns"),
+        ({"position_type": "relative"}, {"embedding_size": 8}, "beside relative positions"),
+        ({}, {"embedding_size": 8, "plan": "none", "lora_rank": 2}, "--lora_rank=2 is of blocks that are shared"),
+        ({}, {"embedding_size": 8, "plan": "none", "align": False}, "--align=False is of blocks that are shared"),
+    ],
+)
+def test_what_cannot_be_cut_so_is_said_before_anything_is_measured(config, changes, said):
+    with pytest.raises(UserError, match=said):
+        cut_of(settings(**changes), AlbertEncoder(CONFIG.replace(**config)))
+
+
+def test_the_words_of_relative_positions_stay_as_wide_by_default():
+    sizes = {"hidden_size": 160, "embedding_size": 160, "position_type": "relative"}
+    assert cut_of(settings(), AlbertEncoder(CONFIG.replace(**sizes))).embedding_size == 0
+
+
 def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
     """They begin equal in every layer, so nothing is."""
     small = compress(encoder, Cut((0, 1, 2, 3), 0, "1x4", 16))
@@ -100,7 +132,8 @@ def test_heads_stay_and_an_embedders_pooler_goes(encoder):
 
 def test_the_table_goes_rank_by_rank_and_plan_by_plan(encoder):
     cut = cut_of(settings(embedding_size=8, lora_rank=2), encoder)
-    rows = list(table(encoder, cut, lambda model: {"size": model.count_params()}, lambda model: 0.0))
+    measures = table(encoder, cut, lambda model: {"size": model.count_params()}, lambda model: 0.0)
+    rows = [measure() for measure in measures]
     assert [row.title for row in rows] == [
         "embeddings of 8", "plan 1x4, not aligned", "plan 1x4", "plan 1x2+1x2", "plan 1x3+1", "plan 1+1x2+1",
         "plan 1x4 of the best", "plan 1x4, low rank 2", "plan 1x2+1x2, low rank 2", "plan 1x3+1, low rank 2",

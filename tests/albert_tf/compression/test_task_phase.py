@@ -161,6 +161,43 @@ def test_the_tasks_batch_is_one_that_the_devices_can_share(tuned, tmp_path):
     TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()
 
 
+@pytest.mark.parametrize(
+    ("of_data", "changes", "said"),
+    [
+        (("ham", "spam"), {}, r"of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'spam'\]"),
+        (("no", "yes"), {"second_text_column": "more"}, "of texts a row 1, and --data_dir=.* has texts a row 2"),
+    ],
+)
+def test_data_of_another_task_of_the_same_name_are_refused(tuned, data, tmp_path, of_data, changes, said):
+    shutil.copytree(data / "classes", tmp_path / "other")
+    for file in (tmp_path / "other").iterdir():
+        text = file.read_text()
+        for old, new in zip(("no", "yes"), of_data):
+            text = text.replace(f"\t{old}\n", f"\t{new}\n")
+        file.write_text(text.replace("\n", "\tmore\n"))
+    changes = {"data_dir": str(tmp_path / "other"), "num_train_steps": 0, "task_train_steps": 0} | changes
+    with pytest.raises(UserError, match=said):
+        running.run(dataclasses.replace(tuned, **changes))
+    assert not Path(tuned.output_dir).exists()
+
+
+def test_the_text_phases_model_takes_the_place_of_an_untrained_one(tuned, monkeypatch):
+    folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
+    monkeypatch.setattr(TaskPhase, "run", lambda *_: False)
+    assert running.run(tuned) is None
+    text = load_keras(folder / TEXT_PHASE).get_weights()
+    for one, other in zip(load_keras(folder).get_weights(), text, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, settings, tmp_path):
+    folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
+    assert load(folder).task
+    running.run(dataclasses.replace(settings, output_dir=str(folder), num_train_steps=0))
+    assert not (folder / "task.json").exists()
+
+
 def test_flags_of_a_phase_that_there_is_not_are_refused(settings, tuned, tmp_path):
     for one in (dataclasses.replace(settings, output_dir=str(tmp_path / "out")), tuned):
         one = dataclasses.replace(one, num_train_steps=0 if one is tuned else 12, task_train_steps=600)

@@ -1,0 +1,52 @@
+"""What a compression refuses before any work: folders whose models would be lost, data of another task, idle flags."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.task_phase import TEXT_PHASE
+from albert_tf.model_files import MODEL_FILE
+from albert_tf.training import run_folder
+from tfrecords.base.errors import UserError
+
+# What was measured before both phases.
+TABLE_FILE = "table.json"
+
+
+def check_folder(settings: CompressSettings) -> None:
+    """Refuses a folder whose model would be lost."""
+    folder, model = Path(settings.output_dir).resolve(), Path(settings.model).resolve()
+    if folder in (model, model.parent if model.is_file() else model):
+        raise UserError(f"--output_dir={settings.output_dir} is the folder of --model, which would be lost")
+    is_full = any((folder / name).is_file() for name in (MODEL_FILE, run_folder.RUN_FILE))
+    if is_full and not (folder / TABLE_FILE).is_file():
+        raise UserError(f"'{settings.output_dir}' holds another model, which would be lost; give another --output_dir")
+    if not settings.num_train_steps and (folder / TEXT_PHASE / run_folder.RUN_FILE).is_file():
+        raise UserError(
+            f"'{settings.output_dir}' holds a model that was trained, which --num_train_steps=0 would replace; give "
+            "another --output_dir"
+        )
+
+
+def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Refuses data that ask something else than what the model was fine-tuned on under the same name."""
+    # Of columns only how many there are: they may be called otherwise.
+    trained, asked = (one | {"texts a row": len(one.get("inputs", asked["inputs"]))} for one in (trained, asked))
+    for name in ("kind", "labels", "texts a row"):
+        if trained.get(name, asked[name]) != asked[name]:
+            raise UserError(
+                f"--model={settings.model} was fine-tuned on {settings.task} of {name} {trained[name]}, and "
+                f"--data_dir={settings.data_dir} has {name} {asked[name]}; give the data it was fine-tuned on, and its "
+                "columns' flags"
+            )
+
+
+def check_no_task_phase(settings: CompressSettings) -> None:
+    """Refuses flags of a phase that there will not be."""
+    names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
+    if given := settings.given(names):
+        raise UserError(
+            f"{given} is of a second phase, which only a model that run_finetuning or compress made for "
+            f"--task={settings.task} has, after --num_train_steps above 0; leave it out"
+        )
