@@ -30,6 +30,8 @@ from tfrecords.base.errors import UserError
 _DRYRUN_BATCH = 4
 # The folder of a finished model's answers.
 PREDICTIONS = "predictions"
+# What several seeds came to, in the folder above theirs.
+_SUMMARY = "summary.json"
 # What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "tokenizer", "lower_case", "keep_accents", "max_unknown_share", "config"),
@@ -98,8 +100,14 @@ def _finetune(
 
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
-    """Where the run of each seed lies."""
+    """Where the run of each seed lies; the folder's model is of one seed's run, or of the best of several."""
     output_dir, seeds = Path(settings.output_dir), settings.seed_list()
+    if len(seeds) > 1 and run_folder.has_run(output_dir):
+        raise UserError(
+            f"'{output_dir}' holds the run of one seed, which would lose its model; give another --output_dir"
+        )
+    if len(seeds) == 1 and (output_dir / _SUMMARY).is_file():
+        raise UserError(f"'{output_dir}' holds the runs of several seeds; give their --seeds, or another --output_dir")
     return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
 
 
@@ -232,7 +240,7 @@ def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> d
     best = max(tasks, key=lambda seed: tasks[seed]["metrics"].get(main, 0.0))
     summary = {"main_metric": main, "seeds": list(tasks), "best_seed": best, "metrics": metrics}
     run_folder.copy_model(folders[best], output_dir)
-    files.write_json(output_dir / "summary.json", summary)
+    files.write_json(output_dir / _SUMMARY, summary)
     for name, figures in metrics.items():
         print(
             f"{name}: median {figures['median']:.4g} of {len(tasks)} seeds, {figures['min']:.4g}-{figures['max']:.4g}"

@@ -48,13 +48,15 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
     Raises:
         UserError: naming what differs.
     """
-    path = folder / RUN_FILE
-    # What was refused, or ended before it had anything to lose, keeps nobody out.
-    if not path.is_file() or not (has_checkpoint(folder) or (folder / MODEL_FILE).is_file()):
+    if not has_run(folder):
         return
     decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
     # A run of before a setting was there had its default.
-    began = facts | {field.name: field.default for field in dataclasses.fields(settings)} | files.read_json(path)
+    began = (
+        facts
+        | {field.name: field.default for field in dataclasses.fields(settings)}
+        | files.read_json(folder / RUN_FILE)
+    )
     different = [key for key in decisive if began.get(key) != decisive[key]]
     if different:
         pairs = ", ".join(f"{key}={began.get(key)!r} (now {decisive[key]!r})" for key in different)
@@ -102,6 +104,11 @@ class History:
             writer = csv.DictWriter(file, fieldnames=columns, restval="")
             writer.writeheader()
             writer.writerows(self.rows)
+
+
+def has_run(folder: Path) -> bool:
+    """Tells whether a run began there and has something to lose; what was refused before keeps nobody out."""
+    return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 
 def has_checkpoint(folder: Path) -> bool:

@@ -209,6 +209,17 @@ def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, cap
     load(tmp_path)
 
 
+def test_one_seeds_run_and_several_seeds_do_not_share_a_folder(class_settings, finetuned, tmp_path):
+    several = dataclasses.replace(class_settings, output_dir=str(finetuned), seeds="0,7")
+    before = (finetuned / "model.keras").read_bytes()
+    with pytest.raises(UserError, match="holds the run of one seed, which would lose its model"):
+        finetuning.finetune(several)
+    assert (finetuned / "model.keras").read_bytes() == before and not list(finetuned.glob("seed-*"))
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match="holds the runs of several seeds; give their --seeds"):
+        finetuning.finetune(dataclasses.replace(class_settings, output_dir=str(tmp_path)))
+
+
 @pytest.mark.parametrize("seeds", ["", "0,7"])
 def test_a_dry_run_meets_another_run_as_the_real_one_does(class_settings, finetuned, tmp_path, seeds):
     folder = tmp_path / "seed-7" if seeds else tmp_path
