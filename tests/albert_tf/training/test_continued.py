@@ -16,7 +16,7 @@ from albert_tf.loading import load
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pretraining
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.training.test_finetuning import write_classes
+from tests.albert_tf.training.classes import write_classes
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")

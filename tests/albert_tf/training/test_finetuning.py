@@ -1,4 +1,4 @@
-"""Fine-tuning: what it starts from, what it leaves, interrupted or not, and what it refuses."""
+"""Fine-tuning: what it leaves, interrupted or not, and what it refuses."""
 
 import csv
 import dataclasses
@@ -10,51 +10,17 @@ import numpy as np
 import pytest
 
 from albert_tf import run_finetuning
-from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.checkpoints.variables import named_variables
-from albert_tf.config import AlbertConfig
-from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop
 from albert_tf.training.batches import predict
 from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
-from albert_tf.training.start import copy_weights, load_start, needed_tokenizer
+from tests.albert_tf.training.classes import write_classes
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
-
-
-def write_classes(folder, rows=40):
-    """Sentences of the pre-training text's words; the class is whether there is a "good" in it."""
-    random = np.random.default_rng(0)
-    lines = []
-    for number in range(rows):
-        text = " ".join(random.permutation([WORDS[number % 4], ("good" if number % 2 else "bad"), "object"]))
-        lines.append(f"{text}\t{'yes' if number % 2 else 'no'}")
-    for split, part in (("train", lines[:-8]), ("dev", lines[-8:])):
-        (folder / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
-    (folder / "test.tsv").write_text("text\na good value\nbad\n")
-
-
-@pytest.fixture(scope="module")
-def class_settings(tmp_path_factory, tiny_run):
-    folder = tmp_path_factory.mktemp("classes")
-    write_classes(folder)
-    return FinetuningSettings(
-        task="classification", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "run"),
-        learning_rate=1e-3, train_batch_size=8, num_train_steps=5, save_checkpoints_steps=2, albert_dropout=0.1,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def finetuned(class_settings):
-    return finetuning.finetune(class_settings)
 
 
 def history(folder):
@@ -261,101 +227,6 @@ def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, 
     assert any((a != b).any() for a, b in zip(kept.get_weights(), last.get_weights(), strict=True))
 
 
-def write_other_task(folder, name):
-    if name == "tagging":
-        rows = [{"text": ["the", "class", "runs"], "label": ["O", "B-X", "O"]}] * 9
-        for split in ("train", "dev"):
-            (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    elif name == "race":
-        row = {"article": "a class " * 9, "questions": ["what _"], "options": [["a", "b", "c", "d"]], "answers": ["B"]}
-        for path in ("train/middle", "dev/high", "test/high"):
-            (folder / path).mkdir(parents=True)
-            for number in range(4):
-                (folder / path / f"{number}.txt").write_text(json.dumps(row))
-    else:
-        rows = "".join(f"the class\ta loop {i}\t{i / 2}\n" for i in range(9))
-        for split in ("train", "dev"):
-            (folder / f"{split}.tsv").write_text("text\tother\tlabel\n" + rows)
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "model", "metric"),
-    [
-        ("tagging", {"learned_exit": True}, "AlbertTokenClassifier", "f1"),
-        ("race", {}, "AlbertMultipleChoice", "high_accuracy"),
-        ("regression", {"second_text_column": "other", "early_exit": True}, "AlbertRegressor", "pearson"),
-    ],
-)
-@pytest.mark.few(1)
-def test_other_kinds_of_task(class_settings, tmp_path, name, changes, model, metric):
-    write_other_task(tmp_path, name)
-    settings = dataclasses.replace(
-        class_settings, task=name, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"), train_batch_size=4,
-        num_train_steps=2, **changes,
-    )  # fmt: skip
-    folder = finetuning.finetune(settings)
-    loaded = load(folder).model
-    task = load_task(folder)
-    kind = {"race": "multiple_choice"}.get(name, name)
-    assert type(loaded).__name__ == model and task["kind"] == kind and metric in task["metrics"]
-    assert bool(getattr(loaded, "exit_heads", [])) == bool({"early_exit", "learned_exit"} & changes.keys())
-    assert bool(getattr(loaded, "exit_gate", None)) == ("learned_exit" in changes)
-    assert any((folder / "predictions").iterdir())
-
-
-def test_early_exit_of_a_task_without_is_refused(class_settings, tmp_path):
-    write_other_task(tmp_path, "race")
-    settings = dataclasses.replace(class_settings, task="race", output_dir=str(tmp_path / "run"))
-    for flag in ("early_exit", "learned_exit"):
-        with pytest.raises(UserError, match=f"--{flag} is for"):
-            finetuning.finetune(dataclasses.replace(settings, **{flag: True}))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_checkpoint_is_fine_tuned_at_another_depth_and_at_random_ones(class_settings, tiny_run, tmp_path):
-    settings = dataclasses.replace(
-        class_settings, config="", tokenizer="", init_from=str(tiny_run), depth=3, random_depth_min=2,
-        num_train_steps=1, output_dir=str(tmp_path / "run"), max_seq_length=16, max_unknown_share=1.0,
-    )  # fmt: skip
-    config = load(finetuning.finetune(settings)).model.encoder.config
-    assert (config.num_hidden_layers, config.random_depth_min) == (3, 2)
-    with pytest.raises(UserError, match="--depth is of the weights"):
-        dataclasses.replace(settings, init_from="", config="tiny.json")
-    with pytest.raises(UserError, match="leave out --random_depth_min"):
-        dataclasses.replace(settings, learned_exit=True)
-
-
-def test_the_encoder_comes_from_any_head_and_format(tiny_run, finetuned, tmp_path):
-    loaded = load(tiny_run)
-    pretrained, tokenizer = loaded.model, loaded.tokenizer
-    save_official(pretrained, tmp_path / "official")
-    save_huggingface(pretrained, tmp_path / "huggingface")
-    expected = {name: np.asarray(value) for name, value in named_variables(pretrained.encoder).items()}
-    for path in (tiny_run, tiny_run / "last.keras", tmp_path / "official", tmp_path / "huggingface"):
-        start = load_start(str(path), "")
-        target = AlbertEncoder(start.config.replace(hidden_dropout_prob=0.3))
-        assert copy_weights(start.model, target) == []
-        for name, value in named_variables(target).items():
-            np.testing.assert_array_equal(value, expected[name], err_msg=f"{path} {name}")
-    classifier = load(finetuned).model
-    source = load_start(str(finetuned), "").model
-    np.testing.assert_array_equal(source.encoder.pooler.kernel, classifier.encoder.pooler.kernel)
-    official = str(tmp_path / "official")
-    with pytest.raises(UserError, match=r"official' holds no tokenizer; give it by --tokenizer"):
-        needed_tokenizer(load_start(official, ""), official)
-    shutil.copy(tiny_run / "spiece.model", tmp_path / "official" / "30k-clean.model")
-    assert load_start(official, "").tokenizer.sha256 == tokenizer.sha256
-
-
-def test_a_vocabulary_larger_than_the_encoders_is_refused(class_settings, shared, tmp_path):
-    settings = dataclasses.replace(
-        class_settings, tokenizer=str(shared / "data" / "spm" / "30k-clean.model"), output_dir=str(tmp_path / "run")
-    )
-    with pytest.raises(UserError, match=r"30000 pieces, the model only 500; they do not belong together"):
-        finetuning.finetune(settings)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(class_settings, tmp_path):
     settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30)
     with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
@@ -368,47 +239,6 @@ def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
         "albert_tf.run_finetuning", "--task=sst2", f"--data_dir={tmp_path}", "--output_dir=x", "--config=x"
     )
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("with_vocabulary", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_it_starts_from_a_cased_folder_of_transformers(tmp_path, class_settings, with_vocabulary):
-    """The tokenizer.json of `tokenizers` is no tokenizer.json of ours, and "Hello" no "hello"."""
-    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "object", "bad", "Good"]
-    pieces += [word for text in WORDS for word in text.split()]
-    pieces = list(dict.fromkeys(pieces))
-    fast = tokenizers.Tokenizer(tokenizers.models.WordPiece({p: i for i, p in enumerate(pieces)}, unk_token="[UNK]"))
-    fast.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=False)
-    fast.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    config = AlbertConfig(
-        vocab_size=len(pieces), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, sharing="none",
-    )  # fmt: skip
-    save_huggingface(AlbertEncoder(config), tmp_path / "hf")
-    fast.save(str(tmp_path / "hf" / "tokenizer.json"))
-    if with_vocabulary:
-        (tmp_path / "hf" / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max_length": 512}')
-    settings = dataclasses.replace(
-        class_settings, init_from=str(tmp_path / "hf"), output_dir=str(tmp_path / "run"), num_train_steps=1
-    )
-    tokenizer = load(finetuning.finetune(settings)).tokenizer
-    assert not tokenizer.lower_case
-    assert tokenizer.encode("Good") == [pieces.index("Good")] and tokenizer.encode("good") == [tokenizer.unk_id]
-    assert prepare(dataclasses.replace(settings, lower_case=True)).tokenizer.lower_case
-
-
-def test_text_that_the_vocabulary_does_not_know_is_refused_unless_told(class_settings, tmp_path):
-    write_classes(tmp_path)
-    for path in tmp_path.glob("*.tsv"):
-        header, *lines = path.read_text().splitlines()
-        chinese = [line.replace(line.split("\t")[0], "我们喜欢这本书") for line in lines]
-        path.write_text("\n".join([header, *chinese]) + "\n")
-    settings = dataclasses.replace(class_settings, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"))
-    with pytest.raises(UserError, match=r"% of the training text's tokens are unknown to the tokenizer \(<unk>\)"):
-        finetuning.finetune(settings)
-    assert prepare(dataclasses.replace(settings, max_unknown_share=1.0)).unknown_share > 0.3
-    assert prepare(class_settings).unknown_share < 0.05
 
 
 def test_a_dry_run_on_many_devices_has_rows_for_each(class_settings, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import finetuning, loop, pretraining, run_folder
 from albert_tf.training.devices import Devices
-from tests.albert_tf.training.test_finetuning import write_classes
+from tests.albert_tf.training.classes import write_classes
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 

@@ -14,7 +14,7 @@ from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.training import loop
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.training.test_finetuning import write_classes, write_other_task
+from tests.albert_tf.training.classes import write_classes, write_other_task
 from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
 from tfrecords.base.errors import UserError

@@ -1,0 +1,36 @@
+"""Small tables of the tasks that fine-tuning is tried on."""
+
+import json
+
+import numpy as np
+
+WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
+
+
+def write_classes(folder, rows=40):
+    """Sentences of the pre-training text's words; the class is whether there is a "good" in it."""
+    random = np.random.default_rng(0)
+    lines = []
+    for number in range(rows):
+        text = " ".join(random.permutation([WORDS[number % 4], ("good" if number % 2 else "bad"), "object"]))
+        lines.append(f"{text}\t{'yes' if number % 2 else 'no'}")
+    for split, part in (("train", lines[:-8]), ("dev", lines[-8:])):
+        (folder / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(part) + "\n")
+    (folder / "test.tsv").write_text("text\na good value\nbad\n")
+
+
+def write_other_task(folder, name):
+    if name == "tagging":
+        rows = [{"text": ["the", "class", "runs"], "label": ["O", "B-X", "O"]}] * 9
+        for split in ("train", "dev"):
+            (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif name == "race":
+        row = {"article": "a class " * 9, "questions": ["what _"], "options": [["a", "b", "c", "d"]], "answers": ["B"]}
+        for path in ("train/middle", "dev/high", "test/high"):
+            (folder / path).mkdir(parents=True)
+            for number in range(4):
+                (folder / path / f"{number}.txt").write_text(json.dumps(row))
+    else:
+        rows = "".join(f"the class\ta loop {i}\t{i / 2}\n" for i in range(9))
+        for split in ("train", "dev"):
+            (folder / f"{split}.tsv").write_text("text\tother\tlabel\n" + rows)
