@@ -13,6 +13,8 @@ from tfrecords.base.errors import UserError
 
 LONGEST_LINE = 2**24
 _JSON = (".jsonl", ".json", ".ndjson")
+_TABLES = (".csv", ".tsv", ".parquet")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def find_files(patterns: str) -> list[Path]:
     """Finds the files of comma-separated globs, sorted.
 
     Raises:
-        UserError: for a pattern that matches no file, and for packed files.
+        UserError: for a pattern that matches no file, for packed files, and for tables.
     """
     found: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
@@ -55,6 +57,8 @@ def find_files(patterns: str) -> list[Path]:
         found.update(names)
     if packed := [name for name in sorted(found) if name.endswith((".gz", ".bz2", ".xz", ".zst"))]:
         raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
+    if tables := [name for name in sorted(found) if name.lower().endswith(_TABLES)]:
+        raise UserError(f"'{tables[0]}' is a table, its lines are no texts; make JSON lines of it (.jsonl)")
     return [Path(name) for name in sorted(found)]
 
 
@@ -94,6 +98,9 @@ def _lines(piece: Piece) -> Iterator[bytes]:
             file.seek(piece.start - 1)
             _skip_line(file)
         while file.tell() < piece.end:
+            # Some programs begin a file with the mark; it is no part of the text.
+            if not file.tell() and file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+                file.seek(0)
             line = file.readline(LONGEST_LINE + 1)
             if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
                 _skip_line(file)
