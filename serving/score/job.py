@@ -12,6 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from serving.score.folder import (
+    BAD_ROWS,
+    JOB,
+    MANIFEST,
+    PARTS,
+    Record,
+    check_targets,
+    read_records,
+    remove_answers,
+    table_names,
+)
 from serving.score.models import ModelSource, fingerprint, served_version, version_folder
 from serving.score.rows import Piece, cut, find_files
 from serving.score.tables import FORMATS, check_format
@@ -23,7 +34,6 @@ from tfrecords.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
 _FORMAT_VERSION = 1
-_PARTS, _JOB, _MANIFEST, _BAD_ROWS = ".parts", "job.json", "manifest.json", "bad_rows.jsonl"
 
 
 def score(
@@ -62,36 +72,48 @@ def score(
         UserError: for bad input, a folder that holds another job's answers, or a model that cannot be asked so.
     """
     paths = find_files(patterns)
-    names = _table_names(paths, FORMATS[format].suffix)
+    names = table_names(paths, FORMATS[format].suffix)
     check_format(format)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
         files.remove_unfinished(folder)
-        source = _settled(source, folder, overwrite)
+        finished, begun = read_records(folder)
+        records = [record for record in (finished, begun) if record]
+        check_targets(folder, names, paths, records)
+        source = _settled(source, None if overwrite else begun)
         job = _described(paths, source, fields, outputs, keep, format, max_batch_tokens)
-        if (done := _known(folder, job, overwrite)) is not None:
-            print(f"'{folder}' is complete already: {_counts(done)}")
-            return done
-        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / _PARTS)
+        others = [record for record in records if record["job"] != job]
+        if others and not overwrite:
+            other = next(name for name in job if others[0]["job"].get(name) != job[name])
+            raise UserError(
+                f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
+                "or --overwrite"
+            )
+        if finished and not others and all((folder / name).exists() for name in names.values()):
+            shutil.rmtree(folder / PARTS, ignore_errors=True)
+            print(f"'{folder}' is complete already: {_counts(finished)}")
+            return finished
+        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
             (_, described), *_ = run([(0, "describe", ())], small=True)
-            files.write_json(folder / _PARTS / _JOB, job)
+            for record in others:
+                remove_answers(folder, record)
+            _make_ready(folder / PARTS, {"job": job, "tables": names})
             begin = time.monotonic()
-            reports, new = _answer(folder / _PARTS, pieces, described, run)
+            reports, new = _answer(folder / PARTS, pieces, described, run)
         manifest = _assemble(folder, job, names, pieces, reports, FORMATS[format](described["outputs"], keep))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         return manifest
 
 
-def _settled(source: ModelSource, folder: Path, overwrite: bool) -> ModelSource:
+def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
     """With the version of the model that all rows are answered by, also those after a pause."""
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
-    path = folder / _PARTS / _JOB
-    if path.exists() and source.version is None and not overwrite:
-        return dataclasses.replace(source, version=files.read_json(path)["model"].get("version"))
+    if begun and source.version is None:
+        return dataclasses.replace(source, version=begun["job"]["model"].get("version"))
     return dataclasses.replace(source, version=source.version or served_version(source))
 
 
@@ -112,30 +134,11 @@ def _described(paths, source: ModelSource, fields, outputs, keep, format: str, m
     }
 
 
-def _known(folder: Path, job: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """The manifest where all is done; makes the folder ready where it is not."""
-    manifest, parts = folder / _MANIFEST, folder / _PARTS
-    for path in (manifest, parts / _JOB):
-        if not path.exists():
-            continue
-        found = files.read_json(path)
-        before = found.get("job", found)
-        if before == job:
-            if path == manifest and all((folder / name).exists() for name in found["tables"].values()):
-                shutil.rmtree(parts, ignore_errors=True)
-                return found
-            continue
-        if not overwrite:
-            other = next(name for name in job if before.get(name) != job[name])
-            raise UserError(
-                f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
-                "or --overwrite"
-            )
-        shutil.rmtree(parts, ignore_errors=True)
-        manifest.unlink(missing_ok=True)
+def _make_ready(parts: Path, record: Record) -> None:
+    """Makes the folder for parts, or keeps what is in it of the same job."""
     parts.mkdir(exist_ok=True)
     files.remove_unfinished(parts)
-    return None
+    files.write_json(parts / JOB, record)
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
@@ -160,7 +163,7 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
 
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
     """Joins parts to tables, lists bad rows, and writes the manifest last. Can be repeated after any interruption."""
-    parts = folder / _PARTS
+    parts = folder / PARTS
     for path, name in names.items():
         numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
         target = folder / name
@@ -169,23 +172,13 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
         with files.replacing(target) as temporary:
             table.join([parts / f"{number:06d}{table.suffix}" for number in numbers], temporary)
     bad = list(_bad_rows(pieces, reports))
-    with files.replacing(folder / _BAD_ROWS) as temporary:
+    with files.replacing(folder / BAD_ROWS) as temporary:
         FORMATS["jsonl"]({}, ()).write(temporary, bad)
     counts = {"rows": sum(report["rows"] for report in reports), "bad_rows": len(bad)}
     manifest = {**counts, "tables": names, "job": job}
-    files.write_json(folder / _MANIFEST, manifest)
+    files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
     return manifest
-
-
-def _table_names(paths: list[Path], suffix: str) -> dict[str, str]:
-    """Tables lie below the output folder as their files below the folder that all are in."""
-    root = Path(os.path.commonpath([path.parent.resolve() for path in paths]))
-    names = {str(path): str(path.resolve().relative_to(root).with_suffix(suffix)) for path in paths}
-    if len(set(names.values())) < len(names):
-        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise UserError(f"two files of --input would both become '{twice}'; score them into two folders")
-    return names
 
 
 def _bad_rows(pieces: list[Piece], reports: list[dict]) -> Iterator[dict[str, Any]]:
@@ -198,5 +191,5 @@ def _bad_rows(pieces: list[Piece], reports: list[dict]) -> Iterator[dict[str, An
 
 
 def _counts(manifest: dict[str, Any]) -> str:
-    bad = f", {manifest['bad_rows']:,} of them bad ({_BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
+    bad = f", {manifest['bad_rows']:,} of them bad ({BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
     return f"answers to {manifest['rows']:,} rows of {len(manifest['tables']):,} files{bad}"
