@@ -32,6 +32,11 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
     return names
 
 
+def part_path(parts: Path, number: int, suffix: str) -> Path:
+    """Names a file of a piece: its answers, its bad rows or its report."""
+    return parts / f"{number:06d}{suffix}"
+
+
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
     """Reads what earlier runs left of themselves, each with `job` and `tables`: a finished one's manifest, and a job.
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from serving.score.folder import (
     BAD_ROWS,
     JOB,
@@ -19,13 +21,14 @@ from serving.score.folder import (
     PARTS,
     Record,
     check_targets,
+    part_path,
     read_records,
     remove_answers,
     table_names,
 )
 from serving.score.models import ModelSource, fingerprint, served_version, version_folder
-from serving.score.rows import Piece, cut, find_files
-from serving.score.tables import FORMATS, check_format
+from serving.score.rows import Piece, check_fields, cut, find_files
+from serving.score.tables import BAD_SUFFIX, FORMATS, check_format, read_bad
 from serving.score.worker import Worker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -33,7 +36,7 @@ from tfrecords.base.script import progress_bar
 from tfrecords.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 
 
 def score(
@@ -97,6 +100,7 @@ def score(
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
             (_, described), *_ = run([(0, "describe", ())], small=True)
+            check_fields(pieces, fields or described["inputs"])
             for record in others:
                 remove_answers(folder, record)
             _make_ready(folder / PARTS, {"job": job, "tables": names})
@@ -143,11 +147,8 @@ def _make_ready(parts: Path, record: Record) -> None:
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
     """Every piece's report, in order, and how many rows are new."""
-    reports = {
-        number: files.read_json(path)
-        for number in range(len(pieces))
-        if (path := parts / f"{number:06d}.json").exists()
-    }
+    found = {number: _report(parts, number) for number in range(len(pieces))}
+    reports = {number: report for number, report in found.items() if report}
     asked = tuple(described["inputs"]), described["outputs"]
     tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
     begin, new = time.monotonic(), 0
@@ -161,6 +162,15 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
     return [reports[number] for number in range(len(pieces))], new
 
 
+def _report(parts: Path, number: int) -> dict[str, int] | None:
+    """A piece's report; None where there is none, or one that a power cut took the text of."""
+    path = part_path(parts, number, ".json")
+    try:
+        return files.read_json(path) if path.exists() else None
+    except UserError:
+        return None
+
+
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
     """Joins parts to tables, lists bad rows, and writes the manifest last. Can be repeated after any interruption."""
     parts = folder / PARTS
@@ -170,24 +180,36 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
         target.parent.mkdir(parents=True, exist_ok=True)
         files.remove_unfinished(target.parent)
         with files.replacing(target) as temporary:
-            table.join([parts / f"{number:06d}{table.suffix}" for number in numbers], temporary)
-    bad = list(_bad_rows(pieces, reports))
-    with files.replacing(folder / BAD_ROWS) as temporary:
-        FORMATS["jsonl"]({}, ()).write(temporary, bad)
-    counts = {"rows": sum(report["rows"] for report in reports), "bad_rows": len(bad)}
+            joined = table.join([part_path(parts, number, table.suffix) for number in numbers], temporary)
+            _check_whole(parts, {n: rows == reports[n]["rows"] for n, rows in zip(numbers, joined, strict=True)})
+    with files.replacing(folder / BAD_ROWS) as temporary, open(temporary, "wb") as file:
+        for rows in _bad_rows(parts, pieces, reports):
+            file.write(msgspec.json.Encoder().encode_lines(rows))
+    counts = {name: sum(report[of] for report in reports) for name, of in (("rows", "rows"), ("bad_rows", "bad"))}
     manifest = {**counts, "tables": names, "job": job}
     files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
     return manifest
 
 
-def _bad_rows(pieces: list[Piece], reports: list[dict]) -> Iterator[dict[str, Any]]:
+def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator[list[dict[str, Any]]]:
+    """The bad rows of each piece that has any."""
     line, path = 0, None
-    for piece, report in zip(pieces, reports, strict=True):
+    for number, (piece, report) in enumerate(zip(pieces, reports, strict=True)):
         line, path = (line if piece.path == path else 0), piece.path
-        for place, error, text in report["bad"]:
-            yield {"file": path, "line": line + place + 1, "error": error, "row": text}
+        if report["bad"]:
+            bad = read_bad(part_path(parts, number, BAD_SUFFIX))
+            _check_whole(parts, {number: len(bad) == report["bad"]})
+            yield [{"file": path, "line": line + place + 1, "error": error, "row": text} for place, error, text in bad]
         line += report["rows"]
+
+
+def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
+    """Raises UserError where a piece's part is not what was written; the next start answers the piece anew."""
+    if broken := [number for number, is_whole in whole.items() if not is_whole]:
+        for number in broken:
+            part_path(parts, number, ".json").unlink()
+        raise UserError(f"{len(broken)} parts in '{parts}' are damaged; run the same command again to make them anew")
 
 
 def _counts(manifest: dict[str, Any]) -> str:

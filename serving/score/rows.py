@@ -1,6 +1,7 @@
 """Rows in files: cut into pieces by bytes, each row a line of JSON or of plain text."""
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ LONGEST_LINE = 2**24
 _JSON = (".jsonl", ".json", ".ndjson")
 _TABLES = (".csv", ".tsv", ".parquet")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# That are looked at before the work.
+_FIRST_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,22 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
         starts = range(0, max(size, 1), piece_bytes)
         pieces += [Piece(str(path), start, min(start + piece_bytes, size)) for start in starts]
     return pieces
+
+
+def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
+    """Reads the first rows: where none of them can be answered, a field has another name and no other row can be.
+
+    Raises:
+        UserError: naming what is wrong with the first.
+    """
+    rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
+    first = None
+    for path, row in itertools.islice(rows, _FIRST_ROWS):
+        if not row.error:
+            return
+        first = first or f"none of the first rows of '{path}' can be answered: {row.error}; see --fields"
+    if first:
+        raise UserError(first)
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
