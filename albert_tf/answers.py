@@ -26,7 +26,7 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, Albe
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.preprocessing import Preprocessor, strings
+from albert_tf.preprocessing import Preprocessor, pairs, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.tables import whole_characters
 from tfrecords.base.errors import UserError
@@ -89,9 +89,7 @@ def _numbers(loaded, preprocess, texts, seconds, batch_size) -> list[float]:
 
 def _vectors(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     _refuse_seconds(seconds)
-    model = loaded.model
-    if isinstance(model, AlbertEncoder):
-        model = AlbertSentenceEmbedder(model, normalize=False)
+    model = loaded.embedder
     outputs = _outputs(model, preprocess.rows(texts), preprocess, batch_size)
     return np.array(outputs, "float32").reshape(-1, model.encoder.config.hidden_size)
 
@@ -127,10 +125,10 @@ def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
 
     if contexts is None:
         raise UserError("spans are found in contexts; call predict(questions, contexts)")
-    pairs = list(zip(strings(questions, "texts"), strings(contexts, "seconds"), strict=True))
-    if not pairs:
+    texts = zip(*pairs(questions, contexts))
+    examples = [SquadExample(str(number), question, context, ()) for number, (question, context) in enumerate(texts)]
+    if not examples:
         return []
-    examples = [SquadExample(str(number), *pair, ()) for number, pair in enumerate(pairs)]
     rows = make_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
     outputs, threshold = _outputs(loaded.model, rows, preprocess, batch_size), loaded.task.get("null_threshold")
     return [

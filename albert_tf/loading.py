@@ -1,6 +1,7 @@
 """A model with its tokenizer and the description of its task, from anything on disk that holds one."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from absl import logging
 from albert_tf import answers
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.model_files import load_task
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -45,6 +47,15 @@ class Loaded:
     def in_use(self) -> "Loaded":
         """Gives it with what of the model is used after training: of an ElectraPretrainer the encoder."""
         return dataclasses.replace(self, model=self.model.in_use())
+
+    @functools.cached_property
+    def embedder(self) -> keras.Model:
+        """The model that makes vectors: itself, or of a bare encoder the mean of its tokens' states.
+
+        It is one for all calls: its graph goes with it, and to trace an encoder takes seconds.
+        """
+        is_bare = isinstance(self.model, AlbertEncoder)
+        return AlbertSentenceEmbedder(self.model, normalize=False) if is_bare else self.model
 
     def preprocessor(self, max_seq_length: int = 0) -> Preprocessor:
         """Makes what turns texts into the model's features.

@@ -66,9 +66,7 @@ class Preprocessor:
         Raises:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
         """
-        columns = [strings(texts, "texts")] + ([] if seconds is None else [strings(seconds, "seconds")])
-        if len(columns[0]) != len(columns[-1]):
-            raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")
+        columns = [strings(texts, "texts")] if seconds is None else pairs(texts, seconds)
         return text_rows(self.tokenizer, columns, self.max_seq_length)
 
     def _in_graph(self, texts: tf.Tensor, seconds: tf.Tensor | None) -> dict[str, tf.Tensor]:
@@ -101,3 +99,14 @@ def strings(texts: Any, name: str) -> list[str]:
     if wrong is not None:
         raise UserError(f"{name} must be strings, not {wrong!r}, a {type(wrong).__name__}")
     return whole_characters(strings)
+
+
+def pairs(texts: Any, seconds: Any) -> list[list[str]]:
+    """Makes two lists of str likewise: all firsts, and as many seconds.
+
+    Raises UserError for what holds no strings, and for unequal numbers.
+    """
+    columns = [strings(texts, "texts"), strings(seconds, "seconds")]
+    if len(columns[0]) != len(columns[1]):
+        raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")
+    return columns

@@ -8,6 +8,7 @@ on ideal batches: of all texts together, like lengths beside each other, made be
 
 import contextlib
 import io
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def main(settings: Settings) -> None:
                 score(
                     str(path), f"{folder}/out", source, max_batch_tokens=settings.max_batch_tokens, overwrite=True
                 )  # fmt: skip
-            Path(folder, "out", "manifest.json").unlink()
+            shutil.rmtree(Path(folder, "out"))
 
         for batch in batches[:: max(1, len(batches) // 8)]:
             model(batch, outputs)

@@ -91,7 +91,7 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scrip
 COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in SCRIPTS]
 
 
-@pytest.mark.parametrize("module", [*COMMANDS, "albert_tf.analysis", "experiments.run"])
+@pytest.mark.parametrize("module", [*COMMANDS, "experiments.run"])
 def test_help_does_not_wait_for_tensorflow(module):
     ended = without_tensorflow(module, "--help")
     assert ended.returncode == 0, ended.stderr

@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import re
+import tomllib
 
 import pytest
 
@@ -103,7 +104,35 @@ def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     assert results.attempted and not results.failed
 
 
-def test_the_map_in_readme_is_that_of_the_tree():
+def commands(sources, *folders) -> set[str]:
+    """The files that do something when they are run; not those that are another command's process, without a `run`."""
+    guard = "__name__ == '__main__'"
+    guarded = {
+        path: [getattr(node, "name", "") for node in source.tree.body]
+        for path, source in sources.files.items()
+        if any(isinstance(node, ast.If) and ast.unparse(node.test) == guard for node in source.tree.body)
+    }
+    return {
+        path for path, names in guarded.items() if room(path) in folders and ("run" in names or room(path) not in ROOMS)
+    }
+
+
+def test_every_command_is_installed(sources):
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    installed = {target.removesuffix(":run").replace(".", "/") + ".py" for target in scripts.values()}
+    # A server without a model, for measuring clients: the benchmark starts it.
+    assert installed == commands(sources, "tfrecords", "albert_tf", "serving") - {"serving/benchmark/stand_in.py"}
+
+
+def test_every_benchmark_is_in_build_md(sources):
+    said = (ROOT / "BUILD.md").read_text().split("## Benchmarks")[1].split("\n## ")[0]
+    files = {path.removesuffix(".py").removesuffix("/__main__") for path in commands(sources, "benchmarks")}
+    # A folder's other files are processes of its command.
+    names = {name.replace("/", ".") for name in files if name.count("/") == 1}
+    assert set(re.findall(r"\bbenchmarks\.\w+", said)) == names
+
+
+def test_the_map_in_readme_is_that_of_the_tree(sources):
     lines = (ROOT / "README.md").read_text().split("## What is where")[1].split("```")[1].strip("\n").splitlines()
     folders, paths = [], []
     for line in lines:
@@ -112,6 +141,7 @@ def test_the_map_in_readme_is_that_of_the_tree():
         folders = [*folders[:depth], names[0]]
         paths += ["".join([*folders[:depth], name]) for name in names]
     assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert {path for path in commands(sources, *ROOMS) if path.count("/") == 1} - set(paths) == set()
     assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
 
 

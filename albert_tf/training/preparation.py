@@ -4,12 +4,13 @@ import collections
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
@@ -102,7 +103,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         examples = {name: found and found[:kept] for name, found in examples.items()}
         training = _first(training, kept)
     length = settings.max_seq_length
-    train = store(task.rows(chunk, tokenizer, length, training=True) for chunk in chunked(training, CHUNK_EXAMPLES))
+    chunks = chunked(training, CHUNK_EXAMPLES)
+    train = store(_say_what_is_lost(task.rows(chunk, tokenizer, length, training=True) for chunk in chunks))
     splits = {
         name: Split(name, found, task.rows(found, tokenizer, length, training=False))
         for name, found in examples.items()
@@ -130,6 +132,20 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         [splits[name] for name in task.test_splits if name in splits],
         share,
     )
+
+
+def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:
+    """The same chunks; after the last it warns of SQuAD's answers that are no label, which nothing else tells."""
+    lost = 0
+    for rows in chunks:
+        lost += getattr(rows, "unaligned", 0)
+        yield rows
+    if lost:
+        logging.warning(
+            "%d answers of the training file are nothing that the tokenizer keeps, such as a control character; "
+            "their questions are trained on as without an answer",
+            lost,
+        )
 
 
 def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEncoder | keras.Model | None:

@@ -12,9 +12,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from serving.score.folder import (
+    BAD_ROWS,
+    JOB,
+    MANIFEST,
+    PARTS,
+    Record,
+    check_targets,
+    part_path,
+    read_records,
+    remove_answers,
+    table_names,
+)
 from serving.score.models import ModelSource, fingerprint, served_version, version_folder
-from serving.score.rows import Piece, cut, find_files
-from serving.score.tables import FORMATS, check_format
+from serving.score.rows import Piece, check_fields, cut, find_files
+from serving.score.tables import BAD_SUFFIX, FORMATS, check_format, read_bad
 from serving.score.worker import Worker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -22,8 +36,7 @@ from tfrecords.base.script import progress_bar
 from tfrecords.runners import RUNNERS, Run
 
 PIECE_BYTES = 2**19
-_FORMAT_VERSION = 1
-_PARTS, _JOB, _MANIFEST, _BAD_ROWS = ".parts", "job.json", "manifest.json", "bad_rows.jsonl"
+_FORMAT_VERSION = 2
 
 
 def score(
@@ -62,36 +75,49 @@ def score(
         UserError: for bad input, a folder that holds another job's answers, or a model that cannot be asked so.
     """
     paths = find_files(patterns)
-    names = _table_names(paths, FORMATS[format].suffix)
+    names = table_names(paths, FORMATS[format].suffix)
     check_format(format)
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
         files.remove_unfinished(folder)
-        source = _settled(source, folder, overwrite)
+        finished, begun = read_records(folder)
+        records = [record for record in (finished, begun) if record]
+        check_targets(folder, names, paths, records)
+        source = _settled(source, None if overwrite else begun)
         job = _described(paths, source, fields, outputs, keep, format, max_batch_tokens)
-        if (done := _known(folder, job, overwrite)) is not None:
-            print(f"'{folder}' is complete already: {_counts(done)}")
-            return done
-        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / _PARTS)
+        others = [record for record in records if record["job"] != job]
+        if others and not overwrite:
+            other = next(name for name in job if others[0]["job"].get(name) != job[name])
+            raise UserError(
+                f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
+                "or --overwrite"
+            )
+        if finished and not others and all((folder / name).exists() for name in names.values()):
+            shutil.rmtree(folder / PARTS, ignore_errors=True)
+            print(f"'{folder}' is complete already: {_counts(finished)}")
+            return finished
+        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
             (_, described), *_ = run([(0, "describe", ())], small=True)
-            files.write_json(folder / _PARTS / _JOB, job)
+            check_fields(pieces, fields or described["inputs"])
+            for record in others:
+                remove_answers(folder, record)
+            _make_ready(folder / PARTS, {"job": job, "tables": names})
             begin = time.monotonic()
-            reports, new = _answer(folder / _PARTS, pieces, described, run)
+            reports, new = _answer(folder / PARTS, pieces, described, run)
         manifest = _assemble(folder, job, names, pieces, reports, FORMATS[format](described["outputs"], keep))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
         return manifest
 
 
-def _settled(source: ModelSource, folder: Path, overwrite: bool) -> ModelSource:
+def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
     """With the version of the model that all rows are answered by, also those after a pause."""
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
-    path = folder / _PARTS / _JOB
-    if path.exists() and source.version is None and not overwrite:
-        return dataclasses.replace(source, version=files.read_json(path)["model"].get("version"))
+    if begun and source.version is None:
+        return dataclasses.replace(source, version=begun["job"]["model"].get("version"))
     return dataclasses.replace(source, version=source.version or served_version(source))
 
 
@@ -112,39 +138,17 @@ def _described(paths, source: ModelSource, fields, outputs, keep, format: str, m
     }
 
 
-def _known(folder: Path, job: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """The manifest where all is done; makes the folder ready where it is not."""
-    manifest, parts = folder / _MANIFEST, folder / _PARTS
-    for path in (manifest, parts / _JOB):
-        if not path.exists():
-            continue
-        found = files.read_json(path)
-        before = found.get("job", found)
-        if before == job:
-            if path == manifest and all((folder / name).exists() for name in found["tables"].values()):
-                shutil.rmtree(parts, ignore_errors=True)
-                return found
-            continue
-        if not overwrite:
-            other = next(name for name in job if before.get(name) != job[name])
-            raise UserError(
-                f"'{folder}' holds answers of another job (its {other} was another); give another --output_dir, "
-                "or --overwrite"
-            )
-        shutil.rmtree(parts, ignore_errors=True)
-        manifest.unlink(missing_ok=True)
+def _make_ready(parts: Path, record: Record) -> None:
+    """Makes the folder for parts, or keeps what is in it of the same job."""
     parts.mkdir(exist_ok=True)
     files.remove_unfinished(parts)
-    return None
+    files.write_json(parts / JOB, record)
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
     """Every piece's report, in order, and how many rows are new."""
-    reports = {
-        number: files.read_json(path)
-        for number in range(len(pieces))
-        if (path := parts / f"{number:06d}.json").exists()
-    }
+    found = {number: _report(parts, number) for number in range(len(pieces))}
+    reports = {number: report for number, report in found.items() if report}
     asked = tuple(described["inputs"]), described["outputs"]
     tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
     begin, new = time.monotonic(), 0
@@ -158,45 +162,56 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
     return [reports[number] for number in range(len(pieces))], new
 
 
+def _report(parts: Path, number: int) -> dict[str, int] | None:
+    """A piece's report; None where there is none, or one that a power cut took the text of."""
+    path = part_path(parts, number, ".json")
+    try:
+        return files.read_json(path) if path.exists() else None
+    except UserError:
+        return None
+
+
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
     """Joins parts to tables, lists bad rows, and writes the manifest last. Can be repeated after any interruption."""
-    parts = folder / _PARTS
+    parts = folder / PARTS
     for path, name in names.items():
         numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         files.remove_unfinished(target.parent)
         with files.replacing(target) as temporary:
-            table.join([parts / f"{number:06d}{table.suffix}" for number in numbers], temporary)
-    bad = list(_bad_rows(pieces, reports))
-    with files.replacing(folder / _BAD_ROWS) as temporary:
-        FORMATS["jsonl"]({}, ()).write(temporary, bad)
-    counts = {"rows": sum(report["rows"] for report in reports), "bad_rows": len(bad)}
+            joined = table.join([part_path(parts, number, table.suffix) for number in numbers], temporary)
+            _check_whole(parts, {n: rows == reports[n]["rows"] for n, rows in zip(numbers, joined, strict=True)})
+    with files.replacing(folder / BAD_ROWS) as temporary, open(temporary, "wb") as file:
+        for rows in _bad_rows(parts, pieces, reports):
+            file.write(msgspec.json.Encoder().encode_lines(rows))
+    counts = {name: sum(report[of] for report in reports) for name, of in (("rows", "rows"), ("bad_rows", "bad"))}
     manifest = {**counts, "tables": names, "job": job}
-    files.write_json(folder / _MANIFEST, manifest)
+    files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
     return manifest
 
 
-def _table_names(paths: list[Path], suffix: str) -> dict[str, str]:
-    """Tables lie below the output folder as their files below the folder that all are in."""
-    root = Path(os.path.commonpath([path.parent.resolve() for path in paths]))
-    names = {str(path): str(path.resolve().relative_to(root).with_suffix(suffix)) for path in paths}
-    if len(set(names.values())) < len(names):
-        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise UserError(f"two files of --input would both become '{twice}'; score them into two folders")
-    return names
-
-
-def _bad_rows(pieces: list[Piece], reports: list[dict]) -> Iterator[dict[str, Any]]:
+def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator[list[dict[str, Any]]]:
+    """The bad rows of each piece that has any."""
     line, path = 0, None
-    for piece, report in zip(pieces, reports, strict=True):
+    for number, (piece, report) in enumerate(zip(pieces, reports, strict=True)):
         line, path = (line if piece.path == path else 0), piece.path
-        for place, error, text in report["bad"]:
-            yield {"file": path, "line": line + place + 1, "error": error, "row": text}
+        if report["bad"]:
+            bad = read_bad(part_path(parts, number, BAD_SUFFIX))
+            _check_whole(parts, {number: len(bad) == report["bad"]})
+            yield [{"file": path, "line": line + place + 1, "error": error, "row": text} for place, error, text in bad]
         line += report["rows"]
 
 
+def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
+    """Raises UserError where a piece's part is not what was written; the next start answers the piece anew."""
+    if broken := [number for number, is_whole in whole.items() if not is_whole]:
+        for number in broken:
+            part_path(parts, number, ".json").unlink()
+        raise UserError(f"{len(broken)} parts in '{parts}' are damaged; run the same command again to make them anew")
+
+
 def _counts(manifest: dict[str, Any]) -> str:
-    bad = f", {manifest['bad_rows']:,} of them bad ({_BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
+    bad = f", {manifest['bad_rows']:,} of them bad ({BAD_ROWS} lists them)" if manifest["bad_rows"] else ""
     return f"answers to {manifest['rows']:,} rows of {len(manifest['tables']):,} files{bad}"

@@ -1,6 +1,7 @@
 """Rows in files: cut into pieces by bytes, each row a line of JSON or of plain text."""
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from tfrecords.base.errors import UserError
 
 LONGEST_LINE = 2**24
 _JSON = (".jsonl", ".json", ".ndjson")
+_TABLES = (".csv", ".tsv", ".parquet")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# That are looked at before the work.
+_FIRST_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ def find_files(patterns: str) -> list[Path]:
     """Finds the files of comma-separated globs, sorted.
 
     Raises:
-        UserError: for a pattern that matches no file, and for packed files.
+        UserError: for a pattern that matches no file, for packed files, and for tables.
     """
     found: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
@@ -55,6 +60,8 @@ def find_files(patterns: str) -> list[Path]:
         found.update(names)
     if packed := [name for name in sorted(found) if name.endswith((".gz", ".bz2", ".xz", ".zst"))]:
         raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
+    if tables := [name for name in sorted(found) if name.lower().endswith(_TABLES)]:
+        raise UserError(f"'{tables[0]}' is a table, its lines are no texts; make JSON lines of it (.jsonl)")
     return [Path(name) for name in sorted(found)]
 
 
@@ -66,6 +73,22 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
         starts = range(0, max(size, 1), piece_bytes)
         pieces += [Piece(str(path), start, min(start + piece_bytes, size)) for start in starts]
     return pieces
+
+
+def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
+    """Reads the first rows: where none of them can be answered, a field has another name and no other row can be.
+
+    Raises:
+        UserError: naming what is wrong with the first.
+    """
+    rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
+    first = None
+    for path, row in itertools.islice(rows, _FIRST_ROWS):
+        if not row.error:
+            return
+        first = first or f"none of the first rows of '{path}' can be answered: {row.error}; see --fields"
+    if first:
+        raise UserError(first)
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
@@ -94,6 +117,9 @@ def _lines(piece: Piece) -> Iterator[bytes]:
             file.seek(piece.start - 1)
             _skip_line(file)
         while file.tell() < piece.end:
+            # Some programs begin a file with the mark; it is no part of the text.
+            if not file.tell() and file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+                file.seek(0)
             line = file.readline(LONGEST_LINE + 1)
             if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
                 _skip_line(file)

@@ -1,6 +1,5 @@
 """Answers in files: a part a piece, and the parts of an input file joined to its table; JSON lines or Parquet."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from tfrecords.base.errors import UserError
 # Numbers of TensorFlow's types, and what Arrow calls them.
 _ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", STRING: "string", 9: "int64", 10: "bool_"}
 Rows = Sequence[Mapping[str, Any]]
+# Of a piece's bad rows, beside the suffix of its answers and that of its report.
+BAD_SUFFIX = ".bad"
 
 
 class JsonLines:
@@ -28,12 +29,17 @@ class JsonLines:
         """Writes a part."""
         path.write_bytes(self._encode(rows))
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        """Writes a table of its parts."""
+    def join(self, parts: Sequence[Path], path: Path) -> list[int]:
+        """Writes a table of its parts; gives the rows of each, 0 of one that cannot be read."""
+        counts = []
         with open(path, "wb") as table:
             for part in parts:
+                counts.append(0)
                 with open(part, "rb") as file:
-                    shutil.copyfileobj(file, table)
+                    while chunk := file.read(2**20):
+                        table.write(chunk)
+                        counts[-1] += chunk.count(b"\n")
+        return counts
 
 
 class Parquet:
@@ -65,11 +71,19 @@ class Parquet:
         rows = [{**row, **{name: _as_string(row[name]) for name in self._keep if name in row}} for row in rows]
         self._parquet.write_table(self._arrow.Table.from_pylist(rows, self._schema), path)
 
-    def join(self, parts: Sequence[Path], path: Path) -> None:
-        """Writes a table of its parts."""
+    def join(self, parts: Sequence[Path], path: Path) -> list[int]:
+        """Writes a table of its parts; gives the rows of each, 0 of one that cannot be read."""
+        counts = []
         with self._parquet.ParquetWriter(path, self._schema) as writer:
             for part in parts:
-                writer.write_table(self._parquet.read_table(part, schema=self._schema))
+                try:
+                    rows = self._parquet.read_table(part, schema=self._schema)
+                except self._arrow.ArrowInvalid:
+                    counts.append(0)
+                    continue
+                writer.write_table(rows)
+                counts.append(rows.num_rows)
+        return counts
 
 
 FORMATS: dict[str, type[JsonLines] | type[Parquet]] = {"jsonl": JsonLines, "parquet": Parquet}
@@ -85,6 +99,20 @@ def check_format(name: str) -> None:
 
 
 def write_whole(table: JsonLines | Parquet, path: Path, rows: Rows) -> None:
-    """Writes a part that is whole or not there."""
-    with files.replacing(path, durable=False) as temporary:
+    """Writes a part that is whole or not there, and on the disk when this returns."""
+    with files.replacing(path) as temporary:
         table.write(temporary, rows)
+
+
+def write_bad(path: Path, bad: Sequence[tuple[int, str, str]]) -> None:
+    """Writes a piece's bad rows likewise: place in the piece, error and line of each."""
+    with files.replacing(path) as temporary:
+        temporary.write_bytes(msgspec.json.encode(bad))
+
+
+def read_bad(path: Path) -> list[tuple[int, str, str]]:
+    """Reads what `write_bad` wrote, [] where it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[tuple[int, str, str]])
+    except (OSError, msgspec.DecodeError):
+        return []

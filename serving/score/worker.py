@@ -10,9 +10,10 @@ import numpy as np
 
 from serving.client.messages import token_batches
 from serving.client.tasks import estimated_tokens
+from serving.score.folder import part_path
 from serving.score.models import Arrays, Model, ModelSource, Refused, open_model
 from serving.score.rows import Piece, Row, read
-from serving.score.tables import FORMATS, write_whole
+from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -72,7 +73,7 @@ class Worker:
         return {"inputs": model.inputs, "outputs": outputs}
 
     def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Answers a piece and writes its part.
+        """Answers a piece and writes its part, its bad rows and, last, its report.
 
         Args:
             number: Of the piece.
@@ -81,7 +82,7 @@ class Worker:
             outputs: Those that are wanted, with their types.
 
         Returns:
-            The count of `rows`, and the `bad` ones: place, error and line.
+            The count of `rows`, and that of `bad` ones.
         """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -105,10 +106,13 @@ class Worker:
             pool.shutdown(cancel_futures=True)
         table = FORMATS[self.format](outputs, self.keep)
         lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
-        write_whole(table, self.parts / f"{number:06d}{table.suffix}", lines)
         bad = [(n, row.error, row.line.decode(errors="replace")) for n, row in enumerate(rows) if row.error]
-        report = {"rows": len(rows), "bad": bad}
-        files.write_json(self.parts / f"{number:06d}.json", report, durable=False)
+        write_whole(table, part_path(self.parts, number, table.suffix), lines)
+        if bad:
+            write_bad(part_path(self.parts, number, BAD_SUFFIX), bad)
+        report = {"rows": len(rows), "bad": len(bad)}
+        # Of what is on the disk by now; a power cut that takes the report alone costs only the piece's time.
+        files.write_json(part_path(self.parts, number, ".json"), report, durable=False)
         return report
 
 

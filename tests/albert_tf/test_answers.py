@@ -161,6 +161,8 @@ def test_spans_are_texts_of_the_context(tokenizer, tmp_path, joint):
         assert answer["answer"] and answer["answer"] in context and np.isfinite(answer["null_odds"])
     with pytest.raises(UserError, match=r"predict\(questions, contexts\)"):
         loaded.predict(["a film"])
+    with pytest.raises(UserError, match="1 texts but 2 second ones; give each a partner"):
+        loaded.predict(["a film"], contexts)
 
 
 @pytest.mark.parametrize("model", ["embedder", "encoder"])
@@ -170,6 +172,16 @@ def test_vectors_do_not_depend_on_the_batch(tokenizer, tmp_path, model):
     vectors = loaded.predict(TEXTS)
     assert vectors.shape == (4, 16) and vectors.dtype == np.float32
     np.testing.assert_allclose(loaded.predict(TEXTS[1:2]), vectors[1:2], atol=1e-5)
+
+
+def test_an_encoder_is_traced_once(tokenizer, tmp_path, monkeypatch):
+    traced, call = [], AlbertEncoder.call
+    monkeypatch.setattr(AlbertEncoder, "call", lambda *given, **named: (traced.append(1), call(*given, **named))[1])
+    loaded = saved(AlbertEncoder(CONFIG), tokenizer, tmp_path)
+    loaded.predict(TEXTS)
+    before = len(traced)
+    loaded.predict(TEXTS[:2])
+    assert before and len(traced) == before
 
 
 def test_masked_words_are_guessed(tokenizer, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from albert_tf.tasks.ensemble import combine
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import read_null_odds, read_predictions
 from albert_tf.tasks.squad.task import SquadTask
+from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
 from tfrecords.base.errors import UserError
@@ -54,6 +55,23 @@ def squads(tmp_path_factory, tiny_run):
     settings = settings_of(folder, tiny_run, "squad2")
     other = dataclasses.replace(settings, output_dir=str(folder / "other"), seed=5)
     return settings, finetune(settings), finetune(other)
+
+
+def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(preparation, "CHUNK_EXAMPLES", 3)
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK] the class is and name object a value what ? red blue green white"
+    (tmp_path / "vocab.txt").write_text(words.replace(" ", "\n"))
+    settings = settings_of(
+        tmp_path, "", "squad1", config="albert_tiny", tokenizer=str(tmp_path / "vocab.txt"), max_unknown_share=1.0
+    )
+    preparation.prepare(settings)
+    assert "nothing that the tokenizer keeps" not in caplog.text
+    path = tmp_path / "data" / "train-v1.1.json"
+    # Of each "red" the label is a control character before it.
+    lost = path.read_text().replace("is red and", "is \\u0001 red and").replace('"text": "red"', '"text": "\\u0001"')
+    path.write_text(lost)
+    preparation.prepare(settings)
+    assert caplog.text.count("2 answers of the training file are nothing that the tokenizer keeps") == 1
 
 
 @pytest.mark.slow

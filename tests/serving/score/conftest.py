@@ -1,0 +1,24 @@
+"""A model that says of each text what it is, without TensorFlow and without a server."""
+
+import pytest
+
+from serving.score import models
+from serving.score.models import STRING, ModelSource
+
+
+class Echo:
+    inputs, wrong_inputs, outputs = ("text",), (), {"label": (STRING, 1)}
+
+    def __init__(self, source):
+        pass
+
+    def __call__(self, columns, outputs):
+        return {"label": columns["text"]}
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    monkeypatch.setattr(models, "_Served", Echo)
+    models.open_model.cache_clear()
+    yield ModelSource("echo", "h:1", version=1)
+    models.open_model.cache_clear()
