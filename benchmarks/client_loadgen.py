@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.machine import machine_line
 from serving.benchmark import statistics
 from serving.benchmark.load import Driver, Share, poisson_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
@@ -30,6 +31,7 @@ Figures = dict[str, float]
 
 
 def main() -> None:
+    print(machine_line())
     print(f"service {SERVICE_S * 1000:g} ms; own sleep {_own_sleep_ms():.3f} ms; {ROUNDS} turns of {SECONDS:g} s each")
     for scenario, (ours, theirs) in compare().items():
         for name in ours:

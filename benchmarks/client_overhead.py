@@ -7,10 +7,10 @@ The server is the benchmark's stand-in, which does no work, in a process of its 
 
 import numpy as np
 
+from benchmarks.machine import machine_line
 from benchmarks.stand_in import median_ms, stand_in_process
 from serving.benchmark.load import Share, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
-from serving.benchmark.report import environment
 from serving.benchmark.workers import Workers
 from serving.client import Client, Connection
 from serving.wire import protos
@@ -23,8 +23,7 @@ SECONDS = 3.0
 
 
 def main() -> None:
-    machine = environment()
-    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    print(machine_line())
     with stand_in_process() as target:
         client_over_stub(target)
         generator_rates(target)
@@ -54,13 +53,16 @@ def generator_rates(target: str) -> None:
                 samples = workers.run(share)
                 latencies = (samples.done - samples.due) * 1000
                 lag = generator_lag(samples)
+                late, latency = lag["lag_ms"], np.percentile(latencies, [50, 99])
                 effort = generator_effort(samples.effort)
                 print(
                     f"open loop {rate}/s, {processes} generator processes: "
                     f"sent {rate * SECONDS / samples.sent.max():.0f}/s, "
                     f"CPU {effort['cpu_share']:.0%}, waited for it {effort['waiting_share']:.0%}, "
-                    f"lag p50 {lag['lag_ms']['p50']:.2f} p99 {lag['lag_ms']['p99']:.2f} ms, "
-                    f"latency p50 {np.median(latencies):.2f} ms, {'valid' if lag['valid'] else 'FELL BEHIND'}"
+                    f"lag p50 {late['p50']:.2f} p99 {late['p99']:.2f} max {late['max']:.2f} ms, "
+                    f"{late['late']} of {len(latencies)} later than {late['limit']:.2f} ms, "
+                    f"latency p50 {latency[0]:.2f} p99 {latency[1]:.2f} ms, "
+                    f"{'valid' if lag['valid'] else 'FELL BEHIND'}"
                 )
 
 

@@ -1,12 +1,10 @@
-"""Our encoder beside keras-hub's AlbertBackbone, same process, same sizes: `python benchmarks/encoder_speed.py`.
+"""Our encoder beside keras-hub's AlbertBackbone, same process, same sizes: `python -m benchmarks.encoder_speed`.
 
 Prints medians in milliseconds of a compiled forward pass and of a training step (masked words at 20 positions, Adam),
 the two libraries taking turns, so that a machine's drift meets both.
 """
 
 import argparse
-import os
-import platform
 import statistics
 import time
 
@@ -16,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from benchmarks.machine import machine_line
 
 
 def forward_functions(config, dtype, batch, length):
@@ -88,7 +87,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=9)
     arguments = parser.parse_args()
     config = AlbertConfig.named(arguments.config)
-    print(f"{arguments.config}; TensorFlow {tf.__version__}, {os.cpu_count()} cores, {platform.processor() or 'CPU'}")
+    print(f"{arguments.config}; TensorFlow {tf.__version__}, {machine_line()}")
     for dtype in arguments.dtypes.split(","):
         for shape in arguments.shapes.split(","):
             batch, length = map(int, shape.split("x"))

@@ -24,6 +24,7 @@ from typing import Any
 
 from absl import flags
 
+from benchmarks.machine import machine_line
 from tfrecords import corpus
 from tfrecords.base.script import run_main
 from tfrecords.sections import Chunk, plan_pieces, read_chunks
@@ -42,7 +43,7 @@ _READER_SECONDS = flags.DEFINE_float("reader_seconds", 10.0, "How long to read w
 
 def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: _WORKERS.value])
-    print(f"{platform.machine()}, {_processor()}, {_WORKERS.value} processors, Python {platform.python_version()}")
+    print(f"{machine_line()}, Python {platform.python_version()}")
     tokenizer = load_tokenizer(_TOKENIZER.value)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -64,11 +65,6 @@ def main() -> None:
         _build(folder, texts["6 MB"], "dynamic")
         print(f"reader, dynamic masks    {_reader(folder / '6 MB dynamic'):6,.0f} tokens a second   (aim: 200,000)")
         _tokenize(tokenizer, texts["6 MB"])
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown processor")
 
 
 def _write_corpora(folder: Path) -> dict[str, Path]:

@@ -14,22 +14,22 @@ import contextlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import machine_line
 from benchmarks.stand_in import median_ms, stand_in_process
-from serving.benchmark.report import environment
+from scripts.server import free_port
 from serving.benchmark.stand_in import TEXT, StandIn
 from serving.client import Client
 from serving.wire import protos
@@ -59,8 +59,7 @@ class Settings(CheckedSettings):
 
 
 def main(settings: Settings) -> None:
-    machine = environment()
-    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    print(machine_line())
     overhead() if settings.what == "overhead" else batching(settings)
 
 
@@ -180,11 +179,8 @@ def _load(settings: Settings, texts: Sequence, make: Callable, clients: int) -> 
             if begin >= start:
                 times[number].append(time.perf_counter() - begin)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(clients) as pool:
+        list(pool.map(work, range(clients)))  # A failure of one is raised here.
     return np.concatenate(times) * 1000
 
 
@@ -201,7 +197,7 @@ def _process(*command: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def model_server(base: str, flags: list[str]) -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     command = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
     with _process(*command, "--grpc_max_threads=64", *flags), Client(f"127.0.0.1:{port}", "m") as client:
         _wait(client.status)
@@ -211,7 +207,7 @@ def model_server(base: str, flags: list[str]) -> Iterator[str]:
 @contextlib.contextmanager
 def gateway_process(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
     """Gives its port and its process."""
-    port = _free_port()
+    port = free_port()
     with _process("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:
         _wait(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health"))
         yield port, process
@@ -221,11 +217,6 @@ def _cpu_seconds(process: int) -> float:
     """What a process has computed, in user and kernel mode."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
 
 
 def _wait(call: Callable[[], object], seconds: float = 120.0) -> None:

@@ -13,12 +13,13 @@ import shutil
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from benchmarks.gateway import gateway_process, model_server
-from serving.benchmark.report import environment
+from benchmarks.machine import machine_line
 from serving.score.models import version_folder
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
@@ -56,7 +57,7 @@ class Load:
                 http.request("POST", path, body)
                 answer = http.getresponse()
                 status, said = answer.status, answer.read()
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 status, said = type(error).__name__, str(error).encode()
                 http.close()
             self.statuses[status] += 1
@@ -80,8 +81,7 @@ class Load:
 
 
 def main(settings: Settings) -> None:
-    machine = environment()
-    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    print(machine_line())
     texts = [line for line in Path(settings.text_file).read_text("utf-8").splitlines() if line.strip()]
     source = version_folder(settings.model_base_path)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,15 +89,14 @@ def main(settings: Settings) -> None:
         poll = ["--file_system_poll_wait_seconds=1"]
         with model_server(folder, poll) as target, gateway_process(target, "m") as (port, process):
             load = Load(port, texts, settings.pause_s)
-            threads = [threading.Thread(target=load.ask, args=(seed,), daemon=True) for seed in range(settings.clients)]
-            for thread in threads:
-                thread.start()
-            try:
-                memory = _watch(settings, source, Path(folder), process, load)
-            finally:
-                load.stop.set()
-                for thread in threads:
-                    thread.join()
+            with ThreadPoolExecutor(settings.clients) as pool:
+                clients = [pool.submit(load.ask, seed) for seed in range(settings.clients)]
+                try:
+                    memory = _watch(settings, source, Path(folder), process, load)
+                finally:
+                    load.stop.set()
+                for client in clients:
+                    client.result()
             version = _version(port)
     tenth = memory[len(memory) // 10 :]
     print(f"{sum(load.statuses.values()):,} answers: {dict(load.statuses)}; the last by version {version}")

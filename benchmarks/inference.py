@@ -192,6 +192,10 @@ def calibration_rows(settings: InferenceBenchmarkSettings, vocab_size: int) -> l
 
 def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     output, data = files.make_output_dir(settings.output_dir), data_of(settings)
+    if settings.early_exit_model:
+        if data is None:
+            raise UserError(f"--early_exit_model is asked SST-2, and --data_dir={settings.data_dir} has no folder spm")
+        inference_accuracy.load_with_exits(settings.early_exit_model)
     encoder = make_random_encoder(settings.config)
     workloads, rounds = {}, 2 if settings.quick else settings.rounds
     for text in ["1x32"] if settings.quick else settings.shapes.split(","):
@@ -227,6 +231,8 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
         results["loading"] = {name: inference_loading.measure(folder / name) for name in (*ours, "keras-hub")}
     print_loading(results["loading"])
+    files.write_json(output / "inference.json", results)
+    plot(results, output / "inference.png")
     if settings.early_exit_model:
         with tempfile.TemporaryDirectory() as temporary:
             results["fine_tuned"] = inference_accuracy.measure(
@@ -235,8 +241,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         print("\nSST-2, fine-tuned:")
         for found in results["fine_tuned"]:
             print("  " + "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{v}" for k, v in found.items()))
-    files.write_json(output / "inference.json", results)
-    plot(results, output / "inference.png")
+        files.write_json(output / "inference.json", results)
     return results
 
 

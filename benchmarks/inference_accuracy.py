@@ -26,6 +26,18 @@ LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 THRESHOLD = tf.TensorSpec([None], tf.float32, "threshold")
 
 
+def load_with_exits(model_folder: str):
+    """Loads the classifier.
+
+    Raises:
+        UserError: it has no exit heads.
+    """
+    loaded = load(model_folder)
+    if not getattr(loaded.model, "exit_heads", None):
+        raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
+    return loaded
+
+
 def measure(
     model_folder: str, data: Path, folder: Path, computes: list[str], batch_sizes: tuple[int, ...], rounds: int
 ) -> list[dict]:
@@ -36,10 +48,8 @@ def measure(
     Raises:
         UserError: a model without exit heads.
     """
-    loaded = load(model_folder)
+    loaded = load_with_exits(model_folder)
     model, tokenizer = loaded.model, loaded.tokenizer
-    if not getattr(model, "exit_heads", None):
-        raise UserError(f"--early_exit_model={model_folder} has no exit heads; train it with --early_exit")
     rules = [rule for rule in EXIT_RULES if rule != "learned" or model.exit_gate is not None]
     rows, labels = sst2_dev(data, tokenizer)
     results = []
@@ -62,7 +72,7 @@ def measure(
                     "compute": compute,
                     "variant": name,
                     "accuracy": float(correct.mean()),
-                    "points_lost": 100 * (_accuracy(results, batch_size) - float(correct.mean())) if results else 0.0,
+                    "points_lost": points_lost(results, batch_size, float(correct.mean())),
                     "steps": float(outputs[name].get("steps", np.array([len(model.exit_heads)])).mean()),
                     "rows_per_second": len(labels[used]) / times[name],
                     "ratio_to_plain": times["plain"] / times[name],
@@ -70,10 +80,10 @@ def measure(
     return results
 
 
-def _accuracy(results: list[dict], batch_size: int) -> float:
-    """Of the plain float32 model, which is measured first."""
-    plain = [found for found in results if found["batch"] == batch_size]
-    return plain[0]["accuracy"] if plain else results[0]["accuracy"]
+def points_lost(results: list[dict], batch_size: int, accuracy: float) -> float:
+    """Against the plain float32 model, which is measured first with every batch size: on rows of its own each."""
+    plain = next((found["accuracy"] for found in results if found["batch"] == batch_size), accuracy)
+    return 100 * (plain - accuracy)
 
 
 def _calibration(data: Path, tokenizer, count: int = 128) -> tuple[np.ndarray, np.ndarray]:

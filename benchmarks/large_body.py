@@ -6,19 +6,20 @@ python -m benchmarks.large_body [--megabytes=100] [--nested]
 import contextlib
 import http.client
 import json
-import os
 import platform
-import socket
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from absl import flags
 
+from benchmarks.machine import machine_line
 from benchmarks.model_server import Server, trivial_case
+from scripts.server import free_port
 from tfrecords.base.script import run_main
 
 flags.DEFINE_multi_integer("megabytes", [10, 100], "Sizes of the large bodies.")
@@ -54,16 +55,16 @@ def beside(port: int, body: bytes) -> tuple[float, int, list[float]]:
             while not done.wait(_PAUSE_SECONDS):
                 small.append(post(connection, _SMALL)[0])
 
-    load = threading.Thread(target=steady_load)
-    load.start()
-    time.sleep(0.5)
-    small.clear()
-    try:
-        with connected(port) as connection:
-            took, answer = post(connection, body)
-    finally:
-        done.set()
-        load.join()
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(steady_load)
+        try:
+            time.sleep(0.5)
+            small.clear()
+            with connected(port) as connection:
+                took, answer = post(connection, body)
+        finally:
+            done.set()
+        load.result()
     return took, len(answer), small
 
 
@@ -72,12 +73,8 @@ def connected(port: int) -> contextlib.closing:
 
 
 def main() -> None:
-    print(
-        f"{os.cpu_count()} cores {platform.machine()}, Python {platform.python_version()}, TensorFlow {tf.__version__}"
-    )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    print(f"{machine_line()}, Python {platform.python_version()}, TensorFlow {tf.__version__}")
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(trivial_case(Path(folder)), f"--rest_api_port={port}", "--rest_api_timeout_in_ms=600000")
         try:

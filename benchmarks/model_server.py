@@ -5,13 +5,12 @@ python -m benchmarks.model_server --what=WHAT [--model_base_path=FOLDER --length
 
 import dataclasses
 import functools
-import os
 import platform
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -20,6 +19,7 @@ import tensorflow as tf
 from absl import flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from benchmarks.machine import machine_line
 from scripts.server import free_port
 from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
 from serving.model_server.servable import SavedModel
@@ -189,19 +189,15 @@ def rows_per_second(server: Server, case: Case, requests: int) -> float:
             server.call(case.feeds)
 
     server.call(case.feeds)
-    threads = [threading.Thread(target=work) for _ in range(FLAGS.clients)]
-    begin = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return requests // FLAGS.clients * FLAGS.clients / (time.perf_counter() - begin)
+    with ThreadPoolExecutor(FLAGS.clients) as pool:
+        begin = time.perf_counter()
+        for client in [pool.submit(work) for _ in range(FLAGS.clients)]:
+            client.result()
+        return requests // FLAGS.clients * FLAGS.clients / (time.perf_counter() - begin)
 
 
 def main() -> None:
-    print(
-        f"{os.cpu_count()} cores {platform.machine()}, Python {platform.python_version()}, TensorFlow {tf.__version__}"
-    )
+    print(f"{machine_line()}, Python {platform.python_version()}, TensorFlow {tf.__version__}")
     if FLAGS.what == "encode":
         encode()
         return

@@ -10,6 +10,7 @@ from absl import flags
 
 from albert_tf.tasks.squad.data import SquadExample, read_squad
 from albert_tf.tasks.squad.windows import SpanRows, make_rows, text_of, token_span
+from benchmarks.machine import machine_line
 from tfrecords.base.script import run_main
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -26,7 +27,7 @@ def main() -> None:
     contexts = list({example.context: None for example in examples})
     _, aligning = _timed(lambda: tokenizer.encode_with_offsets(contexts))
     rows, framing = _timed(lambda: make_rows(examples, tokenizer, _MAX_SEQ_LENGTH.value, training=True))
-    print(f"{platform.machine()}, Python {platform.python_version()}, one thread")
+    print(f"{machine_line()}, Python {platform.python_version()}, one thread")
     print(f"read        {len(examples):>8,} questions in {reading:.2f} s")
     print(f"align       {len(contexts) / aligning:>8,.0f} contexts a second")
     print(f"rows        {len(examples) / framing:>8,.0f} questions a second, {len(rows):,} windows")

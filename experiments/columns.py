@@ -63,6 +63,8 @@ def _exits(number: str) -> dict[str, Column]:
 
 
 _TASKS = {"sst2": "SST-2", "cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B"}
+# Those of `measures` that fine-tune.
+TASK_MEASURES = frozenset({*_TASKS, "early_exit"})
 COLUMNS = {
     "parameters": _fixed("parameters", "parameters", ".2f", " M", 1e-6),
     "loss": Column("held-out loss", _of("masked_lm_loss"), ".3f"),

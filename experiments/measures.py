@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +61,8 @@ def common_examples(asked: Asked) -> dict[str, float]:
 def distances(asked: Asked) -> dict[str, float]:
     """Measures how far each step moves what passes through it, on a batch of held-out rows (the paper's Figure 1).
 
+    Of a pre-norm model each state is taken after the final norm, as `layer_distances` does.
+
     Returns:
         l2_1, degrees_1, l2_2, ... of each step, and l2_mean, l2_last, degrees_mean, degrees_last.
     """
@@ -83,6 +85,22 @@ def _task(name: str) -> Callable[[Asked], dict[str, float]]:
 def early_exit(asked: Asked) -> dict[str, float]:
     """Fine-tunes on SST-2 with exits, and lets rows leave by patience (Zhou et al. 2020): `tasks.exit_scores`."""
     return tasks.exit_scores(asked.run, asked.scale, "sst2", asked.tasks_dir / tasks.FOLDERS["sst2"])
+
+
+def settings_of(measure: str, scale: Scale, tasks_dir: Path | None = None) -> dict[str, Any]:
+    """Says what the figures of a measure depend on beside the run and the corpus.
+
+    Args:
+        measure: of MEASURES or OF_TASKS, by name.
+        scale: of the table.
+        tasks_dir: as of `Asked`; without it the files of a task are not said.
+    """
+    if measure == "common_examples":
+        return {"data": scale.data}
+    if measure not in OF_TASKS:
+        return {}
+    folder = tasks_dir / tasks.folder_of(measure) if tasks_dir else None
+    return {"finetuning": scale.finetuning} | ({"files": tasks.digest(folder)} if folder else {})
 
 
 def _figures(run: Run, data: Path) -> dict[str, float]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.columns import COLUMNS
+from experiments.columns import COLUMNS, TASK_MEASURES
 from experiments.results import Result
 from experiments.tables import Row, Scale, Table
 from experiments.verdicts import CONFIDENCE, Verdict, verdicts
@@ -34,7 +34,10 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
         f"    {command}",
         _provenance(table, scale, results, csv),
         _numbers(table, done, by_row),
-        _LEGEND.format(length=scale.inference_length),
+        _LEGEND.format(
+            tasks=_OF_TASKS * any(COLUMNS[name].measure in TASK_MEASURES for name in table.columns),
+            length=scale.inference_length,
+        ),
         *([f"Not run: {', '.join(missing)}."] if missing else []),
         f"![held-out masked-LM loss by row and seed]({picture})",
         _judgement(table, verdicts(results, table.comparisons)),
@@ -59,12 +62,17 @@ def insert(page: Path, name: str, text: str) -> bool:
     return bool(count)
 
 
+_OF_TASKS = (
+    " A task's figure is that of a fine-tuning of the model after the last update, and of its evaluations on the dev "
+    "file the best."
+)
 _LEGEND = (
     "Loss in nats a predicted token, held out, after the last update, as all that is measured; mean ± standard "
-    "deviation over the seeds. Parameters with the heads. Training FLOPs: three forward passes of the encoder for "
-    "every row of tokens (an equilibrium's steps without gradient: one). Minutes: of the updates of a run, beside "
-    "whatever else the machine did. ms a step, ms an answer: medians of all rows in turn in one process, not to be "
-    "compared with other tables'; the answer is that of the export (`serving.export --compute=auto`) to one row of "
+    "deviation over the seeds.{tasks} Parameters with the heads. Training FLOPs: three forward passes of the encoder "
+    "for every row of tokens (an equilibrium's steps without gradient: one; of permutations with the stream of queries "
+    "and the memory). Minutes: of the updates of a run, beside whatever else the machine did. ms a step, ms an answer: "
+    "medians of all rows in turn in one process, not to be compared with other tables'; the answer is that of the "
+    "export (`serving.export --compute=auto`) to one row of "
     "{length} tokens."
 )
 
@@ -75,6 +83,8 @@ def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str)
     titles = {row.name: row.title for row in table.rows}
     more = "".join(f" ({titles[name]}: {_listed(own)})" for name, own in seeds.items() if own != set(common))
     machines = " and ".join(sorted({result.machine for result in results}))
+    if timed := sorted({result.timed_on for result in results if result.timed_on}):
+        machines += f"; timed on {' and '.join(timed)}"
     changes = [
         f"{'in fine-tuning ' * (part == 'finetuning')}{name} {value}"
         for part, values in table.at.get(scale.name, {}).items()

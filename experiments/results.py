@@ -31,6 +31,7 @@ class Result:
         inference_flops_per_token: of the encoder.
         inference_ms: the row's, of one answer, from answers of all rows in turn.
         machine: that it ran on.
+        timed_on: the machine of `seconds_per_step` and `inference_ms`; None where it was not noted.
         measured: what else the run was asked (`experiments.measures`), by name; in the file a column each.
     """
 
@@ -47,6 +48,7 @@ class Result:
     inference_flops_per_token: float
     inference_ms: float | None
     machine: str
+    timed_on: str | None = None
     measured: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
@@ -59,7 +61,7 @@ class Result:
 def write_results(results: Sequence[Result], path: Path) -> None:
     """Writes a CSV file, a line for each run; figures have six digits, what was not measured is empty."""
     lines = [result.named for result in results]
-    columns = list(dict.fromkeys(name for line in lines for name in line))
+    columns = list(dict.fromkeys(name for line in lines for name in line if name != "timed_on" or line[name]))
     with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

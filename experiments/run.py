@@ -26,15 +26,15 @@ class TableSettings(CheckedSettings):
     scale: str = setting("small", help="File of experiments/scales: tiny, small (two cores) or gpu.")
     seeds: int = setting(0, help="Runs of each row; 0: as the scale says.", at_least=0)
     first_seed: int = setting(1, help="Seed of the first of them; the others follow.", at_least=0)
-    rows: str = setting("", help="Only these rows, by commas.")
+    rows: str = setting("", help="Train and measure only these rows, by commas; the page has all that are done.")
     stages: str = setting("train,measure,time,page", help="What is done of these four, by commas.")
     results: str = setting("", help="A CSV file of results to write the page from; nothing is run.")
     publish: bool = setting(False, help="Write results/ of this folder, and between the table's markers in docs/, too.")
     dryrun: bool = setting(False, help="Walk all of it at scale tiny with one seed, and keep nothing.")
 
 
-def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent) -> None:
-    """Does what the flags ask for, with the tables and scales of a folder."""
+def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent, backend: str = "") -> None:
+    """Does what the flags ask for, with the tables and scales of a folder, under a backend or the scale's own."""
     if settings.dryrun:
         return _walk(settings, settings_folder)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -45,8 +45,9 @@ def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent)
 
     session = Session(settings, settings_folder)
     files.make_output_dir(session.folder)
-    if keras.backend.backend() != session.scale.backend:
-        raise UserError(f"scale {session.scale.name} is for KERAS_BACKEND={session.scale.backend}")
+    backend = backend or session.scale.backend
+    if keras.backend.backend() != backend:
+        raise UserError(f"scale {settings.scale} is for KERAS_BACKEND={backend}")
     stages = {
         "train": session.train, "measure": session.measure, "time": session.time, "page": session.write_page
     }  # fmt: skip
@@ -61,13 +62,18 @@ def main(settings: TableSettings, settings_folder: Path = Path(__file__).parent)
 
 
 def _walk(settings: TableSettings, settings_folder: Path) -> None:
-    """--dryrun: all stages at scale tiny with one seed, twice, in a folder that is removed."""
+    """--dryrun: all at scale tiny with one seed, under the scale's backend, twice, in a folder that is removed."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from experiments.tables import Scale
+
+    backend = Scale.read(settings.scale, settings_folder).backend
     with files.trial_folder(settings.output_dir, ".dryrun") as folder:
         small = dataclasses.replace(
             settings, output_dir=str(folder), scale="tiny", seeds=1, publish=False, dryrun=False
         )
-        main(small, settings_folder)
-        main(small, settings_folder)  # Does nothing again.
+        main(small, settings_folder, backend)
+        main(small, settings_folder, backend)  # Does nothing again.
         print("dry run: built examples, trained, measured and wrote the page; nothing is kept")
 
 

@@ -1,24 +1,32 @@
 """One run: a row's recipe trained from a seed, and what came of it."""
 
+import collections
 import csv
 import dataclasses
 import gc
+import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.loading import load
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.pretraining import PretrainingSettings, pretrain
+from albert_tf.training.pretraining_settings import FREE_ON_RESUME
 from experiments.tables import Recipe
 from serving.benchmark.report import environment
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 _RESULT, _CONFIG, _MODEL = "result.json", "config.json", "model"
-_MEASURED = "measured-"
+_SETTINGS = "settings"
+# Where things lie decides nothing: what is in them, the recipe and the noted corpus say.
+_PATHS = ("train_data", "eval_data", "config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,19 +55,63 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """Gives what came of the run, by the names that `train` says; None before it is done."""
+        """Gives what came of the run, by the names that `train` says; None before it is done.
+
+        Raises:
+            UserError: the run was trained with other settings than the recipe's: a default of the library has changed,
+                which the recipe's name does not tell.
+        """
         path = self.folder / _RESULT
-        return files.read_json(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        if different := self._differences():
+            raise UserError(
+                f"'{self.model_folder}' was trained with {', '.join(different)}: defaults have changed since; "
+                "give another --output_dir"
+            )
+        return files.read_json(path)
 
-    @property
-    def measured(self) -> dict[str, dict[str, float]]:
-        """Gives the figures of the measures of `experiments.measures` that were made, by their names."""
-        paths = self.folder.glob(f"{_MEASURED}*.json")
-        return {path.stem.removeprefix(_MEASURED): files.read_json(path) for path in sorted(paths)}
+    def _differences(self) -> list[str]:
+        """What the run noted of its settings and is not the recipe's; what it did not note counts as equal."""
+        paths = self.model_folder / run_folder.RUN_FILE, self.folder / _CONFIG
+        began, config = (files.read_json(path) if path.is_file() else {} for path in paths)
+        training = dataclasses.asdict(self.settings(Path()))
+        free = {*FREE_ON_RESUME, *_PATHS}
+        if not training["gradient_accumulation_steps"]:
+            free.add("gradient_accumulation_steps")  # What memory asked for.
+        records = began.get("records") or [{}]
+        parts = (
+            (began, {name: value for name, value in training.items() if name not in free}),
+            (config, dataclasses.asdict(self.recipe.albert_config())),
+            (records[0], self.recipe.build_settings().described()),
+        )
+        return [
+            f"{name}={noted[name]!r} (now {value!r})"
+            for noted, now in parts
+            for name, value in json.loads(json.dumps(now)).items()
+            if name in noted and noted[name] != value
+        ]
 
-    def note(self, measure: str, figures: dict[str, float]) -> None:
-        """Keeps the figures of a measure."""
-        files.write_json(self.folder / f"{_MEASURED}{measure}.json", figures)
+    def measured(self, measure: str, settings: dict[str, Any]) -> dict[str, float] | None:
+        """Gives the figures of a measure; None where it was not made, or with other settings.
+
+        Args:
+            measure: of `experiments.measures`, by name.
+            settings: as `measures.settings_of` says; what the figures were noted without counts as equal.
+        """
+        path = self._measured(measure)
+        if not path.is_file():
+            return None
+        figures = files.read_json(path)
+        noted = figures.pop(_SETTINGS, {})
+        return figures if all(noted.get(name, value) == value for name, value in settings.items()) else None
+
+    def note(self, measure: str, figures: dict[str, float], settings: dict[str, Any]) -> None:
+        """Keeps the figures of a measure, and the settings that it was made with."""
+        files.write_json(self._measured(measure), figures | ({_SETTINGS: settings} if settings else {}))
+
+    def _measured(self, measure: str) -> Path:
+        return self.folder / f"measured-{measure}.json"
 
     def settings(self, data: Path) -> PretrainingSettings:
         """Gives the settings of its training on the examples in the folder `data`."""
@@ -86,7 +138,7 @@ class Run:
 
     def _train(self, data: Path) -> None:
         self.recipe.albert_config().to_json(self.folder / _CONFIG)
-        pretrain(self.settings(data))
+        pretrain(self.settings(data), free=(*FREE_ON_RESUME, *_PATHS))
         # What is measured is the newest model, not the best of its checkpoints: rows are compared after equal updates.
         save_keras(run_folder.load_checkpoint(self.model_folder), self.model_folder / MODEL_FILE, optimizer=False)
         with open(self.model_folder / run_folder.HISTORY_FILE, newline="", encoding="utf-8") as file:
@@ -97,17 +149,32 @@ class Run:
         costs = {"updates": int(history[-1]["step"]), "parameters": parameters, "training_seconds": round(seconds, 1)}
         files.write_json(
             self.folder / _RESULT,
-            {name: float(value) for name, value in held_out.items()} | costs | {"machine": _machine()},
+            {name: float(value) for name, value in held_out.items()} | costs | {"machine": machine()},
         )
         for name in (run_folder.LAST, run_folder.BEFORE):
             (self.model_folder / name).unlink(missing_ok=True)
         forget_graphs()
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Names the CPU, the accelerators that Keras's backend sees, and the versions of it."""
     here = environment()
-    versions = [f"{name} {here['packages'][name]}" for name in ("tensorflow", "keras")]
-    return f"{here['cpu']} ({here['usable_cores']} cores), {', '.join(versions)}"
+    parts = [f"{here['cpu']} ({here['usable_cores']} cores)", *_accelerators()]
+    parts += [f"{name} {here['packages'][name]}" for name in ("tensorflow", "keras")]
+    if keras.backend.backend() == "jax":
+        parts.append(f"jax {metadata.version('jax')}")
+    return ", ".join(parts)
+
+
+def _accelerators() -> list[str]:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        names = [device.device_kind for device in jax.devices() if device.platform != "cpu"]
+    else:
+        found = tf.config.list_physical_devices("GPU")
+        names = [tf.config.experimental.get_device_details(one).get("device_name", one.name) for one in found]
+    return [f"{count} x {name}" for name, count in collections.Counter(names).items()]
 
 
 def forget_graphs() -> None:

@@ -1,20 +1,19 @@
 """What a command does with a table: its runs, what they are asked, its timings and its page."""
 
-import contextlib
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.analysis.run_cost import inference_flops, training_flops
-from experiments import page, timings
+from experiments import page, tasks, timings
 from experiments.columns import COLUMNS
 from experiments.data import examples
-from experiments.measures import MEASURES, OF_TASKS, Asked
+from experiments.measures import MEASURES, OF_TASKS, Asked, settings_of
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
-from experiments.runs import Run, forget_graphs
+from experiments.runs import Run, forget_graphs, machine
 from experiments.tables import FOLDER, Recipe, Scale, Table
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -35,7 +34,7 @@ class Session:
         settings_folder: of tables/ and scales/.
 
     Raises:
-        UserError: there is no such table, scale or row.
+        UserError: there is no such table, scale or row, or what tasks are fine-tuned with or on is none.
     """
 
     def __init__(self, settings: "TableSettings", settings_folder: Path = FOLDER):
@@ -48,19 +47,28 @@ class Session:
         seeds = settings.seeds or self.scale.seeds
         self.seeds = range(settings.first_seed, settings.first_seed + seeds)
         self.recipes = dict(self._recipes())
-        self.failed: list[str] = []  # Runs that ended with an error.
+        self.chosen = self._chosen()
+        self.failed: list[str] = []  # Runs and measures that ended with an error.
+        of_tasks = [one for one in self._measures() if one in OF_TASKS]
+        if of_tasks and (self.tasks_dir or self.scale.finetuning):
+            tasks.check(self.scale, of_tasks, self.tasks_dir)
 
     def _recipes(self) -> Iterator[tuple[str, Recipe]]:
         """The rows that this version of the library can train, with their recipes; the others are said."""
-        chosen = self.settings.rows.split(",") if self.settings.rows else [row.name for row in self.table.rows]
-        rows = {row.name: row for row in self.table.rows}
+        for row in self.table.rows:
+            try:
+                yield row.name, row.recipe(self.scale)
+            except UserError as error:
+                print(f"row {row.name} is left out: {error}", file=sys.stderr)
+
+    def _chosen(self) -> list[str]:
+        """The rows that are trained and measured."""
+        rows = [row.name for row in self.table.rows]
+        chosen = list(dict.fromkeys(self.settings.rows.split(","))) if self.settings.rows else rows
         for name in chosen:
             if name not in rows:
                 raise UserError(f"--rows: table {self.table.name} has no row '{name}'; it has {', '.join(rows)}")
-            try:
-                yield name, rows[name].recipe(self.scale)
-            except UserError as error:
-                print(f"row {name} is left out: {error}", file=sys.stderr)
+        return [name for name in chosen if name in self.recipes]
 
     def run(self, name: str, seed: int) -> Run:
         """Gives a run of a row."""
@@ -74,8 +82,8 @@ class Session:
 
     def train(self) -> None:
         """Makes the runs that are missing, every row with one seed before the next; not what another process makes."""
-        missing = [(name, seed) for seed in self.seeds for name in self.recipes if not self.run(name, seed).result]
-        print(f"{len(self.seeds) * len(self.recipes) - len(missing)} runs are done, {len(missing)} to make")
+        missing = [(name, seed) for seed in self.seeds for name in self.chosen if not self.run(name, seed).result]
+        print(f"{len(self.seeds) * len(self.chosen) - len(missing)} runs are done, {len(missing)} to make")
         started, elsewhere = time.monotonic(), []
         for number, (name, seed) in enumerate(missing):
             left = (time.monotonic() - started) / number * (len(missing) - number) if number else 0
@@ -85,25 +93,40 @@ class Session:
             except files.LockedError:
                 elsewhere.append(f"{name}, seed {seed}")
             except UserError as error:
-                self.failed.append(f"{name}, seed {seed}")
-                print(f"{self.failed[-1]} ended: {error}", file=sys.stderr)
+                self._fail(f"{name}, seed {seed}", error)
             forget_graphs()
         if elsewhere:
             print(f"another process was making: {'; '.join(elsewhere)}", file=sys.stderr)
+
+    def _fail(self, what: str, error: UserError) -> None:
+        self.failed.append(what)
+        print(f"{what} ended: {error}", file=sys.stderr)
 
     def measure(self) -> None:
         """Asks the runs that are done what the table's columns are measured from, and comparisons."""
         measures = [one for one in self._measures() if self.tasks_dir or one not in OF_TASKS]
         if missing_tasks := [one for one in self._measures() if one not in measures]:
             print(f"without --tasks_dir there are no figures of {', '.join(missing_tasks)}", file=sys.stderr)
-        runs = [self.run(name, seed) for seed in self.seeds for name in self.recipes]
-        missing = [(run, one) for run in runs if run.result for one in measures if one not in run.measured]
-        for run, measure in progress_bar(missing, desc="measuring", unit=" runs", disable=not missing):
-            with contextlib.suppress(files.LockedError), files.locked(run.folder):
-                if measure not in run.measured:
-                    asked = Asked(run, self.examples, self.scale, self.tasks_dir)
-                    run.note(measure, (MEASURES | OF_TASKS)[measure](asked))
+        runs = [(name, self.run(name, seed)) for seed in self.seeds for name in self.chosen]
+        done = [(name, run) for name, run in runs if run.result]
+        missing = [(*one, measure) for one in done for measure in measures if self._figures(one[1], measure) is None]
+        for name, run, measure in progress_bar(missing, desc="measuring", unit=" runs", disable=not missing):
+            try:
+                self._ask(run, measure)
+            except files.LockedError:
+                pass  # Another process asks it.
+            except UserError as error:
+                self._fail(f"{name}, seed {run.seed}, {measure}", error)
             forget_graphs()
+
+    def _ask(self, run: Run, measure: str) -> None:
+        with files.locked(run.folder):
+            if self._figures(run, measure) is None:
+                figures = (MEASURES | OF_TASKS)[measure](Asked(run, self.examples, self.scale, self.tasks_dir))
+                run.note(measure, figures, settings_of(measure, self.scale, self.tasks_dir))
+
+    def _figures(self, run: Run, measure: str) -> dict[str, float] | None:
+        return run.measured(measure, settings_of(measure, self.scale, self.tasks_dir))
 
     def _measures(self) -> list[str]:
         columns = {*self.table.columns, *(one.by for one in self.table.comparisons)}
@@ -116,51 +139,62 @@ class Session:
             self._time()
 
     def _time(self) -> None:
-        done = {name: run for name in self.recipes for seed in self.seeds if (run := self.run(name, seed)).result}
-        kept = files.read_json(self.timings) if self.timings.is_file() else {"recipes": {}}
+        done = {name: runs[-1] for name, runs in self._done().items()}
+        kept, here = self._timings(), machine()
         recipes = {name: run.recipe.key for name, run in done.items()}
-        if not done or kept["recipes"] == recipes:
+        if not done or (kept["recipes"] == recipes and kept.get("machine", here) == here):
             return
-        print(f"\n== a step and an answer of {len(done)} rows in turn", flush=True)
+        print(f"\n== a step and an answer of {len(done)} rows in turn, on {here}", flush=True)
         data = {name: self.examples(self.recipes[name]) for name in done}
         steps = timings.training_times(done, data, _ROUNDS["training"])
         answers = timings.answer_times(done, self.scale.inference_length, _ROUNDS["answers"])
-        files.write_json(self.timings, {"recipes": recipes, "seconds_per_step": steps, "inference_ms": answers})
+        times = {"seconds_per_step": steps, "inference_ms": answers}
+        files.write_json(self.timings, {"machine": here, "recipes": recipes} | times)
+
+    def _timings(self) -> dict[str, Any]:
+        """What was timed, and of which recipes; of before the machine was noted it says none."""
+        return files.read_json(self.timings) if self.timings.is_file() else {"recipes": {}}
+
+    def _done(self) -> dict[str, list[Run]]:
+        """By row the runs that are done, of every seed; no row without any."""
+        found = {}
+        for name, recipe in self.recipes.items():
+            folders = (self.folder / "runs" / recipe.key).glob("seed-*")
+            seeds = sorted(int(folder.name.removeprefix("seed-")) for folder in folders)
+            if runs := [run for run in (self.run(name, seed) for seed in seeds) if run.result]:
+                found[name] = runs
+        return found
 
     def results(self) -> list[Result]:
         """Gives the results of the runs that are done, of all rows and of every seed."""
-        measured = files.read_json(self.timings) if self.timings.is_file() else {}
-        found = []
-        for name, recipe in self.recipes.items():
-            folders = sorted((self.folder / "runs" / recipe.key).glob("seed-*"))
-            for seed in sorted(int(folder.name.removeprefix("seed-")) for folder in folders):
-                if result := self.run(name, seed).result:
-                    found.append(self._result(name, seed, result, measured))
-        return found
+        timed = self._timings()
+        return [self._result(name, run, timed) for name, runs in self._done().items() for run in runs]
 
-    def _result(self, name: str, seed: int, result: dict, measured: dict) -> Result:
-        recipe = self.recipes[name]
+    def _result(self, name: str, run: Run, timed: dict[str, Any]) -> Result:
+        recipe, result = run.recipe, run.result or {}
+        if timed["recipes"].get(name) != recipe.key:
+            timed = {}  # They are of a row that was another.
         config, data = recipe.albert_config(), recipe.build_settings()
         rows = result["updates"] * recipe.training["train_batch_size"]
         pairs = [value for key, value in result.items() if key in ("sentence_order_accuracy", "next_sentence_accuracy")]
-        length = self.scale.inference_length
+        length, predictions = self.scale.inference_length, data.max_predictions_per_seq or 0
         return Result(
-            row=name, seed=seed, updates=result["updates"], parameters=result["parameters"],
+            row=name, seed=run.seed, updates=result["updates"], parameters=result["parameters"],
             masked_lm_loss=result["masked_lm_loss"], masked_lm_accuracy=result["masked_lm_accuracy"],
             pair_accuracy=pairs[0] if pairs else None, training_seconds=result["training_seconds"],
-            seconds_per_step=measured.get("seconds_per_step", {}).get(name),
-            training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training),
+            seconds_per_step=timed.get("seconds_per_step", {}).get(name),
+            training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training, predictions),
             inference_flops_per_token=inference_flops(config, length, result) / length,
-            inference_ms=measured.get("inference_ms", {}).get(name), machine=result["machine"],
-            measured=self._measured(self.run(name, seed)) | {
+            inference_ms=timed.get("inference_ms", {}).get(name), machine=result["machine"],
+            timed_on=timed.get("machine"), measured=self._measured(run) | {
                 name: value for name, value in result.items() if name.startswith("replaced_token")
             },
         )  # fmt: skip
 
     def _measured(self, run: Run) -> dict[str, float]:
         """What the table's measures gave; other tables' may be there, too."""
-        made = run.measured
-        return {name: value for one in self._measures() for name, value in made.get(one, {}).items()}
+        made = (self._figures(run, one) or {} for one in self._measures())
+        return {name: value for figures in made for name, value in figures.items()}
 
     def write_page(self) -> None:
         """Writes the results, the picture and the page of what is done; with --publish into this repository too."""
@@ -187,8 +221,14 @@ class Session:
 
     def _text(self, found: list[Result], csv: str, png: str) -> str:
         command = f"python -m experiments.run {self.table.name} --output_dir=out --corpus='text/*.jsonl.gz'"
-        seeds = min(len(page.seeds_of(found, name)) for name in {result.row for result in found})
-        command += f" --scale={self.scale.name} --seeds={seeds}"
+        if self.scale.backend != "tensorflow":
+            command = f"KERAS_BACKEND={self.scale.backend} {command}"
+        if any(one in OF_TASKS for one in self._measures()):
+            command += " --tasks_dir=glue"
+        seeds = [page.seeds_of(found, name) for name in {result.row for result in found}]
+        command += f" --scale={self.scale.name} --seeds={min(map(len, seeds))}"
+        if (first := min(map(min, seeds))) != 1:
+            command += f" --first_seed={first}"
         return page.render(self.table, self.scale, found, command, png, csv)
 
 

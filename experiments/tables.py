@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.config import AlbertConfig
+from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.pretraining import PretrainingSettings
 from experiments.columns import COLUMNS, USUAL
 from tfrecords.base import files
@@ -71,6 +72,21 @@ class Scale:
         """
         path = folder / "scales" / f"{name}.json"
         return _made(cls, {"name": name} | _read(path, "scale", name, folder), path)
+
+    def finetuning_settings(self, **given: Any) -> FinetuningSettings:
+        """Gives the settings of a fine-tuning.
+
+        Args:
+            **given: what the runner says of it; the scale says the rest.
+
+        Raises:
+            UserError: the scale does not say how to fine-tune, or says what no fine-tuning has.
+        """
+        if not self.finetuning:
+            raise UserError(f"scale {self.name} does not say how to fine-tune")
+        for name in self.finetuning.keys() & given:
+            raise UserError(f"finetuning setting '{name}' is given by the runner")
+        return _made(FinetuningSettings, self.finetuning | given, "finetuning")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,7 @@ def _training_step(run: Run, data: Path, folder: Path) -> Callable[[], object]:
         training.model = model = training.new_model()
         training.prepare()
     parts = training.settings.gradient_accumulation_steps
-    steps = make_steps(model, Devices(), settings.jit_compile, parts)
+    steps = make_steps(model, Devices(), settings.jit_compile, parts, settings.fused_attention)
     batches = steps.batches(training.batches(training.phases()[0], 0), training=True)()
 
     def step() -> None:

@@ -75,10 +75,12 @@ def verdicts(results: Sequence[Result], comparisons: Sequence[Comparison]) -> li
 
 
 def _best(results: Sequence[Result], side: str | float | list[str], column: str) -> str | float:
-    """Of several rows the one whose mean is best."""
+    """Of several rows the one whose mean is best, of those with several seeds where there are such."""
     if not isinstance(side, list):
         return side
-    means = {row: statistics.fmean(values) for row in side if (values := _values(results, row, column))}
+    found = {row: values for row in side if (values := _values(results, row, column))}
+    judgeable = {row: values for row, values in found.items() if len(values) > 1}
+    means = {row: statistics.fmean(values) for row, values in (judgeable or found).items()}
     pick = max if COLUMNS[column].higher_is_better else min
     return pick(means, key=means.__getitem__, default=side[0])
 

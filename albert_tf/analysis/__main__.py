@@ -5,6 +5,7 @@ import dataclasses
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
 from albert_tf.published import PAPER
+from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -26,8 +27,11 @@ def main(settings: CostSettings) -> None:
     from albert_tf.analysis.cost import cost_table
     from albert_tf.layers.depth import at_depth
 
-    if settings.depth:
-        configs = {name: at_depth(config, settings.depth) for name, config in configs.items()}
+    for name, config in configs.items() if settings.depth else ():
+        try:
+            configs[name] = at_depth(config, settings.depth)
+        except UserError as error:
+            raise UserError(f"{name}: {error}; --configs says which are counted") from error
     # The paper counts every model with ALBERT's vocabulary.
     configs |= {name: config.replace(vocab_size=30000) for name, config in configs.items() if name in PAPER}
     print(cost_table(configs, settings.max_seq_length))

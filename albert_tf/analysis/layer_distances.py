@@ -64,6 +64,9 @@ class Distance(NamedTuple):
 def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
     """Measures how far each block moves its input, at tokens that are no padding.
 
+    The states are those of `hidden_states`: of a pre-norm encoder what the final norm makes of each, so that all have
+    the length that the norm gives, and not the sums that the blocks add to.
+
     Args:
         encoder: the encoder.
         features: those of `AlbertEncoder.call`, with input_mask.

@@ -67,7 +67,7 @@ class Recurrence(NamedTuple):
         late, later = (np.mean(residuals[-steps // 2 : -steps // 4]), np.mean(residuals[-steps // 4 :]))
         period = int(np.argmin(self.returns)) + 1
         if last.residual < self.tolerance:
-            first = next(run.step for run in self.runs if run.residual < self.tolerance)
+            first = 1 + max((run.step for run in self.runs if not run.residual < self.tolerance), default=0)
             return (
                 f"it is near a fixed point: a step moves the state by less than {self.tolerance:g} from step {first} on"
             )

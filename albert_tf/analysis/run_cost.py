@@ -30,11 +30,17 @@ def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, floa
 
 
 def training_flops(
-    config: AlbertConfig, length: int, rows: int, result: Mapping[str, float], settings: Mapping[str, Any] | None = None
+    config: AlbertConfig,
+    length: int,
+    rows: int,
+    result: Mapping[str, float],
+    settings: Mapping[str, Any] | None = None,
+    predictions: int = 0,
 ) -> float:
     """Counts training on so many rows: three forward passes of the encoder each, and of a generator where there is one.
 
-    An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides.
+    An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides. Of
+    XLNet's permutations the stream of queries and the memory count, too.
 
     Args:
         config: of the encoder.
@@ -42,10 +48,12 @@ def training_flops(
         rows: over all updates.
         result: of the run.
         settings: of the training, by the names of PretrainingSettings; what they do not say has its default.
+        predictions: targets a row; only of permutations it says something.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
-        return rows * _TRAINING * (fixed + step * config.num_steps + _generator(config, length, settings or {}))
+        beside = _generator(config, length, settings or {}) + _streams(config, length, settings or {}, predictions)
+        return rows * _TRAINING * (fixed + step * config.num_steps + beside)
     solved = result["equilibrium_steps"] * _repeated(config)
     others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
     with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
@@ -60,6 +68,25 @@ def _generator(config: AlbertConfig, length: int, settings: Mapping[str, Any]) -
         return flops(config, length).projection + _parts(config, length)[1] * steps
     work = flops(generator_config(config, settings.get("generator_size", GENERATOR_SIZE)), length)
     return work.total - work.pooler
+
+
+def _streams(config: AlbertConfig, length: int, settings: Mapping[str, Any], predictions: int) -> float:
+    """What queries and memory add to a forward pass of XLNet's training; 0 for other objectives.
+
+    A query is a token more that nobody attends to; memory is what all attend to, as keys and values alone.
+    """
+    if settings.get("objective") != "permutation":
+        return 0.0
+    hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
+    inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
+
+    def scores(tokens: int, keys: int) -> int:
+        """Products of queries with keys, of weights with values, and of queries with all distances."""
+        return tokens * (2 * keys + keys + (length if config.attention_type == "bi" else 1)) * hidden
+
+    dense = (2 * predictions + 2 * memory) * hidden * hidden + predictions * inner
+    attention = scores(length + predictions, length + memory) - scores(length, length)
+    return 2.0 * config.num_steps * (dense + attention)
 
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,19 @@ _MODELS: dict[str, Callable[..., AlbertPretrainer]] = {
 }
 
 
-def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop_step: int | None = None) -> Path:
+def pretrain(
+    settings: PretrainingSettings,
+    devices: Devices | None = None,
+    stop_step: int | None = None,
+    free: Sequence[str] = FREE_ON_RESUME,
+) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
     Args:
         settings: of the run.
         devices: made from `settings.strategy` where None.
         stop_step: a step to stop after, resumable, as when `max_hours` are over.
+        free: the settings that a resumed run may have other than before.
 
     Raises:
         UserError: for data or settings that cannot be trained on, a folder that holds a run with other settings, or
@@ -65,7 +71,7 @@ def pretrain(settings: PretrainingSettings, devices: Devices | None = None, stop
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
     training = Pretraining(settings, devices, started)
-    training.stop_step = stop_step
+    training.stop_step, training.free = stop_step, free
     training.run()
     return training.folder
 

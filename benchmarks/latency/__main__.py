@@ -2,17 +2,21 @@
 
 python -m benchmarks.latency [--work_dir=FOLDER]
 
-Each export's figures are kept in the work folder: a run that was stopped goes on where it was, `--seconds=0` only
-writes the page again from them. Half an hour on 2 cores; nothing else should run meanwhile.
+Each export's figures are kept in the work folder: a run that was stopped goes on where it was, and what was measured
+with other settings, on another machine or by other versions is measured again. `--seconds=0` only writes the page again
+from the figures that are there. Half an hour on 2 cores; nothing else should run meanwhile.
 """
 
 import dataclasses
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.latency.page import write_page
 from scripts.python_topics import write_topics
+from serving.benchmark.report import environment
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -44,15 +48,32 @@ def measured(settings: LatencySettings) -> list[dict]:
         for variant in VARIANTS:
             folder = work / name / variant.replace(" ", "_")
             kept = folder / "figures.json"
-            if not kept.is_file():
-                if not settings.seconds:
-                    raise UserError(f"no figures of {name}, {variant} in '{work}'; run without --seconds=0")
+            if not settings.seconds and not kept.is_file():
+                raise UserError(f"no figures of {name}, {variant} in '{work}'; run without --seconds=0")
+            if settings.seconds and not (kept.is_file() and is_current(files.read_json(kept), settings)):
                 print(f"{name}, {variant}", flush=True)
+                shutil.rmtree(folder / "export", ignore_errors=True)  # Whatever version wrote it.
                 version = export_model(make_model(name, work / name / "model"), variant, folder / "export")
                 figures = measure(name, version, settings.lengths, settings.seconds, text, vocabulary, folder)
-                files.write_json(kept, figures | {"variant": variant})
+                files.write_json(kept, figures | {"variant": variant, "settings": _asked(settings)})
             found.append(files.read_json(kept))
+    if len({_where(one["environment"]) for one in found}) > 1:
+        raise UserError(f"the figures in '{work}' are of several machines or versions; run without --seconds=0")
     return found
+
+
+def is_current(figures: dict, settings: LatencySettings) -> bool:
+    """Whether figures were measured with these settings, if they say with which, on this machine by these versions."""
+    asked = _asked(settings)
+    return figures.get("settings", asked) == asked and _where(figures["environment"]) == _where(environment())
+
+
+def _asked(settings: LatencySettings) -> dict:
+    return {"lengths": settings.lengths, "seconds": settings.seconds}
+
+
+def _where(here: dict) -> str:
+    return json.dumps([here[name] for name in ("cpu", "usable_cores", "python", "packages")], sort_keys=True)
 
 
 def _text(work: Path) -> tuple[Path, Path]:

@@ -31,7 +31,5 @@ def make_model(name: str, folder: Path) -> Path:
 
 
 def export_model(model: Path, variant: str, base: Path) -> Path:
-    """The version folder of the export in `base`, written unless it is there."""
-    if (base / "1").is_dir():
-        return base / "1"
+    """The version folder of the export, written into `base`."""
     return export(ExportSettings(model=str(model), output_dir=str(base), version=1, **VARIANTS[variant]))

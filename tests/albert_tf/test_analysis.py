@@ -46,8 +46,8 @@ def test_counts_round_to_the_papers_table(name):
 def test_the_cost_of_another_depth(capsys):
     print_costs(CostSettings(configs="albert_base_v2", depth=6))
     assert capsys.readouterr().out.splitlines()[1].split()[1] == "6"
-    with pytest.raises(UserError, match="depth 6 cannot be run"):
-        print_costs(CostSettings(configs="bert_base_uncased", depth=6))
+    with pytest.raises(UserError, match=r"bert_base_uncased: depth 6 cannot be run.*--configs says which"):
+        print_costs(CostSettings(configs="albert_base_v2,bert_base_uncased", depth=6))
 
 
 def test_distances_of_known_vectors():

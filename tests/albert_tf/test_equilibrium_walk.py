@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
+from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import settled
 from tfrecords.base.errors import UserError
@@ -288,6 +288,12 @@ def test_a_turning_state_is_told_by_its_period(angle, scale, verdict):
             return lambda z: ops.matmul(z - 1.0, turn) + 1.0, start, RectangleRows(np.ones((2, 1)))
 
     assert recur(Turning(), {}).verdict().startswith(verdict)
+
+
+def test_near_is_said_from_the_step_on_after_which_it_stays_near():
+    runs = [Run(step, size, 0.0, 1.0) for step, size in enumerate([0.5, 1e-4, 0.3, 1e-4, 1e-5], start=1)]
+    found = Recurrence(5, runs, [0.0] * 8, {}, 1, 0.5, 1e-5, 1e-3)
+    assert found.verdict().endswith("by less than 0.001 from step 4 on")
 
 
 def test_the_analysis_needs_blocks_that_repeat():

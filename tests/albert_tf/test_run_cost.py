@@ -39,3 +39,22 @@ def test_a_generator_costs_its_forward_pass_three_times():
     generator = flops(config.replace(hidden_size=8, num_attention_heads=1, intermediate_size=16), 64)
     assert own - plain == pytest.approx(2 * 3 * (generator.total - generator.pooler))
     assert training_flops(config, 64, 2, {}, {"objective": "masked"}) == plain
+
+
+@pytest.mark.parametrize(("kind", "distances"), [("bi", 10 + 4 + 10), ("uni", 10 + 4 + 1)])
+def test_queries_and_memory_of_permutations_cost_what_they_compute(kind, distances):
+    """Ten tokens, three queries, four places of memory, counted by hand; without both there is nothing beside."""
+    config = AlbertConfig(
+        vocab_size=9, embedding_size=4, hidden_size=4, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8,
+        position_type="relative", attention_type=kind,
+    )  # fmt: skip
+    settings = {"objective": "permutation"}
+    plain = training_flops(config, 10, 2, {})
+    assert training_flops(config, 10, 2, {}, settings) == plain == training_flops(config, 10, 2, {}, {}, predictions=3)
+    whole = flops(config, 10)
+    query_or_output, key_or_value = (10 + 3) * 4 * 4, (10 + 4) * 4 * 4
+    scores = (10 + 3) * 4 * (2 * (10 + 4) + distances)
+    feed_forward = 2 * (10 + 3) * 4 * 8
+    steps = 3 * 2 * (2 * query_or_output + 2 * key_or_value + scores + feed_forward)
+    counted = training_flops(config, 10, 2, {}, settings | {"memory_length": 4}, predictions=3)
+    assert counted == pytest.approx(2 * 3 * (whole.projection + whole.pooler + steps))

@@ -169,7 +169,28 @@ def test_a_page_is_put_between_its_markers(tmp_path):
     assert page.insert(path, "pair", "new \\1\n") and path.read_text() == expected
 
 
-def test_the_picture_has_every_row(pair):
+def test_of_several_rows_one_with_several_seeds_is_compared_where_there_is_one():
+    rows = results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9], deep=[4.0])
+    (chosen,) = verdicts(rows, [Comparison(row=["deep", "wide"], against="plain")])
+    assert chosen.comparison.row == "wide" and not math.isnan(chosen.needed)
+    (chosen,) = verdicts(
+        results(plain=[5.0, 5.1], deep=[4.0], wide=[4.5]), [Comparison(row=["wide", "deep"], against="plain")]
+    )
+    assert chosen.comparison.row == "deep"
+
+
+def test_the_picture_has_a_line_for_each_row_that_was_run(pair, monkeypatch):
+    table, drawn = pair[0], []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: drawn.append(figure.axes[0]))
+    picture(table, results(plain=[5.0, 5.1], wide=[4.0]))
+    picture(table, results(wide=[4.0, 4.5]))
+    both, one = ([label.get_text() for label in axes.get_yticklabels()] for axes in drawn)
+    assert (both, one) == (["plain", "wide"], ["wide"])
+    dots = [list(line.get_xdata()) for line in drawn[0].lines if line.get_marker() == "o"]
+    assert dots == [[5.0, 5.1], [4.0]]
+
+
+def test_the_picture_is_of_its_numbers(pair):
     table, _ = pair
     one = picture(table, results(plain=[5.0, 5.1], wide=[4.0]))
     assert one.startswith(b"\x89PNG") and one != picture(table, results(plain=[5.0, 5.1], wide=[4.5]))

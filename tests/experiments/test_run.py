@@ -1,6 +1,7 @@
 """A table is run once: what is done is kept, what was killed goes on, and what cannot be done is said."""
 
 import csv
+import dataclasses
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -262,6 +264,22 @@ def test_steps_and_answers_are_timed_in_turn(monkeypatch):
     calls = []
     times = timings.medians({name: lambda name=name: calls.append(name) for name in "ab"}, 3)
     assert calls == list("ab" * 5) and times.keys() == {"a", "b"} and all(value > 0 for value in times.values())
+
+
+def test_a_step_is_timed_with_the_attention_that_it_was_trained_with(settings_folder, tmp_path, monkeypatch):
+    run = session.Session(settings(tmp_path), settings_folder).run("plain", 1)
+    recipe = dataclasses.replace(run.recipe, training=run.recipe.training | {"fused_attention": True})
+    given = []
+
+    def make_steps(*arguments):
+        given.append(arguments)
+        raise UserError("far enough")
+
+    monkeypatch.setattr(timings, "Pretraining", lambda asked, *_: mock.MagicMock(settings=asked))
+    monkeypatch.setattr(timings, "make_steps", make_steps)
+    with pytest.raises(UserError, match="far enough"):
+        timings.training_times({"plain": dataclasses.replace(run, recipe=recipe)}, {"plain": tmp_path}, 1)
+    assert given[0][2:] == (False, 1, True)
 
 
 def test_published_results_make_the_page_again(done, settings_folder, tmp_path, monkeypatch):

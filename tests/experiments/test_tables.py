@@ -24,6 +24,22 @@ def test_every_row_is_one_that_the_library_can_train(table, scale):
         assert recipe.albert_config().max_position_embeddings >= scale.inference_length
 
 
+@pytest.mark.parametrize(("table", "scale"), CELLS)
+def test_every_scale_can_fine_tune(table, scale):
+    settings = Table.read(table).scaled(Scale.read(scale)).finetuning_settings(
+        task="sst2", data_dir="data", output_dir="out", init_from="run", seed=1
+    )  # fmt: skip
+    assert settings.init_from == "run" and bool(settings.num_train_steps) != bool(settings.num_train_epochs)
+
+
+def test_a_rate_of_muon_is_not_scaled_as_that_of_lamb(tmp_path):
+    """Of the budget recipe; the scale's own rate is LAMB's for a batch of 4096."""
+    table = Table.read("budget")
+    recipe = table.rows[0].recipe(table.scaled(Scale.read("gpu")))
+    settings = recipe.training_settings(tmp_path, tmp_path, tmp_path / "config.json", 1)
+    assert settings.optimizer == "muon" and settings.peak_learning_rate == settings.learning_rate == 0.005
+
+
 def test_no_settings_file_is_forgotten():
     for name in names("table"):
         rows = {row.name for row in Table.read(name).rows}

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import socket
 import threading
 import time
 import zlib
@@ -179,11 +178,6 @@ KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
 
 
 def wait_until(holds, seconds=20.0):

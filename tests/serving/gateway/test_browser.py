@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scripts.server import free_port
 from serving.model_server.flags import Options
 from serving.model_server.server import ModelServer
-from tests.serving.gateway.conftest import free_port, wait_until
+from tests.serving.gateway.conftest import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytestmark = pytest.mark.slow

@@ -7,8 +7,9 @@ import sys
 import httpx
 import pytest
 
+from scripts.server import free_port
 from tests.conftest import ROOT
-from tests.serving.gateway.conftest import free_port, wait_until
+from tests.serving.gateway.conftest import wait_until
 
 
 def command(*arguments, **options):

@@ -7,11 +7,12 @@ import numpy as np
 import openai
 import pytest
 
+from scripts.server import free_port
 from serving.client import Client
 from serving.model_server.flags import Options
 from serving.model_server.server import ModelServer
 from serving.model_server.status import StatusError
-from tests.serving.gateway.conftest import free_port, wait_until
+from tests.serving.gateway.conftest import wait_until
 
 TEXTS = ["the capital of france is paris", "a dull film", "", "the cat sat on the mat " * 20]
 PAIRS = {"inputs": ["first", "second"]}

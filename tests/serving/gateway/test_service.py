@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from scripts.server import free_port
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
-from tests.serving.gateway.conftest import free_port, wait_until
+from tests.serving.gateway.conftest import wait_until
 from tfrecords.base.errors import UserError
 
 

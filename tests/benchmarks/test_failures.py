@@ -1,0 +1,128 @@
+"""A benchmark whose load fails fails itself, what it cannot do it says first, and old figures are not taken for new."""
+
+import contextlib
+from http.client import BadStatusLine
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import gateway, gateway_soak, inference, inference_accuracy, large_body, model_server
+from benchmarks.latency import __main__ as latency
+from benchmarks.machine import machine_line
+from serving.benchmark.report import environment
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+
+def fails(*_, **__):
+    raise RuntimeError("503: too busy")
+
+
+def test_a_failing_client_of_the_gateway_fails_its_benchmark():
+    settings = gateway.Settings(seconds=0.1)
+    with pytest.raises(RuntimeError, match="too busy"):
+        gateway._load(settings, ["a text"], lambda: fails, clients=2)
+
+
+def test_a_failing_client_of_the_model_server_fails_its_benchmark(monkeypatch):
+    monkeypatch.setattr(model_server, "FLAGS", SimpleNamespace(clients=2))
+    calls = []
+    server = SimpleNamespace(call=lambda feeds: calls.append(1) if not calls else fails())
+    with pytest.raises(RuntimeError, match="too busy"):
+        model_server.rows_per_second(server, SimpleNamespace(feeds={}), 4)
+
+
+def test_failing_small_requests_beside_a_large_one_fail_their_benchmark(monkeypatch):
+    def post(connection, body):
+        return (1.0, b"") if body == b"large" else fails()
+
+    monkeypatch.setattr(large_body, "post", post)
+    monkeypatch.setattr(large_body, "connected", lambda port: contextlib.nullcontext())
+    with pytest.raises(RuntimeError, match="too busy"):
+        large_body.beside(0, b"large")
+
+
+def test_an_answer_that_is_no_http_is_a_wrong_answer_of_the_soak(monkeypatch):
+    class Connection:
+        def __init__(self, *_, **__):
+            pass
+
+        def request(self, *_):
+            load.stop.set()
+            raise BadStatusLine("nonsense")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(gateway_soak, "HTTPConnection", Connection)
+    load = gateway_soak.Load(0, ["a text"], 0.0)
+    load.ask(seed=1)
+    assert load.statuses == {"BadStatusLine": 1} and "nonsense" in load.wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("has_data", "message"), [(False, "has no folder spm"), (True, "--early_exit_model=a has no exit heads")]
+)
+def test_an_early_exit_model_is_looked_at_first(monkeypatch, tmp_path, has_data, message):
+    if has_data:
+        (tmp_path / "spm").mkdir()
+    monkeypatch.setattr(inference_accuracy, "load", lambda folder: SimpleNamespace(model=None))
+    monkeypatch.setattr(inference, "make_random_encoder", fails)
+    given = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path), "early_exit_model": "a"}
+    with pytest.raises(UserError, match=message):
+        inference.benchmark(inference.InferenceBenchmarkSettings(**given))
+
+
+def test_points_are_lost_against_the_same_rows():
+    """Single rows are one in eight: their accuracy is another."""
+    before = [{"batch": 32, "accuracy": 0.875}, {"batch": 32, "accuracy": 0.75}]
+    assert inference_accuracy.points_lost([], 32, 0.875) == 0.0
+    assert inference_accuracy.points_lost(before, 32, 0.75) == 12.5
+    assert inference_accuracy.points_lost(before, 1, 0.5) == 0.0
+    assert inference_accuracy.points_lost([*before, {"batch": 1, "accuracy": 0.5}], 1, 0.25) == 25.0
+
+
+def test_the_machine_in_a_line():
+    here = environment()
+    assert machine_line().startswith(f"{here['cpu']}, {here['usable_cores']} cores, load ")
+
+
+@pytest.fixture
+def latencies(tmp_path, monkeypatch):
+    """Runs the report's measuring with everything made up; which models were measured."""
+    measured = []
+
+    def measure(name, *_):
+        measured.append(name)
+        return {"model": name, "environment": environment()}
+
+    monkeypatch.setattr(latency, "_text", lambda work: (work, work))
+    monkeypatch.setattr("benchmarks.latency.measure.measure", measure)
+    monkeypatch.setattr("benchmarks.latency.exports.make_model", lambda name, folder: folder)
+    monkeypatch.setattr(
+        "benchmarks.latency.exports.export_model", lambda model, variant, base: base.mkdir(parents=True)
+    )
+
+    def run(**others):
+        given = {"work_dir": str(tmp_path), "models": "albert_tiny,albert_base_v2"} | others
+        before = len(measured)
+        figures = latency.measured(latency.LatencySettings(**given))
+        return measured[before:], figures
+
+    return run
+
+
+def test_latencies_are_kept_while_they_are_of_the_same_settings_machine_and_versions(latencies, tmp_path):
+    every = ["albert_tiny"] * 3 + ["albert_base_v2"] * 3
+    assert latencies()[0] == every and latencies()[0] == []
+    assert latencies(seconds=1.0)[0] == every and latencies(seconds=1.0)[0] == []
+    assert latencies(seconds=0.0)[0] == []
+    first, *_ = sorted(tmp_path.glob("albert_tiny/*/figures.json"))
+    figures = files.read_json(first)
+    files.write_json(first, {name: value for name, value in figures.items() if name != "settings"})
+    assert latencies(seconds=1.0)[0] == []  # Of before the settings were noted.
+    for changed in ({"cpu": "another"}, {"packages": {"tensorflow": "1.0"}}):
+        files.write_json(first, figures | {"environment": figures["environment"] | changed})
+        with pytest.raises(UserError, match="of several machines or versions"):
+            latencies(seconds=0.0)
+        assert latencies(seconds=1.0)[0] == ["albert_tiny"]
