@@ -27,8 +27,8 @@ from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Weights of the lessons on a text's vector, of models that are used for it.
-_OF_VECTORS = {"vectors_weight": 1.0, "similarities_weight": 10.0}
+# Of the lessons on a text's vector, for models that are used for it.
+_VECTOR_WEIGHTS = {"vectors_weight": 1.0, "similarities_weight": 10.0}
 
 
 class Lesson(NamedTuple):
@@ -85,7 +85,7 @@ def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettin
     # small model learns by heart: of held-out pairs of MRPC the states were 0.64 off after 200 steps with these
     # lessons, 0.35 without.
     has_vectors = isinstance(teacher, (AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder))
-    undecided = {name: weight for name, weight in _OF_VECTORS.items() if getattr(settings, name) == -1}
+    undecided = {name: weight for name, weight in _VECTOR_WEIGHTS.items() if getattr(settings, name) == -1}
     steps, warmup = settings.num_train_steps, settings.num_warmup_steps
     return dataclasses.replace(
         settings,

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.models.text_student import TAUGHT, representations
+from albert_tf.models.text_student import OF_VECTORS, TAUGHT, representations
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, StoredArray
 from albert_tf.training.batches import predict
 from tfrecords.base import files
@@ -20,7 +20,6 @@ from tfrecords.base.script import progress_bar
 # Rows that the teacher is asked of at a time, so that no more of its answers are in memory and the bar moves.
 _AT_ONCE = 512
 _STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
-_OF_VECTORS = {"vectors", "similarities"}
 
 
 class _Teacher(keras.Model):
@@ -43,7 +42,7 @@ class _Teacher(keras.Model):
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
     """Computes the disk that `taught` needs, in 1e9 bytes."""
     of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
-    return 1e-9 * (of_states + (4 * width * len(rows) if _OF_VECTORS & set(lessons) else 0))
+    return 1e-9 * (of_states + (4 * width * len(rows) if OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
@@ -77,7 +76,7 @@ def taught(
     if "states" in lessons:
         file = open(states, "rb")  # noqa: SIM115  (the rows read from it for as long as they are there)
         tokens[TAUGHT + "states"] = StoredArray(file, rows.tokens["input_ids"].splits, (len(steps), width), np.float16)
-    if _OF_VECTORS & set(lessons):
+    if OF_VECTORS & set(lessons):
         values[TAUGHT + "vectors"] = np.memmap(vectors, np.float32, "r").reshape(len(rows), -1)
     return dataclasses.replace(rows, tokens=tokens, values=values)
 

@@ -18,6 +18,8 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 # Features of the encoder among those of a batch, and of what a teacher computed before.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
 TAUGHT = "taught_"
+# Lessons on a text's vector.
+OF_VECTORS = frozenset({"vectors", "similarities"})
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -154,7 +156,7 @@ def representations(
     read = {name: features[name] for name in _OF_ENCODER if name in features}
     outputs = encoder(read, training=training, output_hidden_states=True)
     found, states = {}, outputs["hidden_states"]
-    if {"vectors", "similarities"} & set(lessons):
+    if OF_VECTORS & set(lessons):
         found["vectors"] = vectors_of(model, outputs["sequence_output"], features)
     if "states" in lessons:
         found["states"] = ops.stack([states[i] for i in steps or range(len(states))], axis=1)
