@@ -28,10 +28,13 @@ def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
     """Says what another `compute` would add on this CPU; None where that was not measured (docs/inference.md)."""
-    if compute != "float32" or not has_bfloat16(cpu_info):
-        return None
-    (flag, *_) = sorted(_BFLOAT16 & cpu_flags(cpu_info))
-    return f"this CPU has {flag}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+    fast = sorted(_BFLOAT16 & cpu_flags(cpu_info))
+    if compute == "float32" and fast:
+        return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+    if compute == "bfloat16" and not fast and can_run(compute, cpu_info):
+        flags = " nor ".join(sorted(_BFLOAT16))
+        return f"this CPU has neither {flags}: --compute=float32 is 3 to 4 times as fast here (docs/inference.md)"
+    return None
 
 
 def has_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> bool:

@@ -193,7 +193,9 @@ def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypa
     units, inputs = twin.attentions[0].output.kernel.shape
     wide = twin.feed_forwards[0].intermediate.kernel.shape
     assert units == inputs and tuple(wide) == ((40, 24) if only_avx2 else (24, 40))
-    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < 1e-5
+    # A gate multiplies what two products have rounded: 6e-6 to 1.5e-5, by the kernels that oneDNN takes on a CPU.
+    bound = 3e-5 if "feed_forward" in changes else 1e-5
+    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < bound
 
 
 def test_gelu_is_that_of_keras():
