@@ -36,7 +36,7 @@ class Connection:
         server_name: the name in the server's certificate, when it is not the host in `target`.
         compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
         attempts: tries a call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else
-            passes by waiting.
+            passes by waiting. What never came to a server, its connection having ended, is sent again in any case.
         first_backoff_s: where the exponential, jittered back-off between tries starts, seconds.
     """
 
@@ -96,7 +96,6 @@ class Connection:
             ("grpc.max_reconnect_backoff_ms", 2000),
             # Proxies of the environment are for the web.
             ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", int(self.attempts > 1)),
             ("grpc.service_config", json.dumps(self._service_config())),
         ]
         if self.server_name:
