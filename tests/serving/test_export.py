@@ -246,7 +246,7 @@ def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
 
 def test_for_another_cpu_is_written_what_this_one_cannot_run(tiny_run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
-    monkeypatch.setattr("serving.cpu.can_run", lambda compute: compute != "bfloat16")
+    monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute != "bfloat16")
     settings = ExportSettings(str(tiny_run), str(tmp_path), compute="bfloat16")
     with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
         main(settings)
