@@ -33,7 +33,7 @@ def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
         return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
     if compute == "bfloat16" and not fast and can_run(compute, cpu_info):
         flags = " nor ".join(sorted(_BFLOAT16))
-        return f"this CPU has neither {flags}: --compute=float32 is 3 to 4 times as fast here (docs/inference.md)"
+        return f"this CPU has neither {flags}: float32 is 2 to 4 times as fast on such CPUs (docs/inference.md)"
     return None
 
 

@@ -147,12 +147,6 @@ def test_one_attempt_means_one():
     assert failing.calls == 1
 
 
-def test_what_no_server_has_seen_is_sent_again_with_one_attempt_too():
-    # With grpc.enable_retries 0 a call that crosses the end of a connection failed, now and then.
-    options = dict(Connection("127.0.0.1:1", attempts=1)._options())
-    assert options.get("grpc.enable_retries", 1) == 1 and "retryPolicy" not in options["grpc.service_config"]
-
-
 @pytest.mark.parametrize("attempts", [1, 4])
 def test_calls_go_in_turn_to_all_addresses_of_a_name(attempts):
     counting = [Failing(grpc.StatusCode.OK, times=0) for _ in range(2)]

@@ -183,7 +183,10 @@ def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, 
 
 @pytest.mark.parametrize("only_avx2", [True, False])
 @pytest.mark.parametrize(
-    "changes", [{}, {"feed_forward": "glu"}, {"depth_lora_rank": 2}, {"hidden_act": "relu"}], ids=str
+    "changes",
+    # With weights of 0.3 the last bits of a gated model's weights alone move its outputs by 1.2e-5.
+    [{}, {"feed_forward": "glu", "initializer_range": 0.2}, {"depth_lora_rank": 2}, {"hidden_act": "relu"}],
+    ids=str,
 )
 @pytest.mark.few(3)
 def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypatch):
@@ -193,9 +196,7 @@ def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypa
     units, inputs = twin.attentions[0].output.kernel.shape
     wide = twin.feed_forwards[0].intermediate.kernel.shape
     assert units == inputs and tuple(wide) == ((40, 24) if only_avx2 else (24, 40))
-    # A gate multiplies what two products have rounded: 6e-6 to 1.5e-5, by the kernels that oneDNN takes on a CPU.
-    bound = 3e-5 if "feed_forward" in changes else 1e-5
-    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < bound
+    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < 1e-5
 
 
 def test_gelu_is_that_of_keras():

@@ -145,7 +145,7 @@ def test_only_a_cpu_that_gains_is_advised(tmp_path):
 def test_bfloat16_is_advised_against_where_it_is_computed_in_software(tmp_path):
     info = tmp_path / "cpuinfo"
     info.write_text("processor : 0\nflags : fpu avx512f avx512bw avx512vl avx512dq avx512_vnni\n")
-    assert cpu.advise("bfloat16", info).startswith("this CPU has neither amx_bf16 nor avx512_bf16: --compute=float32 ")
+    assert cpu.advise("bfloat16", info).startswith("this CPU has neither amx_bf16 nor avx512_bf16: float32 is ")
     assert cpu.advise("float32", info) is None and cpu.advise("int8", info) is None
 
 
