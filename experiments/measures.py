@@ -1,6 +1,6 @@
 """What a finished run is asked beside its own held-out figures, each question once a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,11 +9,14 @@ import numpy as np
 from albert_tf.analysis.layer_distances import layer_distances
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.loading import load
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.training.evaluation import evaluate
 from experiments import tasks
 from experiments.runs import Run
 from experiments.tables import Recipe, Scale
 from tfrecords.reader import read_examples
+
+_FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 class Asked(NamedTuple):
@@ -35,18 +38,32 @@ class Asked(NamedTuple):
 def pair_tasks(asked: Asked) -> dict[str, float]:
     """Asks the pair head whatever it was trained on whether held-out pairs are one text (NSP) and in order (SOP).
 
-    That is the crossed accuracies of Lan et al. 2020, Table 5. A head says 1 to a next sentence of another document, or
-    to swapped segments: either is what does not go on. A model without a pair head is not asked.
+    That is the crossed accuracies of Lan et al. 2020, Table 5, each as the mean over the two kinds of pairs, so that
+    always saying the same is 50 % however many there are of each (of short documents NSP makes more pairs of two). A
+    head says 1 to a next sentence of another document, or to swapped segments: either is what does not go on. A model
+    without a pair head is not asked.
     """
-    recipe, found = asked.run.recipe, {}
-    for task in ("nsp", "sop") if load(asked.run.model_folder).model.pair_task else ():
+    recipe, model, found = asked.run.recipe, load(asked.run.model_folder).model, {}
+    settings = asked.run.settings(Path())
+    for task in ("nsp", "sop") if model.pair_task else ():
         is_own = recipe.build_settings().pair_task == task
         other = recipe if is_own else recipe.with_data(recipe.data | {"pair_task": task})
-        figures = _figures(asked.run, asked.examples(other))
-        (found[f"{task}_accuracy"],) = (
-            figures[name] for name in ("next_sentence_accuracy", "sentence_order_accuracy") if name in figures
-        )
+        batches = read_examples(str(asked.examples(other)), settings.eval_batch_size, training=False)
+        batches = batches.take(settings.max_eval_steps or -1).as_numpy_iterator()
+        found[f"{task}_accuracy"] = _balanced_accuracy(model, batches)
     return found
+
+
+def _balanced_accuracy(model: AlbertPretrainer, batches: Iterable[dict[str, np.ndarray]]) -> float:
+    """The mean over the labels of the share of their pairs that the pair head answers rightly."""
+    names = (*_FEATURES, "masked_lm_positions")
+    pairs = [
+        (batch["next_sentence_labels"].ravel(), model.predict_on_batch({name: batch[name] for name in names}))
+        for batch in batches
+    ]
+    labels = np.concatenate([found for found, _ in pairs])
+    right = labels == np.concatenate([answer["pair_logits"].argmax(-1) for _, answer in pairs])
+    return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
 
 
 def common_examples(asked: Asked) -> dict[str, float]:
@@ -68,7 +85,7 @@ def distances(asked: Asked) -> dict[str, float]:
     """
     data, settings = asked.examples(asked.run.recipe), asked.run.settings(Path())
     batch = next(read_examples(str(data), settings.eval_batch_size, training=False).as_numpy_iterator())
-    features = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    features = {name: batch[name] for name in _FEATURES}
     steps = layer_distances(encoder_of(load(asked.run.model_folder).model), features)
     found = {}
     for name in ("l2", "degrees"):

@@ -14,6 +14,8 @@ OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Said in the manifest of permutation records only: those of masked words are described as before these settings were.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+# Those that came after the first folders, as they stay where nothing is said of them.
+_NEWER = {"line_documents": False, "min_sentences": 1}
 # Tokens of A and of B at least, and [SEP] twice and [CLS].
 _SHORTEST_PAIR = 5
 # Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
@@ -105,6 +107,9 @@ class BuildSettings(CheckedSettings):
     text_field: str = setting("text", help="Field of a JSON line that holds the text.")
     split_sentences: bool = setting(False, help="A line is a paragraph: split it into sentences.")
     line_documents: bool = setting(False, help="A line is a document by itself; in JSON lines, a line of the text.")
+    min_sentences: int = setting(
+        1, help="Documents of fewer sentences, such as headings among --line_documents, are left out.", at_least=1
+    )
     gzip: bool = setting(False, help="Compress the records.")
     chunk_megabytes: float = setting(
         0.0,
@@ -174,10 +179,8 @@ class BuildSettings(CheckedSettings):
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
-        if not self.line_documents:
-            # Folders of before it was there stay what they were.
-            del values["line_documents"]
-        return values
+        # Folders of before they were there stay what they were.
+        return {name: value for name, value in values.items() if name not in _NEWER or value != _NEWER[name]}
 
     @property
     def is_pair(self) -> bool:

@@ -208,6 +208,7 @@ class _Build:
             self._piece_bytes,
             self._settings.text_field,
             self._settings.line_documents,
+            [self._settings.min_sentences, self._settings.split_sentences],
             _boot_id(),
         ]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
@@ -277,7 +278,13 @@ def _boot_id() -> str:
 def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
     documents = sum(split["documents"] for split in splits.values())
     if not documents:
-        raise UserError("the corpus holds no document; check --input")
+        least = settings.min_sentences
+        raise UserError(
+            f"the corpus holds no document of {least} sentences; check --input, add --split_sentences where a line is "
+            f"a paragraph, or lower --min_sentences={least}"
+            if least > 1
+            else "the corpus holds no document; check --input"
+        )
     hint = "documents need two sentences for a pair: a line each, or --split_sentences; or set --pair_task=none"
     if settings.objective == "permutation":
         hint = (

@@ -82,11 +82,16 @@ class Worker:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
                     if isinstance(text, bytes):
-                        yield text
+                        if self._is_long_enough(text):
+                            yield text
                         continue
                     bad_lines.append(str(text))
                     if len(bad_lines) > max_bad_lines:
                         raise too_many(bad_lines, max_bad_lines)
+
+    def _is_long_enough(self, text: bytes) -> bool:
+        least = self.settings.min_sentences
+        return least < 2 or len(corpus.sentences_of(text.decode(), self.settings.split_sentences)) >= least
 
     def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
         """The second round of dealing: one group's documents to spill files with a group for each of its shards."""

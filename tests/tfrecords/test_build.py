@@ -109,10 +109,28 @@ def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
     manifest = builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
     assert sum(split["documents"] for split in manifest["splits"].values()) == 3
     assert manifest["line_documents"]
-    assert "line_documents" not in BuildSettings(seed=1).described()
+    assert not {"line_documents", "min_sentences"} & set(BuildSettings(seed=1).described())
     with pytest.raises(UserError, match="--line_documents leaves no two sentences for --pair_task=sop; add --split_s"):
         BuildSettings(line_documents=True)
     assert BuildSettings(line_documents=True, pair_task="none").line_documents
+
+
+def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
+    (tmp_path / "a.txt").write_text("Heading.\nOne. Two.\nThree. Four. Five.\nHeading.\nSix. Seven.\nEight. Nine.")
+    options = {"max_seq_length": 64, "seed": 1, "held_out_fraction": 0.25, "split_sentences": True}
+    documents = {}
+    for least in (1, 2, 4):
+        config = BuildSettings(**options, line_documents=True, pair_task="nsp", min_sentences=least)
+        folder = tmp_path / f"data{least}"
+        if least == 4:
+            with pytest.raises(UserError, match=r"no document of 4 sentences.* lower --min_sentences=4"):
+                builder.build(str(tmp_path / "a.txt"), folder, tokenizer, config, 1, False)
+            continue
+        manifest = builder.build(str(tmp_path / "a.txt"), folder, tokenizer, config, 1, False)
+        documents[least] = sum(split["documents"] for split in manifest["splits"].values())
+    assert documents == {1: 6, 2: 4}
+    with pytest.raises(UserError, match="min_sentences=0"):
+        BuildSettings(min_sentences=0)
 
 
 @pytest.mark.parametrize(
