@@ -50,32 +50,32 @@ def load_tokenizer(
 
     Args:
         path: The file or folder; of a byte-level BPE its tokenizer.json, or its vocab.json with merges.txt beside it.
-        lower_case: Whether text is lower-cased, as the vocabulary was made; a folder and a .json know their own. Where
-            None, a SentencePiece model that was trained or saved here knows it too; anything else is lower-cased.
-        keep_accents: Whether accents stay; a folder knows its own. Where None, a SentencePiece model knows it too, and
-            anything else is taken to strip them.
+        lower_case: Whether text is lower-cased, as the vocabulary was made. Where None, a folder and a .json say it,
+            and a SentencePiece model that was trained or saved here; anything else is lower-cased.
+        keep_accents: Whether accents stay. Where None, a folder or a SentencePiece model says it, and anything else is
+            taken to strip them.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, for accents that
-            the vocabulary itself strips, and for another case than its own.
+        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, and for another
+            case, or other accents, than it was saved with or the vocabulary's own.
     """
     path = Path(path)
     check_tokenizer(path)
     if path.is_dir():
         if description_in(path) is None:
-            return read_tokenizer(path, keep_accents=keep_accents)
+            return read_tokenizer(path, lower_case, keep_accents)
         tokenizer = _load_folder(path)
-        if keep_accents not in (None, tokenizer.keep_accents):
-            raise UserError(
-                f"the tokenizer in '{path}' was saved with keep_accents={tokenizer.keep_accents}; "
-                "leave out --keep_accents"
-            )
+        for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
+            if asked not in (None, getattr(tokenizer, name)):
+                raise UserError(
+                    f"the tokenizer in '{path}' was saved with {name}={getattr(tokenizer, name)}; leave out --{name}"
+                )
         return tokenizer
     if path.suffix == ".json":
-        return read_tokenizer(path, keep_accents=keep_accents)
+        return read_tokenizer(path, lower_case, keep_accents)
     try:
         vocabulary = path.read_bytes()
     except OSError as error:
@@ -142,7 +142,7 @@ def read_tokenizer(
         return found
     if path.suffix == ".json" and path.is_file():
         if description_in(path.parent) == path:
-            return _own(path.parent, lower_case, keep_accents)
+            return load_tokenizer(path.parent, lower_case, keep_accents)
         if "model" in files.read_json(path):
             return from_tokenizers(path, lower_case, keep_accents)
         return from_merges(path, lower_case)
@@ -155,7 +155,7 @@ def tokenizer_in(
     """Finds a folder's tokenizer as `read_tokenizer` does; None where it has none."""
     folder = Path(folder)
     if description_in(folder) is not None:
-        return _own(folder, lower_case, keep_accents)
+        return load_tokenizer(folder, lower_case, keep_accents)
     path = next((folder / name for name in _VOCABULARIES if (folder / name).is_file()), None)
     if path is not None:
         return _load(path, folder, lower_case, keep_accents)
@@ -176,15 +176,6 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
     """The SHA-256 of the tokenizer that a folder's model was trained with; None where this library did not write it."""
     path = description_in(folder)
     return None if path is None else files.read_json(path).get("sha256")
-
-
-def _own(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    tokenizer = load_tokenizer(folder, keep_accents=keep_accents)
-    if lower_case not in (None, tokenizer.lower_case):
-        raise UserError(
-            f"the tokenizer in '{folder}' was saved with lower_case={tokenizer.lower_case}; leave out --lower_case"
-        )
-    return tokenizer
 
 
 def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:

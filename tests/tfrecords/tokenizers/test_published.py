@@ -215,8 +215,10 @@ def test_folders_of_our_own_know_their_tokenizer(tmp_path):
     assert own_sha256(tmp_path) is None
     tokenizer.save(tmp_path / "own")
     assert tokenizer_in(tmp_path / "own").sha256 == own_sha256(tmp_path / "own") == tokenizer.sha256
-    with pytest.raises(UserError, match="saved with lower_case=False; leave out --lower_case"):
-        tokenizer_in(tmp_path / "own", lower_case=True)
+    for read in (tokenizer_in, load_tokenizer):
+        assert not read(tmp_path / "own", lower_case=False).lower_case
+        with pytest.raises(UserError, match="saved with lower_case=False; leave out --lower_case"):
+            read(tmp_path / "own", lower_case=True)
 
 
 def test_none_several_and_unknown_ones(tmp_path):
