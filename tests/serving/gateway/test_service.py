@@ -156,7 +156,8 @@ def test_a_request_that_takes_too_long_is_504(fake_server, gateway_to):
     model.open.clear()
     assert gateway.http.post("/embed", json={"inputs": "a"}).status_code == 504
     model.open.set()
-    assert gateway.http.post("/embed", json={"inputs": "a"}).status_code == 200
+    # Of a busy machine 0.2 s may be too short for an answer.
+    wait_until(lambda: gateway.http.post("/embed", json={"inputs": "a"}).status_code == 200)
 
 
 @pytest.mark.parametrize(
