@@ -39,6 +39,8 @@ OURS = {
     "fp32": InferenceOptions("float32", "skipped"),
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),
+    "bf16 for batches": InferenceOptions("bfloat16", "skipped", performance_hint="throughput"),
+    "int8 for batches": InferenceOptions("int8", "skipped", performance_hint="throughput"),
 }
 # Whose times the others are compared with.
 BASES = ("plain fp32", "OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
@@ -218,7 +220,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         }
         ours = made(makers, left_out)
         peers = made({"peers": lambda: make_peers(encoder, folder, cores(), calibration)}, left_out).get("peers", {})
-        computes = [OURS[name].compute for name in ours if OURS[name].padding == "skipped"]
+        computes = list(dict.fromkeys(OURS[name].compute for name in ours if OURS[name].padding == "skipped"))
         results["comparisons"] = {}
         for name, rows in workloads.items():
             results["comparisons"][name] = compare(rows, ours, peers, encoder, rounds)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from albert_tf.choices import DEPTH_HELP, EXIT_RULES
 from albert_tf.model_files import check_model
-from serving.choices import COMPUTE, PADDING
+from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -57,6 +57,11 @@ class ExportSettings(CheckedSettings):
         choices=(*COMPUTE, "auto"),
     )
     padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
+    performance_hint: str = setting(
+        "latency",
+        help="of bfloat16 and int8: kernels for single short rows, or for batches and long rows",
+        choices=PERFORMANCE_HINTS,
+    )
     other_cpu: bool = setting(
         False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
     )
@@ -86,6 +91,8 @@ class ExportSettings(CheckedSettings):
             raise UserError(
                 f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
             )
+        if self.performance_hint == "throughput" and self.compute == "float32":
+            raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
         if self.check and self.other_cpu:
             raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
 
@@ -190,7 +197,7 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu),
+        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu, settings.performance_hint),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )

@@ -12,7 +12,7 @@ from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs
 from serving.inference.attention import Rows
 from serving.inference.calibration import quantize_encoder
-from serving.inference.dense import dense, norm
+from serving.inference.dense import dense, norm, norm_in_one_pass
 from serving.inference.depth import Halting, HyperConnections, StepSignal
 from serving.inference.early_exit import EarlyExit, Gate, any_size
 from serving.inference.equilibrium import InferenceEquilibrium
@@ -111,12 +111,14 @@ class InferenceEncoder(tf.Module):
             if not options.other_cpu:
                 check_kernels()
             quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
+        if options.performance_hint == "throughput":
+            norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
     def describe(self) -> dict[str, str]:
         """Describes the options as they were decided, and what a server needs for them, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
-        how = {name: getattr(self.options, name) for name in ("compute", "padding")}
+        how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint")}
         return how | {"requires": ", a CPU with ".join(needs)}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:

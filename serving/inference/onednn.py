@@ -58,6 +58,13 @@ def batch_matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Te
     return product
 
 
+def layer_norm(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Normalizes float32 [tokens, units] over the last axis, in one pass; a row's bits are its own."""
+    return op_def_library.apply_op(
+        "_MklLayerNorm", name="layer_norm", x=inputs, scale=gamma, offset=beta, epsilon=epsilon
+    )
+
+
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
 ) -> tf.Tensor:

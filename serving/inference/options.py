@@ -5,7 +5,7 @@ from typing import Self
 
 import tensorflow as tf
 
-from serving.choices import COMPUTE, PADDING
+from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
 from serving.cpu import has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
 from tfrecords.base.errors import UserError
@@ -25,21 +25,26 @@ class InferenceOptions:
         padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
             every product.
         other_cpu: bfloat16 or int8_vnni for another CPU, as this machine's may not run it: to be saved, untried.
+        performance_hint: "latency": kernels that are fast for one short row; "throughput", of bfloat16 and int8: for
+            batches and long rows, the steps' layer norms by oneDNN.
 
     Raises:
-        UserError: an unknown choice.
+        UserError: an unknown choice, or "throughput" in float32.
     """
 
     compute: str = "float32"
     padding: str = "skipped"
     other_cpu: bool = False
+    performance_hint: str = "latency"
 
     def __post_init__(self):
-        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING}
+        known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "performance_hint": PERFORMANCE_HINTS}
         for name, choices in known.items():
             value = getattr(self, name)
             if value not in choices:
                 raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
+        if self.performance_hint == "throughput" and self.compute == "float32":
+            raise UserError("performance_hint 'throughput' is for bfloat16 and int8; float32 runs without oneDNN's ops")
 
     def resolved(self) -> Self:
         """Gives the same options with "auto" decided by the CPU of this machine."""

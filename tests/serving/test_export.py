@@ -234,6 +234,10 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
         ({"check": True, "other_cpu": True, "compute": "bfloat16"}, "--check runs what --other_cpu says"),
+        (
+            {"performance_hint": "throughput"},
+            "--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni",
+        ),
         ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16 or int8_vnni; float32 is written on any"),
         ({"model": "nowhere"}, "no model at .nowhere"),
     ],

@@ -1,11 +1,13 @@
 """bfloat16 and int8: near the Keras encoder, a row's answer not depending on its neighbours, clear refusals."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
+from serving.inference.dense import LayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
     difference,
@@ -56,20 +58,21 @@ def test_lower_precision_takes_every_plan(changes, compute, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("compute", "changes"),
+    ("compute", "hint", "changes"),
     [
-        pytest.param("bfloat16", {}, marks=needs_avx512),
-        pytest.param("bfloat16", {"hyper_connections": 3}, marks=needs_avx512),
-        ("int8", {}),
+        pytest.param("bfloat16", "latency", {}, marks=needs_avx512),
+        pytest.param("bfloat16", "throughput", {"hyper_connections": 3}, marks=needs_avx512),
+        ("int8", "latency", {}),
+        ("int8", "throughput", {}),
     ],
 )
-def test_an_answer_has_the_same_bits_in_every_batch(compute, changes):
+def test_an_answer_has_the_same_bits_in_every_batch(compute, hint, changes):
     """Alone and among up to 40 rows of other lengths: one product, softmax or layer norm that went another way with
     the number of tokens would be a rounding somewhere, and from there on another answer."""
     rng = np.random.default_rng(0)
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "max_position_embeddings": 130}
     model = make_extended(**sizes, **changes)
-    encoder = make_encoder(model, InferenceOptions(compute, "skipped"))
+    encoder = make_encoder(model, InferenceOptions(compute, "skipped", performance_hint=hint))
     both = tf.function(
         lambda ids, lengths: encoder(ids, lengths) | {"pooled_alone": encoder.pooled(ids, lengths)},
         autograph=False,
@@ -155,7 +158,8 @@ def test_auto_is_resolved_and_described(monkeypatch):
         monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda found=found: found)
         encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto"))
         needs = {"bfloat16": f"TensorFlow for x86 with oneDNN, a CPU with {AVX512}", "float32": "TensorFlow"}[expected]
-        assert encoder.describe() == {"compute": expected, "padding": "skipped", "requires": needs}
+        described = {"compute": expected, "padding": "skipped", "performance_hint": "latency", "requires": needs}
+        assert encoder.describe() == described
 
 
 def test_bfloat16_is_refused_where_it_would_end_the_process(monkeypatch):
@@ -164,7 +168,39 @@ def test_bfloat16_is_refused_where_it_would_end_the_process(monkeypatch):
         make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("bfloat16"))
 
 
-@pytest.mark.parametrize("name", ["compute", "padding"])
+@pytest.mark.parametrize("name", ["compute", "padding", "performance_hint"])
 def test_unknown_choices_are_refused(name):
     with pytest.raises(UserError, match=f"{name} 'none'"):
         InferenceOptions(**{name: "none"})
+
+
+def test_throughput_is_refused_in_float32(monkeypatch):
+    with pytest.raises(UserError, match="'throughput' is for bfloat16 and int8"):
+        InferenceOptions("float32", performance_hint="throughput")
+    monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda: False)
+    with pytest.raises(UserError, match="'throughput' is for bfloat16 and int8"):
+        InferenceOptions("auto", performance_hint="throughput").resolved()
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_throughput_normalizes_every_step_in_one_pass(sharing):
+    model = make_keras(sharing=sharing)
+
+    def ops(hint):
+        encoder = make_encoder(model, InferenceOptions("int8", performance_hint=hint))
+        graph = tf.function(encoder, autograph=False).get_concrete_function(*make_batch()[:2]).graph
+        nodes = [*graph.as_graph_def().node, *(n for f in graph.as_graph_def().library.function for n in f.node_def)]
+        return [node.op for node in nodes].count("_MklLayerNorm")
+
+    assert ops("latency") == 0 and ops("throughput") > 0
+    assert difference(model, InferenceOptions("int8", performance_hint="throughput"), make_batch())[0] < 0.5
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_layer_norm_in_one_pass_gives_keras_numbers(center):
+    layer = keras.layers.LayerNormalization(epsilon=1e-12, center=center)
+    inputs = np.random.default_rng(0).normal(3, 5, (37, 48)).astype("float32")
+    layer.build(inputs.shape)
+    layer.set_weights([np.random.default_rng(1).normal(size=48) for _ in layer.weights])
+    found = tf.function(OneDnnLayerNorm(LayerNorm(layer)), autograph=False)(inputs)
+    np.testing.assert_allclose(found, layer(inputs), atol=2e-6)
