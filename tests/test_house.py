@@ -3,8 +3,11 @@
 import ast
 import doctest
 import importlib
+import os
 import re
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -148,3 +151,14 @@ def test_the_map_in_readme_is_that_of_the_tree(sources):
 def test_the_api_page_is_that_of_the_docstrings():
     assert PAGE.read_text("utf-8") == page(), "run: python -m scripts.api_page"
     assert "| |\n" not in page().replace("| name | |\n", ""), "a public name has no docstring"
+
+
+def test_no_tracked_link_leaves_the_repository():
+    """A link to a folder of one machine, a virtual environment say, would replace that folder in every checkout."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    links = [ROOT / line.split("\t")[1] for line in listed.stdout.splitlines() if line.startswith("120000")]
+    targets = {str(link): os.path.normpath(link.parent / link.readlink()) for link in links}
+    assert {link: target for link, target in targets.items() if not Path(target).is_relative_to(ROOT)} == {}
