@@ -215,8 +215,9 @@ class Session:
     def _write_figures(self, folder: Path, found: list[Result]) -> tuple[Path, Path]:
         csv, png = (folder / f"{self.table.name}-{self.scale.name}.{kind}" for kind in ("csv", "png"))
         write_results(found, csv)
-        with files.replacing(png) as temporary:
-            temporary.write_bytes(picture(self.table, found))
+        if len(self.table.rows) > 1:
+            with files.replacing(png) as temporary:
+                temporary.write_bytes(picture(self.table, found))
         return csv, png
 
     def _text(self, found: list[Result], csv: str, png: str) -> str:

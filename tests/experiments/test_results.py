@@ -160,6 +160,13 @@ def test_a_page_of_half_a_table_says_so(pair):
     assert "Not run: wide." in text and "Nothing to compare yet." in text and "| 5.000 |" in text
 
 
+def test_a_page_of_one_row_compares_nothing(pair):
+    table, scale = pair
+    alone = dataclasses.replace(table, rows=[row for row in table.rows if row.name == "plain"], comparisons=[])
+    text = page.render(alone, scale, results(plain=[5.0]), "command", "a.png", "a.csv")
+    assert "| 5.000 |" in text and "a.png" not in text and "Nothing to compare" not in text
+
+
 def test_a_page_is_put_between_its_markers(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("before\n<!-- experiments.run pair: begin -->\nold\n<!-- experiments.run pair: end -->\nafter\n")
