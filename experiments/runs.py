@@ -3,7 +3,6 @@
 import collections
 import csv
 import dataclasses
-import gc
 import json
 from importlib import metadata
 from pathlib import Path
@@ -179,5 +178,4 @@ def _accelerators() -> list[str]:
 
 def forget_graphs() -> None:
     """Frees what Keras and TensorFlow keep of the models made before in this process."""
-    keras.utils.clear_session()
-    gc.collect()
+    keras.utils.clear_session()  # Collects garbage, too.

@@ -34,11 +34,14 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
     return known.get(name, (None, None))
 
 
-def normalization_rules(
-    base: SentencePieceNormalizer, lower_case: bool, keep_accents: bool = False
-) -> list[tuple[str, str]]:
-    """(source, target) pairs equal to ALBERT's preprocessing followed by the rules of `base`."""
-    base_rules = dict(base.decompile())
+def decompile(charsmap: bytes) -> list[tuple[str, str]]:
+    """The (source, target) pairs of a `precompiled_charsmap`; none of the empty one (rules `identity`)."""
+    return normalizer_of(charsmap).decompile() if charsmap else []
+
+
+def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = False) -> list[tuple[str, str]]:
+    """(source, target) pairs equal to ALBERT's preprocessing followed by the rules of `charsmap`."""
+    base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
     for source, target in base_rules.items():
@@ -60,28 +63,37 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
     name = rule_name(lower_case, keep_accents)
     if proto.normalizer_spec.name == name:
         return model
-    base = SentencePieceNormalizer(
-        model_proto=model, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+    proto.normalizer_spec.precompiled_charsmap = _with_albert_first(
+        proto.normalizer_spec.precompiled_charsmap, lower_case, keep_accents
     )
-    rules = normalization_rules(base, lower_case, keep_accents)
-    compiled = model_pb2.NormalizerSpec.FromString(SentencePieceNormalizer(norm_map=rules).serialized_normalizer_spec())
     proto.normalizer_spec.name = name
-    proto.normalizer_spec.precompiled_charsmap = compiled.precompiled_charsmap
     return proto.SerializeToString(deterministic=True)
 
 
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
     """ALBERT's whole normalisation on top of nmt_nfkc, as an object whose `normalize` takes text to text."""
-    base = SentencePieceNormalizer(
-        rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+    published = model_pb2.NormalizerSpec.FromString(
+        SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
     )
+    return normalizer_of(_with_albert_first(published.precompiled_charsmap, lower_case, keep_accents))
+
+
+def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
+    """The rules of a `precompiled_charsmap` as an object, which sets no word boundaries."""
     return SentencePieceNormalizer(
-        norm_map=normalization_rules(base, lower_case, keep_accents),
+        model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,
         escape_whitespaces=False,
-        remove_extra_whitespaces=True,
+        remove_extra_whitespaces=remove_extra_whitespaces,
     )
+
+
+# 0.8 s for each of the published ones, of which few are met in a process.
+@functools.lru_cache(maxsize=8)
+def _with_albert_first(charsmap: bytes, lower_case: bool, keep_accents: bool) -> bytes:
+    compiled = SentencePieceNormalizer(norm_map=normalization_rules(charsmap, lower_case, keep_accents))
+    return model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec()).precompiled_charsmap
 
 
 @functools.cache

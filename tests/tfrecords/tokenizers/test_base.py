@@ -136,6 +136,14 @@ class TestSentencePiece:
         assert tokenizer.decode(tokenizer.encode(text)) == text
         assert_twins(tokenizer, [text, "1000,000,", ",", "1999,"])
 
+    def test_a_model_without_rules_of_its_own_gets_alberts(self, tokenizer):
+        """SentencePiece calls such a model's rules `identity`."""
+        proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
+        proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = "identity", b""
+        plain = SentencePieceTokenizer(proto.SerializeToString())
+        assert plain.encode("Élan  VITAL") == tokenizer.encode("elan vital")
+        assert_twins(plain, HARD_TEXTS)
+
     def test_cased_keeps_case_and_strips_accents(self, tokenizer):
         assert normalization.albert_normalizer(False).normalize("Élan VITAL") == "Elan VITAL"
 
