@@ -20,7 +20,7 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
         scale: of the runs.
         results: of the runs that are done, in any order.
         command: that makes them.
-        picture: the path of the picture as the page names it; a page of one row shows none.
+        picture: the path of the picture as the page names it; shown if the table has one.
         csv: the path of the results likewise.
 
     Returns:
@@ -39,7 +39,7 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
             length=scale.inference_length,
         ),
         *([f"Not run: {', '.join(missing)}."] if missing else []),
-        *([f"![held-out masked-LM loss by row and seed]({picture})"] if len(table.rows) > 1 else []),
+        *([f"![held-out masked-LM loss by row and seed]({picture})"] if table.has_picture else []),
         *([_judgement(table, verdicts(results, table.comparisons))] if table.comparisons else []),
         *table.remarks.get(scale.name, []),
     ]

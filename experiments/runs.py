@@ -152,7 +152,7 @@ class Run:
         )
         for name in (run_folder.LAST, run_folder.BEFORE):
             (self.model_folder / name).unlink(missing_ok=True)
-        forget_graphs()
+        keras.utils.clear_session()
 
 
 def machine() -> str:
@@ -174,8 +174,3 @@ def _accelerators() -> list[str]:
         found = tf.config.list_physical_devices("GPU")
         names = [tf.config.experimental.get_device_details(one).get("device_name", one.name) for one in found]
     return [f"{count} x {name}" for name, count in collections.Counter(names).items()]
-
-
-def forget_graphs() -> None:
-    """Frees what Keras and TensorFlow keep of the models made before in this process."""
-    keras.utils.clear_session()  # Collects garbage, too.

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import keras
+
 from albert_tf.analysis.run_cost import inference_flops, training_flops
 from experiments import page, tasks, timings
 from experiments.columns import COLUMNS
@@ -13,7 +15,7 @@ from experiments.data import examples
 from experiments.measures import MEASURES, OF_TASKS, Asked, settings_of
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
-from experiments.runs import Run, forget_graphs, machine
+from experiments.runs import Run, machine
 from experiments.tables import FOLDER, Recipe, Scale, Table
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -94,7 +96,7 @@ class Session:
                 elsewhere.append(f"{name}, seed {seed}")
             except UserError as error:
                 self._fail(f"{name}, seed {seed}", error)
-            forget_graphs()
+            keras.utils.clear_session()
         if elsewhere:
             print(f"another process was making: {'; '.join(elsewhere)}", file=sys.stderr)
 
@@ -117,7 +119,7 @@ class Session:
                 pass  # Another process asks it.
             except UserError as error:
                 self._fail(f"{name}, seed {run.seed}, {measure}", error)
-            forget_graphs()
+            keras.utils.clear_session()
 
     def _ask(self, run: Run, measure: str) -> None:
         with files.locked(run.folder):
@@ -215,7 +217,7 @@ class Session:
     def _write_figures(self, folder: Path, found: list[Result]) -> tuple[Path, Path]:
         csv, png = (folder / f"{self.table.name}-{self.scale.name}.{kind}" for kind in ("csv", "png"))
         write_results(found, csv)
-        if len(self.table.rows) > 1:
+        if self.table.has_picture:
             with files.replacing(png) as temporary:
                 temporary.write_bytes(picture(self.table, found))
         return csv, png

@@ -246,6 +246,11 @@ class Table:
     at: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     remarks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def has_picture(self) -> bool:
+        """Whether there are rows to see beside each other."""
+        return len(self.rows) > 1
+
     @classmethod
     def read(cls, name: str, folder: Path = FOLDER) -> Self:
         """Reads a table from `tables/NAME/table.json`, and each of its rows from a file of its name beside it.

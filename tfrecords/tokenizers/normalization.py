@@ -80,7 +80,7 @@ def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentenceP
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """The rules of a `precompiled_charsmap` as an object, which sets no word boundaries."""
+    """The rules of a `precompiled_charsmap` as an object whose `normalize` keeps spaces as spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,

@@ -1,0 +1,88 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tfrecords.tokenizers.twins import HARD_TEXTS, assert_twins, ids_of, raw_bytes, read_rows, texts, wordpiece
+from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+
+def test_gold_of_google_research_albert():
+    tokenizer = WordPieceTokenizer(
+        b"[UNK]\n[CLS]\n[SEP]\nwant\n##want\n##ed\nwa\nun\nrunn\n##ing\n,\n[PAD]\n[MASK]\n", True
+    )
+    assert tokenizer.encode("UNwant\u00e9d,running") == [7, 4, 5, 10, 8, 9]
+    assert tokenizer.encode("unwantedX running") == [0, 8, 9]
+    assert tokenizer.encode("") == []
+
+
+def test_gold_chinese(shared):
+    tokenizer = load_tokenizer(shared / "data/spm/bert-zh-vocab.txt")
+    rows = read_rows(shared / "gold/tokenization/wordpiece_zh.jsonl")
+    assert ids_of(tokenizer, [row["text"] for row in rows]) == [row["ids"] for row in rows]
+    assert_twins(tokenizer, [row["text"] for row in rows])
+    # [PAD], 99 unused, [UNK], [CLS], [SEP], [MASK], <S>, <T>
+    assert tokenizer.special_ids.tolist() == list(range(106))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(texts, max_size=4))
+def test_graph_gives_the_same_ids(small_wordpiece, batch):
+    assert_twins(small_wordpiece, batch)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(raw_bytes, max_size=4))
+def test_graph_reads_bytes_that_are_not_utf8_as_python(small_wordpiece, batch):
+    assert_twins(small_wordpiece, batch)
+
+
+def test_graph_gives_the_same_ids_on_hard_texts(small_wordpiece):
+    assert_twins(small_wordpiece, HARD_TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("ah\u535a\u63a8zz", "[UNK] [UNK] [UNK] [UNK]"),
+        (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?"),
+        ("H\u00e9llo", "hello"),
+        ("a\x05\u200bre", "are"),
+        ("how\u00a0are\u2028you", "how are you"),
+        ("x" * 201, "[UNK]"),
+    ],
+)
+def test_basic_rules(text, pieces):
+    tokenizer = wordpiece("hello", "how", "are", "you", "!", "?", "x", "##x")
+    assert [tokenizer.id_to_piece(i) for i in tokenizer.encode(text)] == pieces.split()
+
+
+def test_200_characters_are_a_word_and_201_are_none():
+    tokenizer = wordpiece("x", "##x")
+    assert len(tokenizer.encode("x" * 200)) == 200
+    assert tokenizer.encode("x" * 201) == [tokenizer.unk_id]
+    assert_twins(tokenizer, ["é" * 200 + " x", "中" * 300, "x" * 200, "x" * 201])
+
+
+def test_of_equal_lines_the_last_counts():
+    tokenizer = wordpiece("the", "a", "the")
+    assert tokenizer.encode("the a") == [7, 6]
+    assert_twins(tokenizer, ["the a"])
+
+
+def test_cased():
+    tokenizer = wordpiece("Hé", "he", lower_case=False)
+    assert tokenizer.encode("Hé he HE") == [5, 6, tokenizer.unk_id]
+
+
+def test_lower_case_with_accents():
+    tokenizer = wordpiece("schön", "schon", "sch", "##ön", keep_accents=True)
+    texts = ["SCHÖN schon", "schön, sch"]
+    assert tokenizer.encode(texts[0]) == [5, 6]
+    assert tokenizer.sha256 != wordpiece("schön", "schon", "sch", "##ön").sha256
+    assert_twins(tokenizer, [*texts, *HARD_TEXTS])
+
+
+def test_decode_joins_pieces():
+    tokenizer = wordpiece("un", "##want", "##ed", "x")
+    assert tokenizer.decode(tokenizer.encode("unwanted x")) == "unwanted x"
