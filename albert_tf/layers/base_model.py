@@ -2,13 +2,19 @@
 
 import os
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import keras
 from keras import ops
+from keras.src.backend import compute_output_spec
+from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
+
+
+_HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
@@ -17,12 +23,37 @@ class BaseModel(keras.Model):
     Attributes:
         feature_names: names of the int32 features that an export takes.
         input_rank: number of axes of each feature; the batch and the sequence have one each.
+        graph_arguments: defaults of `call`'s arguments inside a functional model: with them the outputs have the same
+            keys in training as outside it.
         is_exported: whether `export` is reading the model now, whose outputs must then be tensors.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     input_rank = 2
+    graph_arguments: Mapping[str, Any] = {}
     is_exported = False
+    # Behind a function, so that Keras does not track it.
+    _graph_output: Callable[[], Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(value, keras.KerasTensor) for value in keras.tree.flatten((args, kwargs))):
+            return super().__call__(*args, **kwargs)
+        # A functional model repeats this call with the arguments that it recorded.
+        outputs = super().__call__(*args, **{**self.graph_arguments, **kwargs})
+        if self._graph_output is None or _count(outputs) > _count(self._graph_output()):
+            self._graph_output = lambda: outputs
+        return outputs
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns what a call returns, symbolic. The call itself is traced, so shapes, dtypes and keys are its own."""
+        if keras.backend.backend() == "tensorflow":
+            return compute_output_spec(super().__call__, *args, **kwargs)
+        # JAX cannot trace a model of an unknown length: what differs between two lengths is unknown.
+        specs = (
+            compute_output_spec(super().__call__, *_with_size(size, args), **_with_size(size, kwargs))
+            for size in (1, 3)
+        )
+        return keras.tree.map_structure(_joined, *specs)
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
@@ -31,15 +62,15 @@ class BaseModel(keras.Model):
 
     @property
     def output(self) -> Any:
-        """Gives what `call` returns outside training, symbolic: a tensor, or a dict of tensors."""
-        shapes = self.compute_output_shape()
-        if isinstance(shapes, dict):
-            return {name: keras.KerasTensor(shape) for name, shape in shapes.items()}
-        return keras.KerasTensor(shapes)
+        """Returns the symbolic outputs for `input`, outside training: a tensor, or a dict.
 
-    def compute_output_shape(self, input_shape: Any = None) -> tuple | dict[str, tuple]:
-        """Gives the shapes of the main outputs; None stands for a size that differs from call to call."""
-        raise NotImplementedError
+        After calls in functional models: those of the call that has the most outputs, as Keras counts by them.
+        """
+        return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
+
+    def compute_output_shape(self, input_shape: Any = None) -> Any:
+        """Returns the shapes of `output`; None stands for a size that differs from call to call."""
+        return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
 
     def in_use(self) -> keras.Model:
         """Gives what of the model is used after training, and written in other formats: all of it."""
@@ -64,6 +95,60 @@ class BaseModel(keras.Model):
             return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
         finally:
             self.is_exported = False
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Trains as keras.Model does; UserError for data that no model here reads."""
+        self._check_data(x, y, kwargs.get("sample_weight"))
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Evaluates as keras.Model does; UserError as of `fit`."""
+        self._check_data(x, y, sample_weight)
+        return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Predicts as keras.Model does; UserError as of `fit`."""
+        self._check_data(x)
+        return super().predict(x, *args, **kwargs)
+
+    def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """Trains on a batch as keras.Model does; UserError as of `fit`."""
+        self._check_data(x, y, sample_weight)
+        return super().train_on_batch(x, y, sample_weight, **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
+        """Evaluates a batch as keras.Model does; UserError as of `fit`."""
+        self._check_data(x, y, sample_weight)
+        return super().test_on_batch(x, y, sample_weight, **kwargs)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Predicts of a batch as keras.Model does; UserError as of `fit`."""
+        self._check_data(x)
+        return super().predict_on_batch(x)
+
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        """Raises UserError where data is not what the model reads."""
+
+    def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Saves as keras.Model does, as .keras; UserError for an HDF5 file, which could not be loaded."""
+        if str(filepath).endswith(_HDF5):
+            raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
+        super().save(filepath, *args, **kwargs)
+
+    @property
+    def layers(self) -> list[keras.layers.Layer]:
+        # `keras.saving.save_model` of an HDF5 file asks for them, without `save`.
+        if get_global_attribute("use_legacy_config"):
+            raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
+        return super().layers
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Under a MirroredStrategy Keras averages a batch over the replicas to learn its shapes: ids become floats.
@@ -115,6 +200,30 @@ class BaseModel(keras.Model):
 def is_quantized(model: keras.Model) -> bool:
     """Tells whether `quantize` has rounded any kernel of the model, of which code that reads them must know."""
     return any(layer.quantization_mode for layer in _dense_layers(model))
+
+
+def _renamed(filepath: str | os.PathLike) -> str:
+    return f"'{os.path.splitext(filepath)[0].removesuffix('.keras')}.keras'"
+
+
+def _with_size(size: int, arguments: Any) -> Any:
+    """Arguments whose symbolic tensors have this size where theirs is unknown."""
+
+    def known(value: Any) -> Any:
+        if not isinstance(value, keras.KerasTensor):
+            return value
+        return keras.KerasTensor([size if axis is None else axis for axis in value.shape], value.dtype)
+
+    return keras.tree.map_structure(known, arguments)
+
+
+def _joined(one: keras.KerasTensor, other: keras.KerasTensor) -> keras.KerasTensor:
+    shape = [axis if axis == another else None for axis, another in zip(one.shape, other.shape, strict=True)]
+    return keras.KerasTensor(shape, one.dtype)
+
+
+def _count(outputs: Any) -> int:
+    return len(keras.tree.flatten(outputs))
 
 
 def _whole(name: str, feature: Tensor) -> Tensor:

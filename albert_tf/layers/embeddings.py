@@ -10,6 +10,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense, initializer, norm
 from albert_tf.layers.dropout import dropout
 from albert_tf.layers.features import check_length
+from albert_tf.layers.lookup import rows_at
 
 
 class Embeddings(keras.layers.Layer):
@@ -84,7 +85,8 @@ class Embeddings(keras.layers.Layer):
             the encoder's input [batch, sequence, hidden_size].
 
         Raises:
-            UserError: the sequence is longer than the positions (where its length is known when the graph is built).
+            UserError: the sequence is longer than the positions (where its length is known when the graph is built), or
+                an id is out of range: see `rows_at`.
         """
         normalised = self.looked_up(input_ids, segment_ids, position_ids, queries)
         dropped = dropout(normalised, self.config.hidden_dropout_prob, seed)
@@ -96,7 +98,7 @@ class Embeddings(keras.layers.Layer):
         self, input_ids: Tensor, segment_ids: Tensor = None, position_ids: Tensor = None, queries: Tensor = None
     ) -> Tensor:
         """Gives the normalised sum that `call` gives first."""
-        words = ops.cast(ops.take(self.word_embeddings, input_ids, axis=0), self.compute_dtype)
+        words = ops.cast(rows_at(self.word_embeddings, input_ids, "input_ids"), self.compute_dtype)
         word_only = self.config.factorization == "word"
         if queries is not None:
             masks = ops.broadcast_to(self.mask_embedding, (ops.shape(words)[0], queries, self.config.embedding_size))
@@ -110,7 +112,7 @@ class Embeddings(keras.layers.Layer):
         if segment_ids is None or self.config.type_vocab_size == 1:
             # RoBERTa's one type; rows say all the same where their second text begins.
             segment_ids = ops.zeros_like(input_ids)
-        others = ops.take(self.token_type_embeddings, segment_ids, axis=0)
+        others = rows_at(self.token_type_embeddings, segment_ids, "segment_ids")
         if self.config.position_type == "absolute":
             others = others + self._positions(ops.shape(input_ids)[1], position_ids)
         return self.layer_norm(words + ops.cast(others, words.dtype))
@@ -118,7 +120,7 @@ class Embeddings(keras.layers.Layer):
     def _positions(self, length: Any, position_ids: Tensor) -> Tensor:
         offset = self.config.position_offset
         if position_ids is not None:
-            return ops.take(self.position_embeddings, position_ids + offset, axis=0)
+            return rows_at(self.position_embeddings, position_ids, "position_ids", first=offset)
         check_length(length, self.config)
         return self.position_embeddings[offset : offset + length]
 

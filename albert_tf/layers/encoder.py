@@ -18,9 +18,11 @@ from albert_tf.layers.dropout import site_seed
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import EQUILIBRIUM, Equilibrium, repeated_segment, settled
-from albert_tf.layers.features import by_name, check_features, plain, rows_of, summary_tokens, token_positions
+from albert_tf.layers.features import by_name, check_features, rows_of, summary_tokens, token_positions
+from albert_tf.layers.fit_data import check_data
 from albert_tf.layers.halting import Halting
 from albert_tf.layers.hyper_connections import HyperConnections
+from albert_tf.layers.lookup import plain
 from albert_tf.layers.pullback import Function
 from albert_tf.layers.relative import Relations
 from albert_tf.layers.rotary import Rotation
@@ -110,11 +112,6 @@ class AlbertEncoder(BaseModel):
         if self.pooler is not None:
             self.pooler.build((None, self.config.hidden_size))
 
-    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
-        width = self.config.hidden_size
-        pooled = {"pooled_output": (None, width)} if self.pooler is not None else {}
-        return {"sequence_output": (None, None, width)} | pooled
-
     def call(
         self,
         features: Any,
@@ -153,7 +150,7 @@ class AlbertEncoder(BaseModel):
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts; where there is a
                 pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then what each step would give
-                were it the last;
+                were it the last; a step that a drawn depth leaves out repeats the one before;
                 attentions: list of [batch, heads, sequence, sequence], one per block, on request;
                 residual float32 [batch] and steps int32 [batch], of a walk to an equilibrium: how much the blocks still
                 move a row, relative to its length, and how often they were run;
@@ -193,7 +190,7 @@ class AlbertEncoder(BaseModel):
                 outputs["memory"] = relations.remembered(hidden_states[:-1])
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(summary_tokens(outputs["sequence_output"], features, self.config))
-        listed = drawn is None and self.walk not in ("loop", EQUILIBRIUM) and not self.is_exported
+        listed = self.walk not in ("loop", EQUILIBRIUM) and not self.is_exported
         if output_hidden_states or (output_hidden_states is None and listed):
             outputs["hidden_states"] = hidden_states
         if output_attentions:
@@ -248,6 +245,9 @@ class AlbertEncoder(BaseModel):
         if self.equilibrium is not None:
             function = self.equilibrium.recurrence(function, state)
         return function, state, rows_of(features, relations and relations.queries)
+
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        check_data(self.config, x, y)
 
     @property
     def means(self) -> list[keras.metrics.Metric]:

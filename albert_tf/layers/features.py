@@ -8,6 +8,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.equilibrium import RectangleRows
+from albert_tf.layers.lookup import check_range, or_nan, plain
 from tfrecords.base.errors import UserError
 
 # As transformers calls them.
@@ -62,13 +63,6 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     for name in () if config.position_type == "relative" else _OF_RELATIVE:
         if name in features:
             raise plain(UserError(f"{name} is for an encoder with position_type 'relative'; leave it out"))
-
-
-def plain(error: UserError) -> UserError:
-    """Marks an error so that Keras passes it on as it is."""
-    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
-    error._keras_call_info_injected = True  # type: ignore[attr-defined]
-    return error
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
@@ -139,4 +133,8 @@ def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: Al
         return sequence_output[:, 0]
     columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
     tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
-    return tokens[:, 0] if starts is None else tokens
+    if starts is None:
+        return tokens[:, 0]
+    length = ops.shape(sequence_output)[1]
+    check_range(starts, length, "sequence_starts")
+    return or_nan(tokens, columns[:, :, None], length)

@@ -12,16 +12,10 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.dense import LayerNorm, activation, dense, kernel_of
 from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import Embeddings
+from albert_tf.layers.lookup import gather_positions
 
 # The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
 IMPOSSIBLE = -1e30
-
-
-def gather_positions(sequence_output: Tensor, positions: Tensor) -> Tensor:
-    """Picks vectors by their positions: [batch, sequence, hidden] and int [batch, n] give [batch, n, hidden]."""
-    batch, length, width = ops.shape(sequence_output)
-    rows = ops.cast(positions, "int32") + length * ops.arange(batch, dtype="int32")[:, None]
-    return ops.take(ops.reshape(sequence_output, (-1, width)), rows, axis=0)
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
@@ -188,7 +182,7 @@ class JointSpanHead(keras.layers.Layer):
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
         """Scores each end given each of int32 starts [batch, n]: float32 [batch, n, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
-        given = gather_positions(hidden, starts)[:, :, None]
+        given = gather_positions(hidden, starts, "start_positions")[:, :, None]
         pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
         ends = self.end(self.end_norm(self.end_hidden(ops.concatenate(pairs, axis=-1))))
         return ops.cast(ends[..., 0], "float32")

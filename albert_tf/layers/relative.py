@@ -11,6 +11,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dropout import dropout, site_seed
+from albert_tf.layers.lookup import check_range, or_nan
 
 # Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
 MASKED, MASKED_HALF = -1e30, -65500.0
@@ -110,6 +111,8 @@ class Relations:
             self.memory, past = ops.stop_gradient(ops.cast(self.memory, dtype)), ops.shape(self.memory)[2]
         self.keys = self.length + past
         self._targets, self._weights = _targets(features)
+        if self._targets is not None:
+            check_range(self._targets, self.length, "query_positions")
         self.queries = None if self._targets is None else ops.shape(self._targets)[1]
         self.bias, self.differs = None, None
         if (blocked := self._blocked(features, past)) is not None:
@@ -164,7 +167,10 @@ class Relations:
         """Gives the streams of what the last step gave, [batch, length + queries, hidden_size], by their names."""
         rows = dropout(rows, self.config.hidden_dropout_prob, site_seed(self._seed, _OUTPUT_SITE))
         streams = {"sequence_output": self.content(rows)}
-        return streams if self._targets is None else streams | {"query_output": rows[:, self.length :]}
+        if self._targets is None:
+            return streams
+        queries = or_nan(rows[:, self.length :], self._targets[:, :, None], self.length)
+        return streams | {"query_output": queries}
 
     def remembered(self, states: Sequence[Tensor]) -> Tensor:
         """Gives the memory for the rows that follow, [steps, batch, memory, hidden_size] (modeling.py:189-202).

@@ -50,10 +50,11 @@ def list_steps(
         show: from a state to what it would come to were it the last.
         recompute: whether the backward pass keeps a step's input alone.
         draw: what the number of times was drawn by, or None.
-        drawn: how often the repeated segment is run, an int32 scalar, or None: only the last state is told with it.
+        drawn: how often the repeated segment is run, an int32 scalar, or None: as often as the plan has it.
 
     Returns:
-        The last state, what every state would come to, and the attention probabilities of every step.
+        The last state; what every state would come to, where a step that is not run leaves the state as it is; and the
+        attention probabilities of every step, but none of those that are drawn.
     """
     steps = plan(config)
     turns = draw.turns(config) if draw is not None and drawn is not None else [-1] * len(steps)
@@ -64,10 +65,10 @@ def list_steps(
         if draw is not None and turn >= draw.least:
             # TensorFlow finds no gradient of a recomputed step within a condition.
             state = wrap(functools.partial(_run_drawn, run, turn))(state, drawn)
-            continue
-        state, probabilities = wrap(run)(state)
+        else:
+            state, probabilities = wrap(run)(state)
+            attentions.append(probabilities)
         shown.append(show(state))
-        attentions.append(probabilities)
     return state, shown, attentions
 
 

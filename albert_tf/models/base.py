@@ -8,6 +8,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.fit_data import check_data
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 
@@ -83,6 +84,9 @@ class EncoderModel(BaseModel):
     def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self.encoder.measure()
         return super().compute_metrics(*args, **kwargs)
+
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        check_data(self.encoder.config, x, y)
 
     def head_variables(self) -> dict[str, keras.Variable]:
         """Gives the model's own variables by the names that `checkpoints` knows them by."""

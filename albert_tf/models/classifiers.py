@@ -10,6 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
+from albert_tf.layers.fit_data import check_classes
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.early_exit import EarlyExitModel, LearnedExit
 from tfrecords.base.errors import UserError
@@ -44,6 +45,11 @@ class ClassesModel(EarlyExitModel):
     ):
         super().__init__(encoder, num_classes, dropout, early_exit, **kwargs)
         self.name_classes(num_classes, labels)
+
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        super()._check_data(x, y, sample_weight)
+        if _is_of_classes(self):
+            check_classes(y, self.num_classes, sample_weight)
 
     def name_classes(self, num_classes: int, labels: Sequence[str] | None) -> None:
         """Names the classes; raises UserError unless there is a name for each."""
@@ -96,9 +102,6 @@ class AlbertTokenClassifier(ClassesModel):
     def default_loss(self) -> dict[str, Any]:
         # Over the words: a mean over all columns would make a batch count less the more padding it has.
         return _classes_loss(reduction="mean_with_sample_weight") | {"weighted_metrics": _accuracy()}
-
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
-        return (None, None, self.head.units)
 
     def vectors(self, features: Any, training: bool) -> Tensor:
         return self.encoder(features, training=training)["sequence_output"]
@@ -164,8 +167,10 @@ class AlbertMultipleChoice(DenseHeadModel):
     def default_loss(self) -> dict[str, Any]:
         return _classes_loss() | {"metrics": _accuracy()}
 
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
-        return (None, None)
+    def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        super()._check_data(x, y, sample_weight)
+        if isinstance(x, dict) and "input_ids" in x and _is_of_classes(self):
+            check_classes(y, x["input_ids"].shape[1], sample_weight)
 
     def call(self, features: Any, training: bool = False) -> Tensor:
         features = by_name(features)
@@ -173,6 +178,11 @@ class AlbertMultipleChoice(DenseHeadModel):
         names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}
         return ops.reshape(super().call(rows, training=training), (-1, choices))
+
+
+def _is_of_classes(model: keras.Model) -> bool:
+    """Whether the model was compiled for labels that are numbers of classes."""
+    return isinstance(getattr(model, "loss", None), keras.losses.SparseCategoricalCrossentropy)
 
 
 def _classes_loss(**options: Any) -> dict[str, Any]:

@@ -54,13 +54,11 @@ class DenseHeadModel(EncoderModel):
         self.build((None,) * self.input_rank)
 
     def build(self, input_shape: Any = None) -> None:
+        tokens = () if self.needs_pooler else (None,)
         for layer in (self.dropout, self.head, *self.inner_heads):
-            layer.build((*self.compute_output_shape()[:-1], self.encoder.config.hidden_size))
+            layer.build((None, *tokens, self.encoder.config.hidden_size))
         if self.exit_gate is not None:
             self.exit_gate.build()
-
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
-        return (None, self.head.units)
 
     def head_variables(self) -> dict[str, keras.Variable]:
         variables = variables_of("classifier", self.head)

@@ -65,10 +65,12 @@ class EarlyExitModel(DenseHeadModel):
 
     Its loss is then the mean of all steps' losses, each weighted by the number of its step, as PABEE's (Zhou et al.
     2020, section 3.3); with a LearnedExit it is that one's. `call` returns the last step's logits, but when training a
-    list of every step's, or a dict of them ("logits") and of the ExitGate's ("gates").
+    list of every step's, or a dict of them ("logits") and of the ExitGate's ("gates"). In a functional model it returns
+    the last step's logits when training, too: the inner heads are not trained by it, unless `every_step` is True.
     """
 
     exit_kind = "classification"
+    graph_arguments = {"every_step": False}
 
     def __init__(
         self,
@@ -142,11 +144,20 @@ class EarlyExitModel(DenseHeadModel):
             evidence = ops.unstack(self._gates(states), axis=1)
         return leave(how, self._exits(states, False), evidence, mask, threshold)
 
-    def call(self, features: Any, training: bool = False) -> Tensor | list[Tensor] | dict[str, Any]:
-        if not (self.early_exit and training):
+    def call(
+        self, features: Any, training: bool = False, every_step: bool | None = None
+    ) -> Tensor | list[Tensor] | dict[str, Any]:
+        """Scores a batch.
+
+        Args:
+            features: those of AlbertEncoder.
+            training: whether dropout applies.
+            every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
+        """
+        if not self.early_exit or not (training if every_step is None else every_step):
             return super().call(features, training=training)
-        states = self._states(features, training=True)
-        logits = self._exits(states, training=True)
+        states = self._states(features, training)
+        logits = self._exits(states, training)
         return logits if self.exit_gate is None else {"logits": logits, "gates": self._gates(states)}
 
     def compute_loss(

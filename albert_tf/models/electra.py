@@ -11,7 +11,7 @@ from albert_tf.layers.dense import activation, dense
 from albert_tf.layers.embeddings import LentEmbeddings
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
-from albert_tf.layers.heads import gather_positions
+from albert_tf.layers.lookup import gather_positions
 from albert_tf.models.base import variables_of
 from albert_tf.models.pretrainer import AlbertPretrainer, FiniteMean
 from tfrecords.base.errors import UserError
@@ -118,9 +118,6 @@ class ElectraPretrainer(AlbertPretrainer):
         self.draws = keras.random.SeedGenerator(self.seed)
         self._replaced_means = [FiniteMean(name=f"replaced_token_{name}") for name in ("loss", "accuracy", "share")]
         super().build(input_shape)
-
-    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
-        return super().compute_output_shape(input_shape) | {"replaced_logits": (None, None)}
 
     def in_use(self) -> AlbertEncoder:
         """Gives the encoder: what predicts words does not stand on it."""

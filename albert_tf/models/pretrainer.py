@@ -11,7 +11,8 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
-from albert_tf.layers.heads import MaskedLMHead, TiedLMHead, gather_positions
+from albert_tf.layers.heads import MaskedLMHead, TiedLMHead
+from albert_tf.layers.lookup import gather_positions, or_nan
 from albert_tf.models.base import EncoderModel, variables_of
 from tfrecords.base.errors import UserError
 
@@ -87,10 +88,6 @@ class AlbertPretrainer(EncoderModel):
         self.masked_lm_head.build((None, None, self.masked_lm_head.config.hidden_size))
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
-
-    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
-        shapes = {"masked_lm_logits": (None, None, self.encoder.config.vocab_size)}
-        return shapes if self.pair_head is None else shapes | {"pair_logits": (None, 2)}
 
     def head_variables(self) -> dict[str, keras.Variable]:
         head = self.masked_lm_head
@@ -192,8 +189,10 @@ def _is_of_several_workers(variable: keras.Variable) -> bool:
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    """int [...] and float32 [..., classes] to nats [...]."""
-    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    """int [...] and float32 [..., classes] to nats [...]; NaN, or an error, of a label that is no class."""
+    nats = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    # JAX makes zeros of such a label, and TensorFlow an error or NaN.
+    return nats if keras.backend.backend() == "tensorflow" else or_nan(nats, labels, logits.shape[-1])
 
 
 def _word_losses(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -52,9 +52,6 @@ class AlbertSentenceEmbedder(EncoderModel):
         # Nothing of its own.
         self.built = True
 
-    def compute_output_shape(self, input_shape: Any = None) -> tuple:
-        return (None, self.encoder.config.hidden_size)
-
     def call(self, features: Any, training: bool = False) -> Tensor:
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
 

@@ -11,6 +11,7 @@ from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name, summary_columns, summary_tokens
 from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
+from albert_tf.layers.lookup import check_range, or_nan
 from albert_tf.models.base import EncoderModel, share_of_replica, variables_of
 from tfrecords.base.errors import UserError
 
@@ -38,6 +39,8 @@ class AlbertSpanPredictor(EncoderModel):
     (1, 4)
     """
 
+    graph_arguments = {"search": True}
+
     def __init__(
         self,
         encoder: AlbertEncoder | AlbertConfig,
@@ -62,10 +65,6 @@ class AlbertSpanPredictor(EncoderModel):
     def build(self, input_shape: Any = None) -> None:
         self.head.build((None, None, self.encoder.config.hidden_size))
 
-    def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
-        tokens = {"start_log_probs": (None, None)} | ({} if self.joint else {"end_log_probs": (None, None)})
-        return tokens | ({"answerable_logits": (None,)} if self.joint else {})
-
     def export(self, *args: Any, **kwargs: Any) -> None:
         """Raises UserError: a Keras export takes no nested outputs, as the spans are."""
         raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
@@ -74,7 +73,7 @@ class AlbertSpanPredictor(EncoderModel):
         parts = self.head.parts() if self.joint else {"span": self.head}
         return {name: value for part, layer in parts.items() for name, value in variables_of(part, layer).items()}
 
-    def call(self, features: Any, training: bool = False) -> dict[str, Any]:
+    def call(self, features: Any, training: bool = False, search: bool | None = None) -> dict[str, Any]:
         """Scores every position, and the best spans.
 
         Args:
@@ -86,11 +85,12 @@ class AlbertSpanPredictor(EncoderModel):
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
             training: whether dropout applies.
+            search: whether to search for the best spans; None: only outside training, but always in a functional model.
 
         Returns:
             dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
             the labelled start and only where there is one; answerable_logits [batch] with `joint`, above 0 where an
-            answer is unlikely; and, outside training, spans: see `top_spans`, start_top * end_top of them
+            answer is unlikely; and, where they are searched for, spans: see `top_spans`, start_top * end_top of them
             or, in a short sequence, as many as there are.
         """
         features = by_name(features)
@@ -105,7 +105,7 @@ class AlbertSpanPredictor(EncoderModel):
             # The plain head's ends depend on no start, and take any.
             starts = features.get("start_positions", features["input_ids"][:, 0])
             outputs["end_log_probs"] = scores.end_log_probs(ops.reshape(ops.cast(starts, "int32"), (-1, 1)))[:, 0]
-        if training:
+        if search is False or (search is None and training):
             return outputs
         blocked = features.get("start_mask")
         may_start = None if blocked is None else ops.logical_not(ops.cast(blocked, "bool"))
@@ -150,7 +150,9 @@ def _allowed(features: Any, config: AlbertConfig) -> Tensor:
 
 def _nll(features: Any, predictions: dict[str, Tensor], end: str) -> Tensor:
     labels = ops.reshape(ops.cast(features[f"{end}_positions"], "int32"), (-1, 1))
-    return -ops.mean(ops.take_along_axis(predictions[f"{end}_log_probs"], labels, axis=1))
+    log_probs = predictions[f"{end}_log_probs"]
+    check_range(labels, ops.shape(log_probs)[1], f"{end}_positions")
+    return -ops.mean(or_nan(ops.take_along_axis(log_probs, labels, axis=1), labels, ops.shape(log_probs)[1]))
 
 
 def _equal(guesses: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import summary_tokens
-from albert_tf.layers.heads import gather_positions, mean_pool, unit_length
+from albert_tf.layers.heads import mean_pool, unit_length
+from albert_tf.layers.lookup import gather_positions
 from albert_tf.models.base import share_of_replica
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
