@@ -13,7 +13,6 @@ from keras.src.backend.common.global_state import get_global_attribute
 from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
-
 _HDF5 = (".h5", ".hdf5")
 
 
@@ -46,13 +45,11 @@ class BaseModel(keras.Model):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what a call returns, symbolic. The call itself is traced, so shapes, dtypes and keys are its own."""
+        call = super().__call__
         if keras.backend.backend() == "tensorflow":
-            return compute_output_spec(super().__call__, *args, **kwargs)
+            return compute_output_spec(call, *args, **kwargs)
         # JAX cannot trace a model of an unknown length: what differs between two lengths is unknown.
-        specs = (
-            compute_output_spec(super().__call__, *_with_size(size, args), **_with_size(size, kwargs))
-            for size in (1, 3)
-        )
+        specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (1, 3)]
         return keras.tree.map_structure(_joined, *specs)
 
     @property

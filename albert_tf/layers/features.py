@@ -132,9 +132,10 @@ def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: Al
     if starts is None and not config.ends_with_cls:
         return sequence_output[:, 0]
     columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
+    length = ops.shape(sequence_output)[1]
+    if starts is not None:
+        check_range(starts, length, "sequence_starts")
     tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
     if starts is None:
         return tokens[:, 0]
-    length = ops.shape(sequence_output)[1]
-    check_range(starts, length, "sequence_starts")
     return or_nan(tokens, columns[:, :, None], length)

@@ -1,4 +1,4 @@
-"""What `fit`, `evaluate` and `predict` are given: data of a kind that no model reads is refused before the first step."""
+"""Checks the data of `fit`, `evaluate` and `predict`: what no model can read is refused before the first step."""
 
 from typing import Any
 
@@ -34,7 +34,8 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
         raise UserError(_of_list(features))
     for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
         _check_kind(values, name, f"texts are not read; {_TO_FEATURES}")
-    for values in labels.values() if isinstance(labels, dict) else [labels]:
+    several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
+    for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
         _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")
     if spec is None:
         _check_ranges(config, by_name(features))
@@ -72,7 +73,10 @@ def _of_list(features: Any) -> str:
             f"features: a {_kind(features)} of {len(features)} arrays is not read; name them, such as"
             " {'input_ids': ids, 'input_mask': mask}"
         )
-    return f"features: a {_kind(features)} is not read; give an array of ids, rows filled up to one length, or a dict of such"
+    return (
+        f"features: a {_kind(features)} is not read; give an array of ids, rows filled up to one length, or a dict of"
+        " such arrays"
+    )
 
 
 def _kind(values: Any) -> str:

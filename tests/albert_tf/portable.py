@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 import albert_tf
+from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
 
@@ -115,6 +116,41 @@ def spans_search() -> None:
     assert (spans["start_index"] <= spans["end_index"])[spans["score"] > -1e29].all()
 
 
+def functional_models_answer_as_calls_do() -> None:
+    features = dict(np.load(GOLD / "inputs.npz"))
+    features = {name: features[name].astype("int32") for name in ("input_ids", "input_mask")}
+    config = albert_tf.AlbertConfig.from_json(GOLD / "albert_config.json")
+    for make in (albert_tf.AlbertEncoder, albert_tf.AlbertSpanPredictor):
+        model, inputs = make(config), {name: keras.Input((None,), dtype="int32", name=name) for name in features}
+        outputs = keras.Model(inputs, model(inputs)).predict_on_batch(features)
+        paths, expected = zip(*keras.tree.flatten_with_path(model.predict_on_batch(features)))
+        assert paths == tuple(path for path, _ in keras.tree.flatten_with_path(outputs))
+        for found, value in zip(keras.tree.flatten(outputs), expected):
+            np.testing.assert_allclose(found, value, atol=1e-5)
+
+
+def numbers_out_of_range_are_nan_or_an_error() -> None:
+    """XLA raises no errors: an answer and a loss of NaN are what it can say."""
+    config = albert_tf.AlbertConfig(**DEPTH | {"halting": "none"})
+    model = albert_tf.AlbertPretrainer(config)
+    ids, words = np.array([[5, 6, 7]]), {"masked_lm_weights": np.ones((1, 1)), "next_sentence_labels": np.array([[0]])}
+    good = {"input_ids": ids, "masked_lm_positions": np.array([[1]]), "masked_lm_ids": np.array([[7]])} | words
+    calls = keras.Model.predict_on_batch
+    for name, value in (("input_ids", -1), ("input_ids", 40), ("masked_lm_positions", -1), ("masked_lm_positions", 3)):
+        bad = good | {name: np.where(np.arange(good[name].shape[1]) == 0, value, good[name])}
+        assert np.isnan(calls(model, bad)["masked_lm_logits"]).any(), (name, value)
+        try:
+            model.predict_on_batch(bad)
+        except UserError as error:
+            assert str(error).startswith(f"{name}: {value} at [0, 0]"), error
+        else:
+            raise AssertionError(f"{name} {value} was read")
+    outputs = calls(model, good)
+    for name, value in (("masked_lm_ids", -1), ("masked_lm_ids", 40), ("next_sentence_labels", 2)):
+        loss = model.compute_loss(good | {name: np.array([[value]])}, None, outputs)
+        assert np.isnan(loss), (name, value)
+
+
 if __name__ == "__main__":
     assert "tensorflow" not in sys.modules, "albert_tf imports TensorFlow under another backend"
     # Files of models compiled with them load where nothing but the package was imported.
@@ -122,6 +158,8 @@ if __name__ == "__main__":
     whole = "whole" in sys.argv[2:]
     np.savez(sys.argv[1], **compute(whole))
     spans_search()
+    functional_models_answer_as_calls_do()
+    numbers_out_of_range_are_nan_or_an_error()
     if whole:
         dropout_trains_in_a_loop()
         fits_show_what_walks_measure()

@@ -1,0 +1,174 @@
+"""What a model is given and cannot read: one line that names it, or NaN where a graph raises no errors."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
+from albert_tf.layers.lookup import gather_positions, rows_at
+from tests.albert_tf.test_functional import CONFIG, IDS, LENGTH, MEMBERS, PACKED, PAIR, PLAIN, ROWS, TARGETS, WORDS
+from tfrecords.base.errors import UserError
+
+LABELS = np.arange(ROWS) % 2
+SPANS = PAIR | {name: np.full(ROWS, 3, "int32") for name in ("start_positions", "end_positions")}
+TAUGHT = WORDS | {
+    "masked_lm_ids": np.full((ROWS, 2), 7, "int32"),
+    "masked_lm_weights": np.ones((ROWS, 2), "float32"),
+    "next_sentence_labels": np.zeros((ROWS, 1), "int32"),
+}
+PLACED = PLAIN | {"position_ids": np.tile(np.arange(LENGTH, dtype="int32"), (ROWS, 1))}
+
+
+def encoder(**changes):
+    return AlbertEncoder(CONFIG.replace(**changes))
+
+
+# A feature, what reads it, a batch, and the first number that is too large.
+CALLED = {
+    "input_ids": (encoder, PLAIN, 40),
+    "segment_ids": (encoder, PAIR, 2),
+    "position_ids": (encoder, PLACED, 32),
+    "sequence_starts": (encoder, PACKED, LENGTH),
+    "query_positions": (MEMBERS["xlnet with two streams"][0], TARGETS, LENGTH),
+    "masked_lm_positions": (lambda: AlbertPretrainer(CONFIG), WORDS, LENGTH),
+    "start_positions": (lambda: AlbertSpanPredictor(CONFIG, joint=True), SPANS, LENGTH),
+}
+# Labels are read by the loss alone.
+FITTED = CALLED | {
+    "masked_lm_ids": (lambda: AlbertPretrainer(CONFIG), TAUGHT, 40),
+    "next_sentence_labels": (lambda: AlbertPretrainer(CONFIG), TAUGHT, 2),
+    "end_positions": (lambda: AlbertSpanPredictor(CONFIG), SPANS, LENGTH),
+}
+
+
+def with_value(features, name, value):
+    changed = features[name].copy()
+    changed[(1,) + (0,) * (changed.ndim - 1)] = value
+    return features | {name: changed}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_call_names_the_value_that_is_out_of_range(name):
+    make, features, size = CALLED[name]
+    model = make()
+    for value in (-1, size):
+        with pytest.raises(UserError, match=rf"{value} at \[1(, 0)?\] is not from 0 to {size - 1}$"):
+            model(with_value(features, name, value))
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_fit_names_the_value_before_the_first_step(name):
+    make, features, size = FITTED[name]
+    model = make()
+    model.compile("sgd", loss=None, run_eagerly=True)
+    for value in (-1, size):
+        for run in (model.fit, model.evaluate):
+            with pytest.raises(UserError, match=rf"^{name}: {value} at \[1(, 0)?\] is not from 0 to {size - 1}$"):
+                run(with_value(features, name, value), verbose=0)
+    with pytest.raises(UserError, match=f"^{name}: -1 "):
+        model.predict(with_value(features, name, -1), verbose=0)
+
+
+def test_positions_of_roberta_are_counted_before_its_offset():
+    model = encoder(position_offset=2)
+    model(with_value(PLACED, "position_ids", -2))
+    with pytest.raises(UserError, match=r"^position_ids: -3 at \[1, 0\] is not from -2 to 29$"):
+        model(with_value(PLACED, "position_ids", -3))
+    with pytest.raises(UserError, match=r"^position_ids: 30 "):
+        model(with_value(PLACED, "position_ids", 30))
+
+
+def test_fit_fails_where_data_is_known_only_as_it_runs():
+    model = AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2)
+    model.compile("sgd")
+    data = tf.data.Dataset.from_tensors((with_value(PLAIN, "input_ids", -1), LABELS))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[1,0\] = -1 is not in \[0, 40\)"):
+        model.fit(data, verbose=0)
+
+
+@pytest.mark.parametrize("value", [-1, 4])
+def test_graphs_without_errors_give_nan_and_never_another_row(value):
+    table, indices = tf.random.normal([4, 3]), tf.constant([[0, value], [1, 2]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"= {value} is not in"):
+        tf.function(rows_at)(table, indices, "ids")
+    found = tf.function(rows_at, jit_compile=True)(table, indices, "ids").numpy()
+    np.testing.assert_array_equal(np.isnan(found).all(-1), [[False, True], [False, False]])
+    np.testing.assert_array_equal(found[1], table.numpy()[1:3])
+    rows = tf.random.normal([2, 4, 3])
+    found = tf.function(gather_positions, jit_compile=True)(rows, indices).numpy()
+    np.testing.assert_array_equal(np.isnan(found).all(-1), [[False, True], [False, False]])
+    np.testing.assert_array_equal(found[1], rows.numpy()[1, 1:3])
+
+
+@pytest.mark.parametrize("value", [-1, 3])
+def test_labels_that_are_no_class_are_named(value):
+    model = AlbertTokenClassifier(CONFIG, 3)
+    model.compile(run_eagerly=True)
+    labels, weights = np.zeros((ROWS, LENGTH), "int32"), np.ones((ROWS, LENGTH))
+    labels[1, 7] = value
+    with pytest.raises(UserError, match=rf"^labels: {value} at \[1, 7\] is not from 0 to 2$"):
+        model.fit(PLAIN, labels, verbose=0)
+    weights[1, 7] = 0
+    model._check_data(PLAIN, labels, weights)
+
+
+RAGGED = tf.ragged.constant([[5, 6], [7], [8, 9, 10]], dtype=tf.int32)
+WORDED = np.array(["dull", "fine", "dull"])
+UNREADABLE = {
+    "string labels": (PLAIN, WORDED, r"labels: strings are not read; give numbers from 0"),
+    "a list of string labels": (PLAIN, list(WORDED), r"labels: strings are not read"),
+    "objects as labels": (PLAIN, WORDED.astype(object), r"labels: strings are not read"),
+    "a tensor of strings": (PLAIN, tf.constant(WORDED), r"labels: strings are not read"),
+    "a list of labels": (PLAIN, [0, 1, 0], r"labels: a list is not read; give an array"),
+    "ragged labels": (PLAIN, RAGGED, r"labels: a RaggedTensor is not read"),
+    "a list of arrays": ([IDS, IDS], LABELS, r"features: a list of 2 arrays is not read; name them"),
+    "a tuple of arrays": ((IDS, IDS), LABELS, r"features: a tuple of 2 arrays is not read"),
+    "a list of rows": (list(IDS), LABELS, r"features: a list is not read; give an array of ids"),
+    "lists": (IDS.tolist(), LABELS, r"features: a list is not read"),
+    "lists by name": ({"input_ids": IDS.tolist()}, LABELS, r"input_ids: a list is not read; give an array"),
+    "a ragged feature": ({"input_ids": RAGGED}, LABELS, r"input_ids: a RaggedTensor is not read.*to_tensor"),
+    "ragged ids": (RAGGED, LABELS, r"input_ids: a RaggedTensor is not read"),
+    "texts": (["a good film"] * ROWS, LABELS, r"features: texts are not read; .*Preprocessor"),
+    "an array of texts": (WORDED, LABELS, r"input_ids: texts are not read; .*Preprocessor"),
+    "floats": ({"input_ids": IDS.astype("float32")}, LABELS, r"input_ids: float32 is not read; give whole numbers"),
+}
+
+
+@pytest.mark.parametrize("name", ["encoder", "classifier", "token classifier", "spans", "pretrainer", "embedder"])
+def test_every_model_says_in_a_line_what_it_cannot_read(name, tmp_path):
+    model = MEMBERS[name][0]()
+    model.compile("sgd", "mse", run_eagerly=True)
+    for features, labels, message in UNREADABLE.values():
+        for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
+            with pytest.raises(UserError, match=f"^{message}"):
+                run(features, labels)
+    for features in (RAGGED, [IDS, IDS], WORDED):
+        for run in (model.predict, model.predict_on_batch):
+            with pytest.raises(UserError, match="not read"):
+                run(features)
+    for features, labels in ((RAGGED, LABELS), (IDS, WORDED), (WORDED, LABELS)):
+        with pytest.raises(UserError, match="not read"):
+            model.fit(tf.data.Dataset.from_tensor_slices((features, labels)).batch(2))
+
+
+@pytest.mark.parametrize("name", ["encoder", "classifier", "spans", "electra", "permutation"])
+def test_hdf5_files_are_refused_before_anything_is_written(name, tmp_path):
+    model, path = MEMBERS[name][0](), tmp_path / "model.h5"
+    with pytest.raises(
+        UserError, match=r"model\.h5': an HDF5 file cannot hold this model; save it as '.*model\.keras'"
+    ):
+        model.save(path)
+    with pytest.raises(UserError, match=r"model\.keras'"):
+        model.save(str(tmp_path / "model.hdf5"))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"ends in \.keras"):
+        keras.models.save_model(model, path)
+    with pytest.raises(ValueError, match=r"must end in `\.weights\.h5`"):
+        model.save_weights(tmp_path / "weights.h5")
+    weights = tmp_path / "model.weights.h5"
+    model.save_weights(weights)
+    again = MEMBERS[name][0]()
+    again.load_weights(weights)
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
