@@ -11,6 +11,7 @@ from absl import logging
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
+from albert_tf.layers.base_model import has_adapters, merge_adapters
 from albert_tf.model_files import MODEL_FILE, check_is_here, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
@@ -66,7 +67,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 
     Args:
         path: the file, or a folder that training wrote.
-        compile: whether with the optimizer and its state, to train on.
+        compile: whether with the optimizer and its state, to train on. Otherwise the model is for use: LoRA adapters
+            are added to their kernels.
 
     Raises:
         UserError: it cannot be read, or is no model of this package.
@@ -81,6 +83,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
+    if not compile and has_adapters(model):
+        merge_adapters(model)
     return model
 
 
@@ -90,11 +94,15 @@ def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = Tr
     Args:
         model: the model.
         path: the file.
-        optimizer: whether with the optimizer of a compiled model, which makes the file three times as large.
+        optimizer: whether with the optimizer of a compiled model, which makes the file three times as large; without
+            it, weights that the training kept frozen train again, as the model is complete.
     """
     if not optimizer:
         bare = model.__class__.from_config(model.get_config())
         bare.set_weights(model.get_weights())
+        if not has_adapters(bare):
+            bare.trainable = False  # TensorFlow ignores a value that the model has already, whatever its layers have.
+            bare.trainable = True
         model = bare
     with replacing(path) as temporary:
         model.save(temporary)

@@ -11,6 +11,7 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.layers import Tensor
+from albert_tf.layers.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError
 
 _HDF5 = (".h5", ".hdf5")
@@ -180,18 +181,27 @@ class BaseModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         layers = [_quantization(layer) for layer in _dense_layers(self)]
-        return super().get_config() | ({"quantization": layers} if any(layers) else {})
+        quantization = {"quantization": layers} if any(layers) else {}
+        return super().get_config() | quantization | training_state(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
-        layers = config.pop("quantization", [])
+        layers, adapters, frozen = (config.pop(name, {}) for name in ("quantization", "adapters", "frozen"))
+        if frozen:
+            config["trainable"] = True  # The list says whether the model itself is frozen.
         model = cls(**config)
         for layer, saved in zip(_dense_layers(model), layers):
             # The encoder's own are by then.
             if saved and not layer.quantization_mode:
                 layer.quantize(saved["mode"], config=keras.saving.deserialize_keras_object(saved["config"]))
+        restore(model, adapters, frozen)
         return model
+
+    def _post_build(self) -> None:
+        super()._post_build()
+        if not self.trainable:
+            freeze_all_below(self)
 
 
 def is_quantized(model: keras.Model) -> bool:
@@ -267,17 +277,21 @@ def enable_adapters(model: keras.Model, layers: list[keras.layers.Dense], rank: 
 
 
 def merge_adapters(model: keras.Model) -> None:
-    """Adds the adapters to their kernels and takes them away; every weight is trained again."""
+    """Adds the adapters to their kernels and removes them; every weight trains again."""
     for layer in _with_adapters(model):
-        scale = layer.lora_alpha / layer.lora_rank
-        layer._kernel.assign_add(
-            ops.cast(scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b), layer._kernel.dtype)
-        )
+        if layer.quantization_mode:
+            kernel, scale, _ = layer._get_kernel_with_merged_lora()
+            layer._kernel.assign(kernel)
+            layer.kernel_scale.assign(scale)
+        else:
+            scale = layer.lora_alpha / layer.lora_rank
+            added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+            layer._kernel.assign_add(ops.cast(added, layer._kernel.dtype))
         del layer.lora_kernel_a, layer.lora_kernel_b
         layer.lora_enabled, layer.lora_rank = False, None
-    for variable in model.variables:
-        # Not the state of random numbers, whole numbers.
-        variable.trainable = "float" in variable.dtype
+    for layer in model._flatten_layers():
+        for weight in layer._trainable_variables:
+            weight.trainable = True
 
 
 def has_adapters(model: keras.Model) -> bool:

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.fused import fuse
+from tfrecords.base.errors import UserError
 
 
 # In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
@@ -38,9 +40,62 @@ def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
-def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> keras.layers.Dense:
+class Dense(keras.layers.Dense):
+    """Keras's Dense layer, whose files also hold a LoRA adapter apart from its kernel, so that training goes on.
+
+    The entries that Keras writes stay: the kernel with the adapter added. A layer without an adapter reads those. A
+    layer with an adapter that reads a file without one takes its kernel, and the adapter begins anew.
+    """
+
+    _refusal: UserError | None = None
+
+    def quantize(self, mode: str | None = None, type_check: bool = True, config: Any = None) -> None:
+        # Keras's own check is that the layer is of no other class than its Dense.
+        super().quantize(mode, type_check=False, config=config)
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.lora_enabled:
+            for name, value in self._apart().items():
+                store[name] = value
+            store["lora_alpha"] = np.array(self.lora_alpha, "float32")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads what `save_own_variables` or Keras's Dense wrote.
+
+        Raises:
+            UserError: the file has an adapter of another rank or alpha than the layer.
+        """
+        saved = set(store.keys())
+        if self._refusal and not saved:
+            raise self._refusal  # Keras comes again by another attribute, finds nothing, and shows the last error.
+        begun = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables({name: store[name] for name in saved if name.isdigit()})
+        if not self.lora_enabled:
+            return
+        if "lora_alpha" in saved:
+            theirs = int(store["lora_kernel_a"].shape[-1]), float(np.array(store["lora_alpha"]))
+            if theirs != (self.lora_rank, float(self.lora_alpha)):
+                self._refusal = UserError(
+                    f"the file has an adapter of rank {theirs[0]} (alpha {theirs[1]:g}) for '{self.path}', the model "
+                    f"one of rank {self.lora_rank} (alpha {self.lora_alpha:g}); call enable_lora({theirs[0]}), or load "
+                    "into a model without adapters"
+                )
+                raise self._refusal
+            for name, variable in self._apart().items():
+                variable.assign(store[name])
+        else:
+            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where neither has a gradient.
+
+    def _apart(self) -> dict[str, keras.Variable]:
+        names = {"base_kernel": "_kernel", "lora_kernel_a": "lora_kernel_a", "lora_kernel_b": "lora_kernel_b"}
+        names |= {"base_kernel_scale": "kernel_scale"} if self.quantization_mode else {}
+        return {name: getattr(self, attribute) for name, attribute in names.items()}
+
+
+def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> Dense:
     """Makes a Dense layer with ALBERT's initial kernel times `scale`: kernel [inputs, units], bias [units]."""
-    return keras.layers.Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
+    return Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
 
 
 def residual_scale(config: AlbertConfig) -> float:

@@ -1,0 +1,75 @@
+"""What of a model trains: which layers and weights are frozen, and which kernels have LoRA adapters.
+
+Keras notes `trainable` of a model alone in its configuration, and no adapters of layers that a model makes itself.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+
+def freeze_all_below(model: keras.layers.Layer) -> None:
+    """Freezes every inner layer of a layer that is itself frozen.
+
+    Keras tells the inner layers only when `trainable` is set after they were made, not of `trainable=False` in the
+    constructor.
+    """
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
+        layer.trainable = False
+
+
+def training_state(model: keras.Model) -> dict[str, Any]:
+    """Returns the entries of a model's configuration from which `restore` makes the same state again.
+
+    Returns:
+        "adapters": rank and alpha of each adapted layer; "frozen": the frozen layers, and the frozen weights. Layers
+        are named by their path within the model, "" is the model itself. An entry that would be empty is left out.
+    """
+    adapters, layers, weights = {}, [], []
+    for path, layer in layers_by_path(model):
+        if getattr(layer, "lora_enabled", False):
+            adapters[path] = {"rank": layer.lora_rank, "alpha": layer.lora_alpha}
+        if not layer.trainable:
+            layers.append(path)
+        weights += [f"{path}/{weight.name}" for weight in _own_weights(layer) if not weight.trainable]
+    frozen = {"layers": layers, "weights": weights}
+    return ({"adapters": adapters} if adapters else {}) | ({"frozen": frozen} if layers or weights else {})
+
+
+def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
+    """Puts a model whose weights all train, and its quantized layers, into a state that `training_state` returned.
+
+    What the model does not have is passed over: it was made from another configuration.
+    """
+    for path, layer in layers_by_path(model):
+        if path in adapters and not layer.lora_enabled:  # Those of an inner model are made with that model.
+            layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
+    layers, weights = set(frozen.get("layers", ())), set(frozen.get("weights", ()))
+    for path, layer in layers_by_path(model):
+        if path in layers:
+            layer._trainable = False  # The property would freeze what is below it, too.
+        for weight in _own_weights(layer):
+            if f"{path}/{weight.name}" in weights:
+                weight.trainable = False
+
+
+def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yields every layer of a model once with the names that lead to it; the model first, by the name ""."""
+    seen = set()
+
+    def below(path: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        yield path, layer
+        for inner in layer._layers:
+            yield from below(f"{path}/{inner.name}", inner)
+
+    yield from below("", model)
+
+
+def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The weights that may train: neither seeds nor what `quantize` rounded."""
+    return layer._trainable_variables
