@@ -9,6 +9,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.fit_data import check_data
+from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 
@@ -74,12 +75,21 @@ class EncoderModel(BaseModel):
     ) -> Tensor:
         # Here too: under JAX Keras computes metrics in another trace than the forward pass.
         self.encoder.measure()
-        return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+        part = current_part()
+        if part is None:
+            return super().compute_loss(x, y, y_pred, sample_weight, training=training)
+        loss = self._compile_loss(y, y_pred, sample_weight) * part.scale(divisor_of(self.loss))
+        added = [self._aggregate_additional_loss(one) for one in self.losses]
+        return loss + sum(added) * part.scale("rows") if added else loss
+
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        """Counts what the terms of a batch's loss divide by: float32 scalars by name; see `whole_batch`."""
+        return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:
-        """Gives a loss of a model's own with what its layers add to it, such as the cost of pondering."""
+        """Returns a loss of a model's own plus what its layers add to it, such as the cost of pondering."""
         self.encoder.measure()
-        return loss + share_of_replica(sum(self.losses)) if self.losses else loss
+        return loss + share_of_batch(sum(self.losses)) if self.losses else loss
 
     def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self.encoder.measure()
@@ -103,16 +113,3 @@ class EncoderModel(BaseModel):
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
     """Gives a simple layer's variables as prefix/kernel, prefix/bias and so on."""
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
-
-
-def share_of_replica(loss: Tensor) -> Tensor:
-    """Gives a replica's share of a mean loss, so that the shares of all add up to the mean.
-
-    Keras's own losses do the same within a `tf.distribute` strategy; elsewhere a loss is left as it is.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return loss
-    import tensorflow as tf
-
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    return loss / replicas if replicas > 1 else loss

@@ -13,9 +13,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
-from albert_tf.models.base import share_of_replica
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.exit_rules import ExitRule, leave, movements
+from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 
 
@@ -169,7 +169,7 @@ class EarlyExitModel(DenseHeadModel):
             divergence = ops.sum(ops.exp(log_p) * (log_p - ops.cast(self._log_prior(), "float32")), axis=1)
             logits, y, weights = _stacked(y_pred["logits"], y, ops.exp(log_p), sample_weight)
             expected = loss(x, y, logits, weights, training=training)
-            return expected + self.learned_exit.beta * share_of_replica(ops.mean(divergence))
+            return expected + self.learned_exit.beta * share_of_batch(ops.mean(divergence))
         if not isinstance(y_pred, list):
             return loss(x, y, y_pred, sample_weight, training=training)
         losses = [step * loss(x, y, logits, sample_weight, training=training) for step, logits in enumerate(y_pred, 1)]

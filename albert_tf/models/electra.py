@@ -14,6 +14,7 @@ from albert_tf.layers.features import by_name
 from albert_tf.layers.lookup import gather_positions
 from albert_tf.models.base import variables_of
 from albert_tf.models.pretrainer import AlbertPretrainer, FiniteMean
+from albert_tf.models.whole_batch import Divisors, current_part
 from tfrecords.base.errors import UserError
 
 # What held-out rows draw their words by: the same at every evaluation.
@@ -187,13 +188,14 @@ class ElectraPretrainer(AlbertPretrainer):
     ) -> Tensor:
         """Gives AlbertPretrainer's loss plus `replaced_weight` times the detection's; `x` as there."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training=training)
-        tokens = (x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x))[2]
+        part = current_part()
+        tokens = (self.loss_divisors(x) if part is None else part.whole)["tokens"]
         nll, weights = _replaced_losses(x, y_pred)
         return loss + self.replaced_weight * ops.sum(nll * weights) / ops.maximum(tokens, 1)
 
-    def loss_divisors(self, x: Any) -> tuple[Tensor, ...]:
-        """Counts words, pairs and tokens that are no padding: float32 scalars."""
-        return *super().loss_divisors(x), ops.sum(_token_weights(x))
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        """Counts AlbertPretrainer's divisors, and the tokens that are no padding: float32 scalars."""
+        return super().loss_divisors(x, y, sample_weight) | {"tokens": ops.sum(_token_weights(x))}
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         nll, weights = _replaced_losses(x, y_pred)

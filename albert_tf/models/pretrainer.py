@@ -14,6 +14,7 @@ from albert_tf.layers.features import by_name
 from albert_tf.layers.heads import MaskedLMHead, TiedLMHead
 from albert_tf.layers.lookup import gather_positions, or_nan
 from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.whole_batch import Divisors, current_part
 from tfrecords.base.errors import UserError
 
 PAIR_TASKS = ("sop", "nsp", None)
@@ -126,22 +127,23 @@ class AlbertPretrainer(EncoderModel):
         """Gives sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
 
         Of `x` it reads masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or,
-        for packed rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences; and, where x is a
-        replica's part of a batch, loss_divisors, the sums of all parts' `loss_divisors`: the loss is then the part's
-        share of the whole batch's.
+        for packed rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences. Of a part of a
+        batch it is the part's share of the whole batch's loss.
         """
-        words, pairs, *_ = x["loss_divisors"] if "loss_divisors" in x else self.loss_divisors(x)
+        part = current_part()
+        divisors = self.loss_divisors(x) if part is None else part.whole
         nll, weights = _word_losses(x, y_pred)
-        loss = self.with_added_losses(ops.sum(nll * weights) / (words + self.loss_epsilon))
+        loss = self.with_added_losses(ops.sum(nll * weights) / (divisors["words"] + self.loss_epsilon))
         if self.pair_head is None:
             return loss
         labels, logits, weights = _pairs(x, y_pred)
-        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(pairs, 1)
+        return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(divisors["pairs"], 1)
 
-    def loss_divisors(self, x: Any) -> tuple[Tensor, ...]:
-        """Counts the words and the pairs that the losses of a batch are means over: float32 scalars."""
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        """Counts rows, and the words and the pairs that the losses of a batch are means over: float32 scalars."""
+        pairs = {} if self.pair_head is None else {"pairs": ops.sum(_pair_weights(x))}
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
-        return words, ops.sum(_pair_weights(x)) if self.pair_head is not None else ops.zeros_like(words)
+        return super().loss_divisors(x, y, sample_weight) | {"words": words} | pairs
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         """Updates means over all predicted words and all pairs since the last reset, whatever the batches' sizes."""

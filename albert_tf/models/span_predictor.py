@@ -12,7 +12,8 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name, summary_columns, summary_tokens
 from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.layers.lookup import check_range, or_nan
-from albert_tf.models.base import EncoderModel, share_of_replica, variables_of
+from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 
 
@@ -121,7 +122,7 @@ class AlbertSpanPredictor(EncoderModel):
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
             logits = y_pred["answerable_logits"]
             loss = loss + 0.5 * ops.mean(ops.binary_crossentropy(labels, logits, from_logits=True))
-        return self.with_added_losses(share_of_replica(loss))
+        return self.with_added_losses(share_of_batch(loss))
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         for mean, end in zip(self._means, ("start", "end")):

@@ -12,9 +12,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import summary_tokens
 from albert_tf.layers.heads import mean_pool, unit_length
 from albert_tf.layers.lookup import gather_positions
-from albert_tf.models.base import share_of_replica
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch
 
 # Features of the encoder among those of a batch, and of what a teacher computed before.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
@@ -30,7 +30,8 @@ class TextStudent(BaseModel):
     Its output is how far it is off, float32 [batch] by lesson, and its loss their weighted sum, a mean over the batch:
 
     - vectors: 1 - cosine of the text's vectors (of a sentence embedder its own, of others the mean hidden state);
-    - similarities: mean square of what the cosines with the batch's other texts differ by;
+    - similarities: mean square of what the cosines with the batch's other texts differ by, whatever parts or replicas
+      the batch is cut into;
     - states: squared difference of a token's hidden states, by the teacher's square, a mean over tokens and steps;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
       heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
@@ -87,7 +88,19 @@ class TextStudent(BaseModel):
         """
         teacher.trainable = False
         # Behind a function, so that Keras does not track it.
-        self._told = lambda features: representations(teacher, features, self.lessons, steps)
+        self._told = lambda features, lessons: representations(teacher, features, lessons, steps)
+
+    surveyed = ("vectors", "told_vectors")
+
+    @property
+    def needs_survey(self) -> bool:
+        """Returns whether a part of a batch must be compared with rows of the others."""
+        return "similarities" in self.lessons
+
+    def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Computes the texts' vectors as `call` does in training, and the teacher's: float32 [batch, size] each."""
+        own = representations(self.model, features, ["similarities"], training=True)["vectors"]
+        return {"vectors": own, "told_vectors": self._told_of(features, ["similarities"])["vectors"]}
 
     def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
         return {name: (None,) for name in self.lessons}
@@ -101,23 +114,30 @@ class TextStudent(BaseModel):
             training: whether dropout applies.
         """
         given = representations(self.model, features, self.lessons, training=training)
-        told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
-        if not told:
-            assert self._told is not None, "learn_from() names the teacher"
-            told = {name: ops.stop_gradient(value) for name, value in self._told(features).items()}
-        else:
-            told = {name: _unpacked(name, value) for name, value in told.items()}
+        told = self._told_of(features, self.lessons)
         if self.state_map is not None and "states" in given:
             states = given["states"]
             given["states"] = ops.concatenate([self.state_map(states[:, :-1]), states[:, -1:]], axis=1)
         mask = ops.cast(features["input_mask"], "float32")
         return {name: _DISTANCES[name](given, told, mask) for name in self.lessons}
 
+    def _told_of(self, features: dict[str, Tensor], lessons: list[str]) -> dict[str, Tensor]:
+        """What the teacher computes of a batch for some lessons, or computed before."""
+        told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
+        if told:
+            return {name: _unpacked(name, value) for name, value in told.items()}
+        assert self._told is not None, "learn_from() names the teacher"
+        return {name: ops.stop_gradient(value) for name, value in self._told(features, lessons).items()}
+
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
         loss = sum(self.lesson_weights[name] * ops.mean(distance) for name, distance in y_pred.items())
-        return share_of_replica(loss)
+        return share_of_batch(loss)
+
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        """Counts what the terms of a batch's loss divide by: float32 scalars by name; see `whole_batch`."""
+        return count(x, sample_weight)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         for mean in self._means:
@@ -198,10 +218,14 @@ def _off_in_direction(given: dict, told: dict, mask: Tensor) -> Tensor:
 
 
 def _off_in_similarities(given: dict, told: dict, mask: Tensor) -> Tensor:
-    one, other = (ops.matmul(vectors, ops.transpose(vectors)) for vectors in (given["vectors"], told["vectors"]))
+    pairs, part = [given["vectors"], told["vectors"]], current_part()
+    everyone = pairs if part is None else [part.whole["vectors"], part.whole["told_vectors"]]
+    one, other = (ops.matmul(rows, ops.transpose(all_rows)) for rows, all_rows in zip(pairs, everyone))
     # Of a text with itself both are 1.
-    others = ops.maximum(ops.cast(ops.shape(one)[0], "float32") - 1, 1)
-    return ops.sum(ops.square(one - other), axis=-1) / others
+    others = ops.maximum(ops.cast(ops.shape(one)[1], "float32") - 1, 1)
+    values = ops.sum(ops.square(one - other), axis=-1) / others
+    # The rows of the whole batch are constants here. A pair of rows is in the loss twice; its gradient is that of both.
+    return values if part is None else 2 * values - ops.stop_gradient(values)
 
 
 def _off_in_states(given: dict, told: dict, mask: Tensor) -> Tensor:

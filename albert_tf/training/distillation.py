@@ -8,8 +8,8 @@ from keras import ops
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
-from albert_tf.models.base import share_of_replica
 from albert_tf.models.classifiers import AlbertRegressor
+from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import pieces_within
@@ -35,7 +35,8 @@ def distil(student: keras.Model, teacher: keras.Model, weight: float, temperatur
         loss = own_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
         shown = keras.tree.map_structure(ops.stop_gradient, teacher(x, training=False))
         distance = _distance(y_pred, shown, sample_weight, temperature, is_number)
-        return (1 - weight) * loss + weight * share_of_replica(distance)
+        of_rows = sample_weight is None or (isinstance(y_pred, dict) and "gates" not in y_pred)
+        return (1 - weight) * loss + weight * share_of_batch(distance, "rows" if of_rows else "weights")
 
     student.compute_loss = compute_loss
 

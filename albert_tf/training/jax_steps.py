@@ -1,6 +1,7 @@
 """A training and an evaluation step under JAX, on one device or with each batch spread over those of all processes."""
 
 import collections
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 
 from albert_tf.layers.fused_attention import fused_attention
+from albert_tf.models.whole_batch import part_of
 from albert_tf.training.devices import Devices
 
 # Batches that are on their way to the device while it computes.
@@ -23,7 +25,6 @@ class JaxSteps:
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
         self.model, self.devices, self.parts, self.fuses = model, devices, parts, fuses
-        self._part = 0
         distribution = keras.distribution.distribution()
         self._everywhere = None
         if distribution is not None:
@@ -33,6 +34,8 @@ class JaxSteps:
         self._add = jax.jit(self._add_part, donate_argnums=(0, 1), **options)
         self._update = jax.jit(self._update_model, donate_argnums=(0, 1), **options)
         self._evaluate = jax.jit(self._metrics_of, **options)
+        self._count, self._survey = jax.jit(self._divisors_of, **options), jax.jit(self._surveyed, **options)
+        self._surveys = parts > 1 and getattr(model, "needs_survey", False)
         self._state = self._sums = None
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
@@ -53,14 +56,41 @@ class JaxSteps:
 
         return iterate
 
-    def train(self, batch: Any) -> None:
-        """Computes a part of a step, and with the last part the update."""
-        self._part = (self._part + 1) % self.parts
+    def train(self, *parts: Any) -> None:
+        """Computes the update of a batch, given in `parts` parts."""
         if self._state is None:
             self._state = [[variable.value for variable in group] for group in self._groups()]
         if self._sums is None and self.parts > 1:
             self._sums = [keras.ops.zeros_like(variable) for variable in self._state[0]]
-        self._state, self._sums = (self._add if self._part else self._update)(self._state, self._sums, batch)
+        whole = self._whole(parts) if len(parts) > 1 else {}
+        for number, part in enumerate(parts, 1):
+            step = self._add if number < len(parts) else self._update
+            self._state, self._sums = step(self._state, self._sums, part, whole)
+
+    def _whole(self, parts: tuple) -> dict[str, Any]:
+        """What the losses of the parts read of the whole batch."""
+        counted = [self._count(part) for part in parts]
+        whole = {name: sum(one[name] for one in counted) for name in counted[0]}
+        if self._surveys:
+            found, (trainable, others, *_) = [], self._state
+            for part in parts:
+                # The dropout masks are those that the steps draw afterwards: the state here stays as it is.
+                vectors, others = self._survey(trainable, others, part)
+                found.append(vectors)
+            whole |= {name: keras.ops.concatenate([one[name] for one in found], axis=0) for name in found[0]}
+        return whole
+
+    def _divisors_of(self, batch):
+        return self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
+
+    def _surveyed(self, trainable, others, batch):
+        """What the model's `survey` computes of a part, and the variables that do not train afterwards."""
+        model = self.model
+        groups = zip((model.trainable_variables, model.non_trainable_variables), (trainable, others))
+        mapping = [pair for variables, values in groups for pair in zip(variables, values)]
+        with keras.StatelessScope(state_mapping=mapping) as scope:
+            found = model.survey(keras.utils.unpack_x_y_sample_weight(batch)[0])
+        return found, [scope.get_current_value(variable) for variable in model.non_trainable_variables]
 
     def evaluate(self, batch: dict[str, Any]) -> None:
         """Adds a batch to the metrics."""
@@ -98,24 +128,24 @@ class JaxSteps:
         own = model.trainable_variables, model.non_trainable_variables
         return *own, model.optimizer.variables, model.metrics_variables
 
-    def _add_part(self, state, sums, batch):
+    def _add_part(self, state, sums, batch, whole):
         trainable, others, optimizer, metrics = state
-        gradients, others, metrics = self._gradients(trainable, others, metrics, batch)
+        gradients, others, metrics = self._gradients(trainable, others, metrics, batch, whole)
         sums = [total + gradient for total, gradient in zip(sums, gradients)]
         return [trainable, others, optimizer, metrics], sums
 
-    def _update_model(self, state, sums, batch):
+    def _update_model(self, state, sums, batch, whole):
         trainable, others, optimizer, metrics = state
-        gradients, others, metrics = self._gradients(trainable, others, metrics, batch)
+        gradients, others, metrics = self._gradients(trainable, others, metrics, batch, whole)
         if sums is not None:
-            gradients = [(total + gradient) / self.parts for total, gradient in zip(sums, gradients)]
+            gradients = [total + gradient for total, gradient in zip(sums, gradients)]
             sums = [keras.ops.zeros_like(total) for total in sums]
         trainable, optimizer = self.model.optimizer.stateless_apply(optimizer, gradients, trainable)
         return [trainable, others, optimizer, metrics], sums
 
-    def _gradients(self, trainable, others, metrics, batch):
+    def _gradients(self, trainable, others, metrics, batch, whole):
         def loss_of(trainable):
-            return self._forward(trainable, others, metrics, batch, training=True)
+            return self._forward(trainable, others, metrics, batch, training=True, whole=whole)
 
         (_, (others, metrics)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         return gradients, others, metrics
@@ -123,19 +153,29 @@ class JaxSteps:
     def _metrics_of(self, trainable, others, metrics, batch):
         return self._forward(trainable, others, metrics, batch, training=False)[1][1]
 
-    def _forward(self, trainable, others, metrics, batch, training: bool):
-        """The loss, and what the variables that do not train and the metrics are afterwards."""
+    def _forward(self, trainable, others, metrics, batch, training: bool, whole: dict[str, Any] | None = None):
+        """The loss, and what the variables that do not train and the metrics are afterwards.
+
+        whole: where the batch is a part, what its loss reads of the whole batch.
+        """
         model = self.model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
         mapping = [
             pair for group, values in zip(variables, (trainable, others, metrics)) for pair in zip(group, values)
         ]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, fused_attention(self.fuses):
+        own = model.loss_divisors(x, y, weight) if whole else {}
+        cut = part_of(own, whole) if whole else contextlib.nullcontext()
+        with (
+            keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope,
+            fused_attention(self.fuses),
+            cut,
+        ):
             predictions = model(x, training=training)
             loss = model.compute_loss(x, y, predictions, weight, training=training)
             if self._loss is not None:
-                self._loss.update_state(loss, x["input_ids"].shape[0])
+                loss_of_batch = loss * (whole["rows"] / own["rows"]) if whole else loss
+                self._loss.update_state(loss_of_batch, x["input_ids"].shape[0])
             model.compute_metrics(x, y, predictions, weight)
         return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
 

@@ -218,13 +218,15 @@ class Training(abc.ABC):
         return self.signals.asked is not None and self.devices.processes == 1
 
     def _make_step(self, batches: Iterator) -> None:
+        parts = []
         for _ in range(self.steps.parts):
             asked = time.monotonic()
             batch = next(batches)
             waited = time.monotonic() - asked
             rows, length = self.steps.shape(batch)
             self.report.batch(rows, length, waited)
-            self.steps.train(batch)
+            parts.append(batch)
+        self.steps.train(*parts)
         self._batch = batch
         self.step += 1
         self.report.step(self.steps.running if self.devices.processes == 1 else None)

@@ -4,6 +4,7 @@ Keras 3's `fit` is not used over several replicas: it averages the replicas' mea
 whose parts have different numbers of predicted words, and knows no workers.
 """
 
+import contextlib
 import functools
 import math
 import warnings
@@ -14,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.layers.fused import fusing
+from albert_tf.models.whole_batch import part_of
 from albert_tf.optimizers.adam_weight_decay import sum_over_replicas
 from albert_tf.training.devices import Devices
 
@@ -27,14 +29,14 @@ class TensorFlowSteps:
         model: built and compiled, its metrics too.
         devices: that share the batches.
         jit_compile: whether XLA compiles the step.
-        parts: calls of `train` that make an update, with the mean of their gradients. Each replica adds up its own;
-            they are summed over the replicas once an update.
+        parts: how many parts of a batch `train` takes. Each replica adds up their gradients, which are summed over the
+            replicas once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
         self.model, self.parts = model, parts
         self.devices, self.strategy = devices, devices.strategy
-        self._part = 0
+        self._surveys = (parts > 1 or self.strategy is not None) and getattr(model, "needs_survey", False)
         with devices.scope():
             self._sums = [_local_zeros(variable) for variable in model.trainable_variables] if parts > 1 else []
         # What XLA compiles must not talk to other replicas: over several it is each one's gradients alone.
@@ -59,17 +61,45 @@ class TensorFlowSteps:
 
             dataset = self.strategy.distribute_datasets_from_function(of_worker)
         if training:
+            known = {"divisors": tf.TensorSpec([None])} if self.parts > 1 else {}
+            known |= dict.fromkeys(self.model.surveyed, tf.TensorSpec([None, None])) if self._surveys else {}
             self._add, self._update = (
-                self._compiled(step, dataset.element_spec) for step in (self._add_replica, self._update_replica)
+                self._compiled(step, dataset.element_spec, known) for step in (self._add_replica, self._update_replica)
+            )
+            self._count, self._survey = (
+                self._compiled(step, dataset.element_spec) for step in (self._count_replica, self._survey_replica)
             )
         else:
             self._evaluate = self._compiled(self._evaluate_replica, dataset.element_spec)
         return lambda: iter(dataset)
 
-    def train(self, batch: Any) -> None:
-        """Computes a part of a step, and with the last part the update."""
-        self._part = (self._part + 1) % self.parts
-        (self._add if self._part else self._update)(batch)
+    def train(self, *parts: Any) -> None:
+        """Computes the update of a batch, given in `parts` parts."""
+        known = self._known(parts)
+        for part in parts[:-1]:
+            self._add(part, known)
+        self._update(parts[-1], known)
+
+    def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
+        """What the losses of the parts read of the whole batch; of a batch in one part, divisors are not among it."""
+        known = {}
+        if len(parts) > 1:
+            known["divisors"] = tf.add_n([self._of_first(self._count(part)) for part in parts])
+        if self._surveys:
+            # The steps that follow draw the same dropout masks.
+            seeds = [one.state for layer in self.model._flatten_layers() for one in layer._seed_generators]
+            before = [keras.ops.convert_to_numpy(seed) for seed in seeds]
+            found = [self._of_first(self._survey(part)) for part in parts]
+            known |= {name: tf.concat([one[name] for one in found], axis=0) for name in found[0]}
+            for seed, value in zip(seeds, before):
+                seed.assign(value)
+        return known
+
+    def _of_first(self, value: Any) -> Any:
+        """What the first replica computed, which all have alike."""
+        if self.strategy is None:
+            return value
+        return tf.nest.map_structure(lambda leaf: self.strategy.experimental_local_results(leaf)[0], value)
 
     def evaluate(self, batch: dict[str, Any]) -> None:
         """Adds a batch to the metrics."""
@@ -95,46 +125,65 @@ class TensorFlowSteps:
     def sync(self) -> None:
         """Brings the model's variables up to date; here they are."""
 
-    def _compiled(self, replica_step, spec):
+    def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches
         # have few numbers of rows: a graph for each has shapes that are known, which the fused chains need.
-        is_packed = isinstance(spec, dict) and "sequence_ids" in spec
-        compiled = functools.partial(tf.function, autograph=False, input_signature=None if is_packed else [spec])
+        is_packed = isinstance(specs[0], dict) and "sequence_ids" in specs[0]
+        compiled = functools.partial(tf.function, autograph=False, input_signature=None if is_packed else specs)
         if self.strategy is None:
             return compiled(replica_step, jit_compile=self._whole)
-        return compiled(lambda batch: self.strategy.run(replica_step, args=(batch,)))
+        return compiled(lambda *given: self.strategy.run(replica_step, args=given))
 
-    def _gradients(self, batch, divisors):
-        """Of this replica's share of the loss; a list of tensors, or indexed slices."""
+    def _gradients(self, batch, whole):
+        """Of this part's share of the loss; a list of tensors, or indexed slices."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        with fusing():
+        own = self.model.loss_divisors(x, y, weight) if whole else {}
+        with fusing(), part_of(own, whole) if whole else contextlib.nullcontext():
             with tf.GradientTape() as tape:
                 predictions = self.model(x, training=True)
-                loss = self.model.compute_loss(x | divisors, y, predictions, weight, training=True)
+                loss = self.model.compute_loss(x, y, predictions, weight, training=True)
             gradients = tape.gradient(loss, self.model.trainable_variables)
         if self._loss is not None:
-            self._loss.update_state(loss * self.devices.replicas, tf.shape(x["input_ids"])[0])
+            loss = loss * (whole["rows"] / own["rows"]) if whole else loss
+            self._loss.update_state(loss, tf.shape(x["input_ids"])[0])
         self.model.compute_metrics(x, y, predictions, weight)
         return gradients
 
-    def _gradients_of(self, batch):
-        if not hasattr(self.model, "loss_divisors"):
+    def _gradients_of(self, batch, known):
+        if self.strategy is None and self.parts == 1:
             return self._gradients(batch, {})
-        # Of a batch spread over replicas, each loss is a share of the whole: sums over all stand below it.
-        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        return self._gradients(batch, {"loss_divisors": sum_over_replicas(self.model.loss_divisors(x))})
+        counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
+        names, surveyed = sorted(counted), {name: value for name, value in known.items() if name != "divisors"}
+        if "divisors" in known:
+            divisors = dict(zip(names, tf.unstack(known["divisors"], len(names))))
+        else:
+            divisors = dict(zip(names, sum_over_replicas([counted[name] for name in names])))
+        return self._gradients(batch, divisors | surveyed)
 
-    def _add_replica(self, batch):
-        for total, gradient in zip(self._sums, self._gradients_of(batch)):
+    def _count_replica(self, batch):
+        """The divisors of this part of the loss over all replicas, in the order of their names: [n]."""
+        counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
+        return sum_over_replicas([tf.stack([counted[name] for name in sorted(counted)])])[0]
+
+    def _survey_replica(self, batch):
+        """What the model's `survey` computes of this part, of the rows of all replicas."""
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        found = self.model.survey(x)
+        if self.strategy is None:
+            return found
+        context = tf.distribute.get_replica_context()
+        return {name: context.all_gather(value, axis=0) for name, value in found.items()}
+
+    def _add_replica(self, batch, known):
+        for total, gradient in zip(self._sums, self._gradients_of(batch, known)):
             if gradient is not None:
                 total.assign_add(tf.convert_to_tensor(gradient))
 
-    def _update_replica(self, batch):
-        gradients = self._gradients_of(batch)
+    def _update_replica(self, batch, known):
+        gradients = self._gradients_of(batch, known)
         if self._sums:
             gradients = [
-                None if gradient is None else (total + gradient) / self.parts
-                for total, gradient in zip(self._sums, gradients)
+                None if gradient is None else total + gradient for total, gradient in zip(self._sums, gradients)
             ]
             with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
                 for total in self._sums:

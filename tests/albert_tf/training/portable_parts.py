@@ -1,0 +1,198 @@
+"""Losses of every kind, on rows of uneven length, in one part and in several: run under TensorFlow and under JAX."""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import (
+    AlbertClassifier,
+    AlbertConfig,
+    AlbertEncoder,
+    AlbertMultipleChoice,
+    AlbertPretrainer,
+    AlbertRegressor,
+    AlbertSentenceEmbedder,
+    AlbertSpanPredictor,
+    AlbertTokenClassifier,
+)
+from albert_tf.models.early_exit import LearnedExit
+from albert_tf.models.electra import ElectraPretrainer
+from albert_tf.models.permutation import XlnetPretrainer
+from albert_tf.models.text_student import TextStudent
+from albert_tf.training.devices import Devices
+from albert_tf.training.distillation import distil
+from albert_tf.training.loop import make_steps
+
+SIZES = {
+    "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 24, "initializer_range": 0.2,
+}  # fmt: skip
+# Without dropout, whose masks depend on the shape of a part.
+PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+CONFIG = AlbertConfig(max_position_embeddings=32, **SIZES, **PLAIN)
+HALTING = CONFIG.replace(halting="act", ponder_cost=0.5, gate_init=0.5)
+RELATIVE = AlbertConfig.named("albert_xlnet_base").replace(**SIZES, **PLAIN)
+ROWS, LENGTH = 8, 10
+RANDOM = np.random.default_rng(0)
+LENGTHS = np.array([2, 3, 10, 9, 4, 10, 3, 7])
+MASK = (np.arange(LENGTH) < LENGTHS[:, None]).astype("int32")
+IDS = RANDOM.integers(5, 40, (ROWS, LENGTH)).astype("int32") * MASK
+X = {"input_ids": IDS, "input_mask": MASK, "segment_ids": MASK}
+CLASSES = (np.arange(ROWS) % 3).astype("int32")
+WEIGHTS = np.array([0, 1, 3, 0.5, 2, 2, 0.1, 1], "float32")
+TAGS = (IDS % 4, MASK.astype("float32"))
+# Of so many words a row, of which the last two have none.
+PREDICTED = np.array([1, 1, 4, 3, 1, 4, 0, 0])
+WORDS = X | {
+    "masked_lm_positions": np.tile(np.arange(1, 5), (ROWS, 1)).astype("int32"),
+    "masked_lm_ids": IDS[:, 1:5],
+    "masked_lm_weights": (np.arange(4) < PREDICTED[:, None]).astype("float32"),
+}
+PAIRS = WORDS | {"next_sentence_labels": (CLASSES[:, None] > 0).astype("int32")}
+PACKED = WORDS | {
+    "sequence_ids": (np.arange(LENGTH) >= 4) * np.ones((ROWS, 1), "int32"),
+    "sequence_starts": np.tile([[0, 4]], (ROWS, 1)).astype("int32"),
+    "next_sentence_labels": np.tile([[0, 1]], (ROWS, 1)).astype("int32"),
+    "pair_weights": np.stack([np.ones(ROWS), LENGTHS > 4], axis=1).astype("float32"),
+}
+SPANS = X | {name: (CLASSES % 2).astype("int32") for name in ("start_positions", "end_positions")}
+SPANS["is_impossible"] = (CLASSES > 1).astype("int32")
+CHOICES = {name: np.stack([value, value[::-1]], axis=1) for name, value in X.items()}
+VECTORS = RANDOM.normal(size=(ROWS, 16)).astype("float32")
+
+
+def classifier(config=CONFIG, **options):
+    return AlbertClassifier(config, 3, dropout=0.0, **options)
+
+
+def tagger(**options):
+    return AlbertTokenClassifier(CONFIG, 4, dropout=0.0, **options)
+
+
+def distilled(make):
+    def student():
+        model = make()
+        model.compile()
+        distil(model, make(), 0.3, 2.0)
+        return model
+
+    return student
+
+
+def regularized():
+    model = classifier()
+    model.head._kernel.regularizer = keras.regularizers.L2(0.5)
+    return model
+
+
+def replaced():
+    """Draws the same word everywhere: which part a row is in would decide what is drawn."""
+    model = ElectraPretrainer(CONFIG, generator_size=0.5)
+    model.masked_lm_head.output_bias.assign(20.0 * (np.arange(40) == 7))
+    return model
+
+
+def student():
+    model = TextStudent(
+        AlbertPretrainer(CONFIG, pair_task=None),
+        {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "relations": 1.0, "words": 1.0},
+        map_states=True,
+    )
+    model.learn_from(AlbertPretrainer(CONFIG, pair_task=None), [0, 1, 2])
+    return model
+
+
+def sums():
+    model = classifier()
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"))
+    return model
+
+
+# By the kind of loss: the model, and a batch.
+KINDS = {
+    "tags": (tagger, (X, *TAGS)),
+    "words and pairs": (lambda: AlbertPretrainer(CONFIG), (PAIRS,)),
+    "packed": (lambda: AlbertPretrainer(CONFIG), (PACKED,)),
+    "words, halting": (lambda: AlbertPretrainer(HALTING, pair_task=None), (WORDS,)),
+    "replaced": (replaced, (WORDS,)),
+    "permutation": (lambda: XlnetPretrainer(RELATIVE), (WORDS,)),
+    "classes": (classifier, (X, CLASSES)),
+    "class weights": (classifier, (X, CLASSES, WEIGHTS)),
+    "classes, halting": (lambda: classifier(HALTING), (X, CLASSES, WEIGHTS)),
+    "regularized": (regularized, (X, CLASSES)),
+    "sum": (sums, (X, CLASSES)),
+    "early exit": (lambda: classifier(early_exit=True), (X, CLASSES, WEIGHTS)),
+    "learned exit": (lambda: classifier(early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
+    "tags, learned exit": (lambda: tagger(early_exit=LearnedExit()), (X, *TAGS)),
+    "distilled": (distilled(classifier), (X, CLASSES, WEIGHTS)),
+    "distilled, early exit": (distilled(lambda: classifier(early_exit=True)), (X, CLASSES)),
+    "distilled tags": (distilled(tagger), (X, *TAGS)),
+    "numbers": (lambda: AlbertRegressor(CONFIG, dropout=0.0), (X, CLASSES.astype("float32"))),
+    "choices": (lambda: AlbertMultipleChoice(CONFIG, dropout=0.0), (CHOICES, CLASSES % 2)),
+    "spans": (lambda: AlbertSpanPredictor(CONFIG, dropout=0.0), (SPANS,)),
+    "joint spans": (lambda: AlbertSpanPredictor(CONFIG, joint=True, dropout=0.0), (SPANS,)),
+    "distilled joint spans": (
+        distilled(lambda: AlbertSpanPredictor(CONFIG, joint=True, dropout=0.0)),
+        (SPANS,),
+    ),
+    "embedder": (lambda: AlbertSentenceEmbedder(CONFIG), (X, VECTORS)),
+    "student": (student, (WORDS,)),
+}
+
+
+def step(kind, parts, devices=None):
+    """A step of gradient descent in so many parts.
+
+    Returns:
+        The gradients, and the figures.
+    """
+    make, batch = KINDS[kind]
+    devices = devices or Devices()
+    keras.utils.set_random_seed(1)
+    with devices.scope():
+        model = make()
+        compiled = {"loss": "mse"} if kind == "embedder" else {}
+        compiled |= {"loss": model.loss} if kind == "sum" else {}
+        model.compile(optimizer=keras.optimizers.SGD(1.0), **compiled)
+        model.optimizer.build(model.trainable_variables)
+        features = keras.tree.map_structure(lambda value: value[:1], batch)
+        if isinstance(model, (AlbertSpanPredictor, AlbertPretrainer, TextStudent)):
+            model.compute_metrics(features[0], None, model(features[0], training=True))
+            model.reset_metrics()
+        else:
+            model._symbolic_build(data_batch=features)
+        before = [keras.ops.convert_to_numpy(variable) for variable in model.trainable_variables]
+        steps = make_steps(model, devices, False, parts)
+
+    def read(shares, workers, worker):
+        cuts = [np.array_split(np.arange(ROWS), shares * parts)] * 3
+        pieces = [keras.tree.map_structure(lambda value: value[rows], batch) for rows in cuts[0]]  # noqa: B023
+        pieces = [piece if len(piece) > 1 else piece[0] for piece in pieces]
+        spec = keras.tree.map_structure(lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), pieces[0])
+        return tf.data.Dataset.from_generator(lambda: iter(pieces), output_signature=spec)
+
+    batches = steps.batches(read, training=True)()
+    steps.train(*[next(batches) for _ in range(parts)])
+    figures = steps.results()
+    after = [keras.ops.convert_to_numpy(variable) for variable in model.trainable_variables]
+    return {v.path: old - new for v, old, new in zip(model.trainable_variables, before, after)}, figures
+
+
+def check(kind, parts, devices=None):
+    """Compares a batch in parts, or on devices, with a batch at once."""
+    (gradients, figures), (expected, expected_figures) = step(kind, parts, devices), step(kind, 1)
+    assert max(np.abs(value).max() for value in expected.values()) > 1e-3
+    for (path, ours), theirs in zip(gradients.items(), expected.values(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-6, err_msg=f"{kind} in {parts}: {path}")
+    assert figures.keys() == expected_figures.keys()
+    for name, value in figures.items():
+        np.testing.assert_allclose(value, expected_figures[name], rtol=1e-4, atol=1e-6, err_msg=f"{kind}: {name}")
+
+
+if __name__ == "__main__":
+    print("backend:", keras.backend.backend())
+    for one in sys.argv[1:] or KINDS:
+        check(one, 4)
+        print("checked", one, flush=True)

@@ -1,0 +1,54 @@
+"""A batch in parts, or shared by devices, makes the update of the batch at once, whatever the loss is."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.albert_tf.training.portable_parts import KINDS, check
+
+ROOT = Path(__file__).parents[3]
+MIRRORED = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from albert_tf.training.devices import make_devices
+from tests.albert_tf.training.portable_parts import KINDS, check
+devices = make_devices("mirrored")
+for kind in sys.argv[1:] or KINDS:
+    for parts in (1, 2):
+        check(kind, parts, devices)
+    print("checked", kind, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.few(8)
+@pytest.mark.usefixtures("eagerly")
+def test_a_batch_in_parts_makes_the_same_update(kind):
+    """Three parts of eight rows are not of one size."""
+    for parts in (2, 3, 4):
+        check(kind, parts)
+
+
+@pytest.mark.slow  # A process, and graphs.
+@pytest.mark.parametrize("kinds", [("tags", "words and pairs", "classes, halting", "student"), ()], ids=["four", "all"])
+def test_a_batch_in_parts_under_jax(kinds):
+    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
+    run("-m", "tests.albert_tf.training.portable_parts", *kinds, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
+
+
+@pytest.mark.slow  # A process, and graphs.
+@pytest.mark.parametrize("kinds", [("tags", "words and pairs", "classes, halting", "student"), ()], ids=["four", "all"])
+def test_a_batch_shared_by_devices_and_in_parts(kinds):
+    run("-c", MIRRORED, *kinds)
+
+
+def run(*arguments, **variables):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("checked") >= 4
