@@ -93,7 +93,7 @@ class Dense(keras.layers.Dense):
         return {name: getattr(self, attribute) for name, attribute in names.items()}
 
 
-def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> Dense:
+def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> keras.layers.Dense:
     """Makes a Dense layer with ALBERT's initial kernel times `scale`: kernel [inputs, units], bias [units]."""
     return Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
 

@@ -36,7 +36,8 @@ class JaxSteps:
         self._evaluate = jax.jit(self._metrics_of, **options)
         self._count, self._survey = jax.jit(self._divisors_of, **options), jax.jit(self._surveyed, **options)
         self._surveys = parts > 1 and getattr(model, "needs_survey", False)
-        self._state = self._sums = None
+        self._state: Any = None
+        self._sums: Any = None
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
@@ -166,11 +167,8 @@ class JaxSteps:
         ]
         own = model.loss_divisors(x, y, weight) if whole else {}
         cut = part_of(own, whole) if whole else contextlib.nullcontext()
-        with (
-            keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope,
-            fused_attention(self.fuses),
-            cut,
-        ):
+        scope = keras.StatelessScope(state_mapping=mapping, collect_losses=True)
+        with scope, cut, fused_attention(self.fuses):
             predictions = model(x, training=training)
             loss = model.compute_loss(x, y, predictions, weight, training=training)
             if self._loss is not None:
