@@ -338,7 +338,16 @@ class Training(abc.ABC):
 
 
 def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int, fuses: bool = False):
-    """Returns the TensorFlowSteps or JaxSteps of a model."""
+    """Returns the TensorFlowSteps or JaxSteps of a model.
+
+    Raises:
+        UserError: batches are cut, into parts or over replicas, and the model does not say what its loss divides by.
+    """
+    if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
+        raise UserError(
+            f"a {type(model).__name__} has no loss_divisors, which a batch in parts or over several devices needs; "
+            "leave out --gradient_accumulation_steps and --strategy, or build on the models of albert_tf"
+        )
     if keras.backend.backend() == "jax":
         from albert_tf.training.jax_steps import JaxSteps
 
