@@ -18,7 +18,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
-from tfrecords.tokenizers.byte_text import TextReader
+from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
@@ -64,6 +64,7 @@ class ByteBPETokenizer(Tokenizer):
             raise UserError(f"tokenizer '{path}' is not JSON; copy it again") from error
         self.rules = parse_rules(values, roles or {}, str(path))
         self.special_in_text = special_in_text
+        check_cut_tokens(self.cut_tokens, str(path))
         ids = self.rules.ids
         self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (
             ids[self.rules.roles[role]] for role in ROLES
@@ -159,8 +160,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def _reader(self) -> TextReader:
-        rules = self.rules
-        return TextReader(self.cut_tokens, rules.add_prefix_space, rules.compose, rules.trim_offsets)
+        return TextReader(self.cut_tokens, self.rules.add_prefix_space, self.rules.compose)
 
     @cached_property
     def word_starts(self) -> np.ndarray:
@@ -193,7 +193,7 @@ class ByteBPETokenizer(Tokenizer):
 
         White space at a token's ends is left out, where the file says so (trim_offsets).
         """
-        codes, text_splits, places = self._reader.read_with_places(texts)
+        codes, text_splits, places, blanks = self._reader.read_with_places(texts)
         ids, row_splits = self._segmenter.encode(codes, text_splits)
         sizes = np.array([len(data) for data in self.piece_bytes])
         is_token = codes >= FIRST_TOKEN
@@ -203,9 +203,13 @@ class ByteBPETokenizer(Tokenizer):
         first = np.searchsorted(code_ends, ends - np.diff(ends, prepend=0), side="right")
         last = np.searchsorted(code_ends, ends, side="left")
         starts, ends = places[first, 0], places[last, 1]
-        lead, trail = self.offset_trims[ids].T
+        trims = self.offset_trims[ids]
+        if self.rules.trim_offsets:
+            trims = np.where(is_token[first][:, None], blanks[first], trims)
+        lead, trail = trims.T
+        # One blank may be the one that was put before the text.
         if self.rules.keep_first_space:
-            lead = np.where(starts == 0, 0, lead)
+            lead = np.where((starts == 0) & (lead == 1), 0, lead)
         starts = np.minimum(starts + lead, ends)
         ends = np.maximum(ends - trail, starts)
         return ids, row_splits, np.stack([starts, ends], axis=1).astype(np.int32)

@@ -37,6 +37,7 @@ class AddedToken:
         special: whether it is no text ([CLS]); in a user's text its string is text then.
         lstrip: whether white space before it belongs to it.
         rstrip: whether white space behind it belongs to it.
+        normalized: whether it is cut out after those that are not, from text that is normalized; None: unless special.
     """
 
     content: str
@@ -44,6 +45,12 @@ class AddedToken:
     special: bool
     lstrip: bool = False
     rstrip: bool = False
+    normalized: bool | None = None
+
+    @property
+    def is_cut_first(self) -> bool:
+        """Whether it is cut out of a text before the tokens that are not."""
+        return self.special if self.normalized is None else not self.normalized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +87,9 @@ class ByteBPERules:
     def as_values(self) -> dict[str, Any]:
         """Gives them as what JSON holds."""
         values = dataclasses.asdict(self)
+        for token in values["added"]:
+            # No known vocabulary's ids depend on it; see `byte_text.check_cut_tokens`.
+            del token["normalized"]
         if self.patterns == (GPT2_PATTERN,):
             # As before others were known.
             del values["patterns"]
@@ -187,7 +197,7 @@ def _added(token: dict[str, Any], where: str) -> AddedToken:
             f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known"
         )
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
-    return AddedToken(token["content"], token["id"], *flags)
+    return AddedToken(token["content"], token["id"], *flags, token.get("normalized"))
 
 
 def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[str, int]]:
@@ -336,7 +346,7 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
         "padding": None,
         "added_tokens": [
             {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
-            | {"rstrip": token.rstrip, "normalized": not token.special, "special": token.special}
+            | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
             for token in sorted(rules.added, key=lambda token: token.id)
         ],
         "normalizer": {"type": "NFC"} if rules.compose else None,

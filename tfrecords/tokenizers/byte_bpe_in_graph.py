@@ -72,8 +72,9 @@ class ByteBPEInGraph(tf.Module):
             starts, ends = (_before_composing(texts, ids.with_values(part)) for part in whole)
         starts, ends = Characters(texts).places(rows, starts, ends)
         lead, trail = (tf.gather(self._trims[:, side], ids.values) for side in (0, 1))
+        # One blank may be the one that was put before the text.
         if self._rules.keep_first_space:
-            lead = tf.where(starts == 0, tf.zeros_like(lead), lead)
+            lead = tf.where((starts == 0) & (lead == 1), tf.zeros_like(lead), lead)
         starts = tf.minimum(starts + lead, ends)
         ends = tf.maximum(ends - trail, starts)
         return ids, *(ids.with_values(tf.cast(part, tf.int32)) for part in (starts, ends))
@@ -104,9 +105,7 @@ class ByteBPEInGraph(tf.Module):
         for number, (rank, data) in enumerate(zip(tokenizer.merge_ranks, tokenizer.piece_bytes)):
             # One that no text gives may be called anything that is no text.
             name, kind, score = f"\ue000{number}", _PIECE.CONTROL, 0.0
-            if number == tokenizer.unk_id:
-                kind = _PIECE.UNKNOWN
-            elif number in cut:
+            if number in cut:
                 name, kind = self._image(cut[number]), _PIECE.USER_DEFINED
             elif data == MARK:
                 mark, name, kind = number, data.decode("latin-1"), _PIECE.NORMAL
@@ -115,9 +114,12 @@ class ByteBPEInGraph(tf.Module):
             proto.pieces.add(piece=name, score=score, type=kind)
         if mark == len(tokenizer.pieces):
             proto.pieces.add(piece=MARK.decode("latin-1"), score=0.0, type=_PIECE.NORMAL)
+        # SentencePiece requires an unknown piece. No text gives it: every byte has a piece. The tokenizer's own may be
+        # a string that is cut out, so it is one more.
+        proto.pieces.add(piece="\ue000", score=0.0, type=_PIECE.UNKNOWN)
         proto.trainer_spec.model_type = model_pb2.TrainerSpec.BPE
-        proto.trainer_spec.unk_id = tokenizer.unk_id
-        proto.trainer_spec.unk_piece = proto.pieces[tokenizer.unk_id].piece
+        proto.trainer_spec.unk_id = len(proto.pieces) - 1
+        proto.trainer_spec.unk_piece = proto.pieces[-1].piece
         proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
         spec = proto.normalizer_spec
         spec.name = "identity"

@@ -1,11 +1,13 @@
 """Texts as the codes that `byte_words` reads: composed, begun with a blank, tokens cut out, as a tokenizer asks."""
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.byte_bpe_file import AddedToken
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
@@ -20,13 +22,12 @@ class TextReader:
         cut_tokens: tokens whose strings are cut out of texts, longest first.
         add_prefix_space: whether what stands between them gets a blank where it begins with none.
         compose: whether texts are composed first (NFC).
-        trim: whether the place of a token leaves out the white space around it that it takes in.
     """
 
-    def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool, trim: bool):
+    def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
         self._pattern = re.compile(cut_pattern(cut_tokens, re.escape(_SPACES))) if cut_tokens else None
         self._tokens = {token.content: token.id for token in cut_tokens}
-        self._add_prefix_space, self._compose, self._trim = add_prefix_space, compose, trim
+        self._add_prefix_space, self._compose = add_prefix_space, compose
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Gives the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
@@ -38,23 +39,30 @@ class TextReader:
         codes = np.concatenate([np.zeros(0, np.uint32), *(part for row in rows for part in row)])
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
-    def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `read`, and the begin and end in its text of what each code stands for: int64 [codes, 2]."""
-        rows, splits, places = [np.zeros(0, np.uint32)], [0], [np.zeros((0, 2), np.int64)]
+    def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As `read`, and what each code stands for.
+
+        Returns (codes, splits, places: the begin and end in its text, int64 [codes, 2], blanks: how much white space a
+        token that was cut out begins and ends with, int64 [codes, 2], 0 for characters).
+        """
+        rows, splits = [np.zeros(0, np.uint32)], [0]
+        places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
         for text in texts:
             composed, origins = _composed(text) if self._compose else (text, None)
             size = 0
             for codes, begin, end in self._parts(composed):
+                is_token = codes[0] >= FIRST_TOKEN
                 # A blank before all stands for the first character too, a token for the whole of its string.
-                first = np.maximum(np.arange(end - len(codes), end), begin) if codes[0] < FIRST_TOKEN else begin
-                last = first + 1 if codes[0] < FIRST_TOKEN else end
+                first = begin if is_token else np.maximum(np.arange(end - len(codes), end), begin)
+                last = end if is_token else first + 1
                 rows.append(codes)
                 places.append(np.stack([first, last], axis=-1).reshape(-1, 2))
+                blanks.append(np.tile(_blanks(composed[begin:end]) if is_token else (0, 0), (len(codes), 1)))
                 size += len(codes)
                 if origins is not None:
                     places[-1] = _through(places[-1], origins)
             splits.append(splits[-1] + size)
-        return np.concatenate(rows), np.array(splits, np.int64), np.concatenate(places)
+        return np.concatenate(rows), np.array(splits, np.int64), np.concatenate(places), np.concatenate(blanks)
 
     def _parts(self, text: str) -> Iterator[tuple[np.ndarray, int, int]]:
         """Codes of the tokens and of what stands between them, each with its begin and end."""
@@ -62,8 +70,7 @@ class TextReader:
         for found in self._pattern.finditer(text) if self._pattern else ():
             if found.start() > at:
                 yield self._between(text[at : found.start()]), at, found.start()
-            span = found.span(found.lastindex if self._trim else 0)
-            yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), *span
+            yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), *found.span()
             at = found.end()
         if at < len(text):
             yield self._between(text[at:]), at, len(text)
@@ -86,6 +93,45 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
             group = f"({'|'.join(map(re.escape, contents))})"
             alternatives.append(f"{f'[{spaces}]*' * lstrip}{group}{f'[{spaces}]*' * rstrip}")
     return "|".join(alternatives)
+
+
+def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
+    """Raises UnknownTokenizer where the library would find other tokens in some text than `cut_pattern` does.
+
+    The `tokenizers` library cuts out the tokens that are not `normalized` first, then the others. Of each kind it finds the strings
+    alone, the longest at a place, and then widens them by white space (lstrip, rstrip).
+    """
+    has_later = any(not token.is_cut_first for token in tokens)
+    first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
+    for one, other in itertools.product(first, tokens):
+        if _may_clash(one, other):
+            raise UnknownTokenizer(
+                f"'{where}' adds the tokens {one.content!r} and {other.content!r}, which may overlap in a text"
+            )
+
+
+def _may_clash(one: AddedToken, other: AddedToken) -> bool:
+    is_earlier = one.is_cut_first and not other.is_cut_first
+    if one.lstrip or one.rstrip:
+        # Runs of blanks that are tokens, as in ModernBERT, are cut out of what `one` leaves.
+        if _blanks(other.content) != (0, 0) and not (is_earlier and not other.content.strip(_SPACES)):
+            return True
+        if (one.lstrip, one.rstrip) != (other.lstrip, other.rstrip):
+            if one.content.startswith(other.content) or other.content.startswith(one.content):
+                return True
+    return is_earlier and ((one.lstrip and other.rstrip) or _overlap(one.content, other.content))
+
+
+def _overlap(one: str, other: str) -> bool:
+    if one in other or other in one:
+        return True
+    sizes = range(1, min(len(one), len(other)))
+    return any(one.endswith(other[:size]) or other.endswith(one[:size]) for size in sizes)
+
+
+def _blanks(text: str) -> tuple[int, int]:
+    """How many characters of white space a text begins and ends with; Ġ is one to the `tokenizers` library."""
+    return len(text) - len(text.lstrip(_SPACES + "Ġ")), len(text) - len(text.rstrip(_SPACES + "Ġ"))
 
 
 def _codes(text: str) -> np.ndarray:
