@@ -9,13 +9,14 @@ from tfrecords import pairs, segments
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.masking import MaskingRule
+from tfrecords.tokenizers.words import PUBLISHED, RULES, SCRIPT
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Said in the manifest of permutation records only: those of masked words are described as before these settings were.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 # Those that came after the first folders, as they stay where nothing is said of them.
-_NEWER = {"line_documents": False, "min_sentences": 1}
+_NEWER = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
 # Tokens of A and of B at least, and [SEP] twice and [CLS].
 _SHORTEST_PAIR = 5
 # Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
@@ -69,6 +70,12 @@ class BuildSettings(CheckedSettings):
         None,
         help="Mask whole words; --nowhole_words masks single pieces, as permutation records do if unset: there a span "
         "begins with a word and is so many pieces long, as the published ones are.",
+    )
+    word_rule: str = setting(
+        SCRIPT,
+        help="What a word is. script: what stands between white space, and each piece of text that is written without "
+        "it, such as Chinese and Thai; published: as the published code of the tokenizer's kind has it.",
+        choices=RULES,
     )
     pair_task: str | None = setting(
         None,

@@ -129,7 +129,7 @@ def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batc
     special = (batch.input_ids == vocabulary.cls_id) | (batch.input_ids == vocabulary.sep_id)
     features = {
         "segment_ids": present & (columns >= batch.second_starts[:, None]) & bool(vocabulary.second_segment_id),
-        "token_boundary": present & (special | vocabulary.word_starts[batch.input_ids]),
+        "token_boundary": present & (special | vocabulary.words_begin(batch.input_ids)),
         "next_sentence_labels": batch.labels[:, None],
     }
     if settings.masking == "dynamic":

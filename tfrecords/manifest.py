@@ -9,6 +9,7 @@ from typing import Any
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
@@ -135,6 +136,11 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
     return manifests[0]
 
 
+def word_rule_of(manifest: dict[str, Any]) -> str:
+    """Returns by which rule words begin; folders of before it was noted have the published one."""
+    return manifest.get("word_rule", PUBLISHED)
+
+
 _SAME = (
     "max_seq_length",
     "max_predictions_per_seq",
@@ -149,7 +155,7 @@ _SAME = (
     "bi_data",
 )
 # What the reader's masks hang on.
-_MASKS = ("masked_lm_prob", "max_ngram", "whole_words")
+_MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
+from tfrecords.tokenizers.words import SCRIPT, byte_table, unspaced_table, word_begins
 
 # Where the draws for each purpose begin in an example's stream; positions are added.
 ORDER, LENGTH, FATE, PIECE = (purpose << 20 for purpose in range(1, 5))
@@ -29,6 +30,12 @@ class MaskingRule:
     max_ngram: int = 3
     whole_words: bool = True
 
+    def budgets(self, lengths: np.ndarray) -> np.ndarray:
+        """Returns how many tokens may be predicted in examples of so many tokens: int [examples]."""
+        if self.probability <= 0:
+            return np.zeros_like(lengths)
+        return np.clip(np.rint(lengths * self.probability).astype(lengths.dtype), 1, self.max_predictions)
+
     @property
     def ngram_thresholds(self) -> np.ndarray:
         """float64 [max_ngram]: n is the first index + 1 whose threshold is above a uniform draw; p(n) ~ 1/n."""
@@ -42,7 +49,8 @@ class MaskingRule:
 class MaskingVocabulary:
     """What rows and their masks must know of a tokenizer.
 
-    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. The others are as the tokenizer calls them.
+    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. piece_bytes: as from `words.byte_table`, where
+    the rule for words is "script". The others are as the tokenizer calls them.
     """
 
     cls_id: int
@@ -53,20 +61,43 @@ class MaskingVocabulary:
     pad_id: int = 0
     separators_between: int = 1
     second_segment_id: int = 1
+    piece_bytes: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
-    def of(cls, tokenizer) -> "MaskingVocabulary":
+    def of(cls, tokenizer, word_rule: str = SCRIPT) -> "MaskingVocabulary":
+        by_script = word_rule == SCRIPT
         ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size, dtype=np.int32), tokenizer.special_ids)
         return cls(
             tokenizer.cls_id,
             tokenizer.sep_id,
             tokenizer.mask_id,
-            tokenizer.word_starts,
+            tokenizer.script_word_starts if by_script else tokenizer.word_starts,
             ordinary,
             tokenizer.pad_id,
             tokenizer.separators_between,
             tokenizer.second_segment_id,
+            byte_table(tokenizer.piece_bytes) if by_script else None,
         )
+
+    @property
+    def word_table(self) -> tuple[np.ndarray, ...]:
+        """What `words.word_begins` reads, apart from the ids."""
+        nothing = np.zeros(0, np.uint8), np.zeros(len(self.word_starts) + 1, np.int64)
+        return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
+
+    def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
+        """Returns which tokens begin a word: bool [examples, sequence], of int32 ids of that shape."""
+        if self.piece_bytes is None:
+            return self.word_starts[input_ids]
+        return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
+
+
+@compiled
+def _begin_words(input_ids, starts, data, splits, unspaced):
+    begins = np.empty(input_ids.shape, np.bool_)
+    for row in range(len(input_ids)):
+        begins[row] = word_begins(input_ids[row], starts, data, splits, unspaced)
+    return begins
 
 
 def mask_examples(
@@ -98,7 +129,7 @@ def mask_examples(
         input_ids.copy(),
         lengths,
         keys,
-        vocabulary.word_starts[input_ids] | (not rule.whole_words),
+        vocabulary.words_begin(input_ids) if rule.whole_words else np.ones(input_ids.shape, bool),
         vocabulary.ordinary_ids,
         (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id),
         rule.max_predictions,

@@ -25,6 +25,7 @@ from tfrecords.randomness import below, derive, draw, unit
 from tfrecords.records import encode_records
 from tfrecords.segments import join_documents
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.words import word_begins
 
 # The piece that ends a document, where the vocabulary has it.
 DOCUMENT_END = "<eod>"
@@ -140,8 +141,9 @@ def lay_out_steps(
     key: uint64, of the shard: the keys of its rows hang on it.
     """
     numbers = np.arange(first * settings.streams, last * settings.streams)
-    special = np.zeros_like(vocabulary.word_starts)
-    special[[vocabulary.cls_id, vocabulary.sep_id]] = True
+    starts, *pieces = vocabulary.word_table
+    starts = starts.copy()
+    starts[[vocabulary.cls_id, vocabulary.sep_id]] = True
     return Rows(
         *_lay_out(
             streams.ids,
@@ -149,7 +151,7 @@ def lay_out_steps(
             streams.backwards,
             first,
             derive(key.astype(np.int64), numbers),
-            vocabulary.word_starts | special,
+            (starts, *pieces),
             (vocabulary.cls_id, vocabulary.sep_id),
             (settings.max_seq_length, settings.reuse_length),
             settings.predictions_of_parts,
@@ -160,7 +162,7 @@ def lay_out_steps(
 
 
 @compiled
-def _lay_out(ids, begins, backwards, first, keys, starts, special, lengths, goals, rule, thresholds):
+def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals, rule, thresholds):
     sequence, reuse = lengths
     rows = len(keys)
     inputs, targets, masks, segments = (
@@ -185,7 +187,11 @@ def _lay_out(ids, begins, backwards, first, keys, starts, special, lengths, goal
                 return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
             labels[row] = label
             _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])
-            begun = starts[inputs[row]]
+            # As the text is read forwards.
+            if backwards[stream]:
+                begun = word_begins(inputs[row, ::-1].copy(), *words)[::-1].copy()
+            else:
+                begun = word_begins(inputs[row], *words)
             masks[row, :reuse] = sample_spans(begun[:reuse], backwards[stream], goals[0], key, _SPANS, rule, thresholds)
             masks[row, reuse:] = sample_spans(
                 begun[reuse:], backwards[stream], goals[1], key, 2 * _SPANS, rule, thresholds

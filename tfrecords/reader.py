@@ -21,7 +21,7 @@ import tensorflow as tf
 from tfrecords.base.errors import UserError
 from tfrecords.foreign import describe_foreign
 from tfrecords.lanes import Lanes, number_of_lanes, shuffle_seed
-from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest
+from tfrecords.manifest import MANIFEST, PARTS, check_files, find_records, read_manifest, word_rule_of
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.packing import pack_batch
 from tfrecords.randomness import derive
@@ -201,7 +201,7 @@ class _Parser:
             self._rule = MaskingRule(
                 self._predictions, manifest["masked_lm_prob"], manifest["max_ngram"], manifest["whole_words"]
             )
-            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder))
+            self._vocabulary = MaskingVocabulary.of(load_tokenizer(folder), word_rule_of(manifest))
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
         features = self._parse_dynamic(positions, records) if self._dynamic else self._parse_static(records)

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
-        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer), document_end_id(tokenizer)
+        self.vocabulary, self.end_id = MaskingVocabulary.of(tokenizer, settings.word_rule), document_end_id(tokenizer)
         self._is_warm = False
 
     def __getstate__(self) -> dict[str, Any]:

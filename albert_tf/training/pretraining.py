@@ -33,6 +33,7 @@ __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
 # What of the records' manifest decides which examples and masks a step gets.
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
+_NEWER = ("word_rule",)
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 
 
@@ -112,12 +113,13 @@ class Pretraining(Training):
         return {
             "model": self.config.to_dict(),
             "tokenizer_sha256": manifests[0]["tokenizer_sha256"],
-            "records": [{key: manifest.get(key) for key in self._decisive} for manifest in manifests],
+            "records": [self._of_records(manifest) for manifest in manifests],
         }
 
-    @property
-    def _decisive(self) -> tuple[str, ...]:
-        return _DECISIVE_OF_RECORDS + _OF_PERMUTATION * (self.settings.objective == "permutation")
+    def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        keys = _DECISIVE_OF_RECORDS + _OF_PERMUTATION * (self.settings.objective == "permutation")
+        # Runs of before these were noted stay what they were.
+        return {key: manifest.get(key) for key in keys} | {key: manifest[key] for key in _NEWER if key in manifest}
 
     def new_model(self) -> AlbertPretrainer:
         settings, start = self.settings, self.start

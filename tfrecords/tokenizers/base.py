@@ -94,7 +94,17 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: whether a piece begins a word, for whole-word masking."""
+        """bool [vocab_size]: whether a piece begins a word by the published rule, for masks of whole words."""
+
+    @cached_property
+    def script_word_starts(self) -> np.ndarray:
+        """bool [vocab_size]: `word_starts` where white space parts words; see `words` for text without it."""
+        return self.word_starts
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """What each piece is in UTF-8, which need not be whole characters; of tokens that are no text their names."""
+        return [piece.encode() for piece in self.pieces]
 
     @property
     @abc.abstractmethod

@@ -99,7 +99,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """What each piece is in UTF-8, which need not be whole characters; of tokens that are no text their names."""
+        """See `Tokenizer`."""
         contents = {token.id: token.content.encode() for token in self.rules.added}
         found = ((contents.get(number), piece) for number, piece in enumerate(self.pieces))
         return [piece_bytes(piece) or piece.encode() if content is None else content for content, piece in found]

@@ -98,8 +98,8 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
     """Raises UnknownTokenizer where the library would find other tokens in some text than `cut_pattern` does.
 
-    The `tokenizers` library cuts out the tokens that are not `normalized` first, then the others. Of each kind it finds the strings
-    alone, the longest at a place, and then widens them by white space (lstrip, rstrip).
+    The `tokenizers` library cuts out the tokens that are not `normalized` first, then the others. Of each kind it finds
+    the strings alone, the longest at a place, and then widens them by white space (lstrip, rstrip).
     """
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
@@ -116,9 +116,9 @@ def _may_clash(one: AddedToken, other: AddedToken) -> bool:
         # Runs of blanks that are tokens, as in ModernBERT, are cut out of what `one` leaves.
         if _blanks(other.content) != (0, 0) and not (is_earlier and not other.content.strip(_SPACES)):
             return True
-        if (one.lstrip, one.rstrip) != (other.lstrip, other.rstrip):
-            if one.content.startswith(other.content) or other.content.startswith(one.content):
-                return True
+        begin_alike = one.content.startswith(other.content) or other.content.startswith(one.content)
+        if begin_alike and (one.lstrip, one.rstrip) != (other.lstrip, other.rstrip):
+            return True
     return is_earlier and ((one.lstrip and other.rstrip) or _overlap(one.content, other.content))
 
 

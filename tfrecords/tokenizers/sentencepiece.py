@@ -4,7 +4,7 @@ import itertools
 import os
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.normalization import own_rules, with_albert_normalization
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
+from tfrecords.tokenizers.words import is_spaced_letter
 
 # google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
 # character which is neither one of them nor an English letter.
@@ -79,7 +80,19 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        return np.array([_starts_word(piece, self.keep_accents) for piece in self.pieces])
+        # Where accents are kept, the ü within a German word must not part it.
+        inside = _is_latin_letter if self.keep_accents else None
+        return np.array([_starts_word(piece, inside) for piece in self.pieces])
+
+    @cached_property
+    def script_word_starts(self) -> np.ndarray:
+        """See `Tokenizer`. A letter that is not English does not part a word where white space parts words."""
+        return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """See `Tokenizer`."""
+        return [piece.replace(WORD_BOUNDARY, " ").encode() for piece in self.pieces]
 
     @cached_property
     def special_ids(self) -> np.ndarray:
@@ -155,14 +168,18 @@ class SentencePieceTokenizer(Tokenizer):
         return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
 
 
-def _starts_word(piece: str, keep_accents: bool) -> bool:
+def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
+    """Returns whether a piece begins a word by google-research/albert's rule.
+
+    Args:
+        piece: The piece.
+        is_inside: Whether a character that is not English may continue a word; None: none may.
+    """
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
-    return any(
-        character.lower() not in _ENGLISH and not (keep_accents and _is_latin_letter(character)) for character in piece
-    )
+    others = (character for character in piece if character.lower() not in _ENGLISH)
+    return any(is_inside is None or not is_inside(character) for character in others)
 
 
 def _is_latin_letter(character: str) -> bool:
-    """Where accents are kept, the ü within a German word must not part it for whole-word masking."""
     return character.isalpha() and unicodedata.name(character, "").startswith("LATIN ")

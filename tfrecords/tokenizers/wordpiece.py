@@ -54,6 +54,11 @@ class WordPieceTokenizer(Tokenizer):
         return np.array([not piece.startswith(_SUFFIX) for piece in self.pieces])
 
     @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """See `Tokenizer`."""
+        return [piece.removeprefix(_SUFFIX).encode() for piece in self.pieces]
+
+    @cached_property
     def special_ids(self) -> np.ndarray:
         special = [token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)]
         return np.array(special, np.int32)

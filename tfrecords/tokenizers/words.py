@@ -1,0 +1,108 @@
+"""Which tokens of a row begin a word, for masks of whole words.
+
+The rule "published" is a table over the vocabulary, as in the code of the published models. The rule "script" looks at
+the writing: white space ends words, and in scripts that are written without it, such as Chinese and Thai, each token is
+a word. Tokens that share a character are one word.
+"""
+
+import functools
+import re
+import unicodedata
+
+import numpy as np
+
+from tfrecords.base.compiled import compiled
+
+SCRIPT, PUBLISHED = RULES = ("script", "published")
+
+# Letters, marks and digits of scripts that are written without white space between words (Unicode's Scripts.txt and
+# LineBreak.txt), in hexadecimal. Punctuation that Korean shares with Chinese and Japanese is not among them.
+_UNSPACED = """
+e01-e3a e40-e5b e81-eff f00-fff 1000-109f 1780-17ff 1950-19ff 1a20-1aaf 1b00-1b7f 2e80-2fdf 3005-3007 3021-302d
+3031-3035 3038-303c 3041-309f 30a1-30fa 30fc-30ff 3105-312f 31a0-31bf 31f0-31ff 3400-4dbf 4e00-a4cf a980-a9df a9e0-a9fe
+aa60-aadf f900-faff ff66-ff9f 11700-1174f 16fe0-16fe4 16ff0-16ff6 17000-18d8f 1aff0-1b2ff 20000-3ffff
+"""
+_JOINERS = "\u200c\u200d"
+
+
+@functools.cache
+def unspaced_table() -> np.ndarray:
+    """Returns whether each code point belongs to a script that is written without white space: bool [0x110000]."""
+    table = np.zeros(0x110000, bool)
+    for item in _UNSPACED.split():
+        first, _, last = item.partition("-")
+        table[int(first, 16) : int(last or first, 16) + 1] = True
+    return table
+
+
+def is_spaced_letter(character: str) -> bool:
+    """Returns whether a character is part of a word in a script where white space parts words.
+
+    >>> [is_spaced_letter(character) for character in "éя한中ก1,"]
+    [True, True, True, False, False, False, False]
+    """
+    is_part = unicodedata.category(character)[0] in "LM" or character in _JOINERS
+    return is_part and not unspaced_table()[ord(character)]
+
+
+def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns what `word_begins` reads of each piece: uint8 [bytes] end to end, and their int64 [pieces + 1] splits.
+
+    Args:
+        pieces: The text of each piece in UTF-8, which need not be whole characters.
+    """
+    # Of most pieces, no byte matters: one letter stands for them.
+    short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
+    return np.frombuffer(b"".join(short), np.uint8), np.cumsum([0, *map(len, short)])
+
+
+def _is_unspaced(piece: bytes) -> bool:
+    """Returns whether a piece may hold a part of a character of a script that is written without white space."""
+    try:
+        text = piece.decode()
+    except UnicodeDecodeError:
+        return True
+    return _unspaced_pattern().search(text) is not None
+
+
+@functools.cache
+def _unspaced_pattern() -> re.Pattern:
+    edges = np.flatnonzero(np.diff(unspaced_table(), prepend=False, append=False)).tolist()
+    return re.compile("[" + "".join(f"{chr(one)}-{chr(end - 1)}" for one, end in zip(edges[::2], edges[1::2])) + "]")
+
+
+@compiled
+def word_begins(ids, starts, data, splits, unspaced):
+    """Returns bool [tokens]: which tokens of one row begin a word.
+
+    A token begins a word where `starts` says so; where its first byte begins a character of a script without white
+    space; and where its first byte begins the character after one of those.
+
+    Args:
+        ids: int32 [tokens].
+        starts: bool [vocab].
+        data: uint8 [bytes], as from `byte_table`.
+        splits: int64 [vocab + 1], as from `byte_table`.
+        unspaced: bool [0x110000], as from `unspaced_table`.
+    """
+    begins = np.empty(len(ids), np.bool_)
+    code, missing, token, after_unspaced = np.int64(0), 0, -1, False
+    for place in range(len(ids)):
+        begins[place] = starts[ids[place]]
+        first = splits[ids[place]]
+        for at in range(first, splits[ids[place] + 1]):
+            byte = np.int64(data[at])
+            if byte & 0xC0 != 0x80:
+                token = place if at == first else -1
+                if after_unspaced and token >= 0:
+                    begins[token] = True
+                after_unspaced = False
+                missing = (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+                code = byte & (0x3F >> missing) if missing else byte
+            elif missing > 0:
+                code, missing = code << 6 | byte & 0x3F, missing - 1
+            if missing == 0:
+                after_unspaced = code < len(unspaced) and unspaced[code]
+                if after_unspaced and token >= 0:
+                    begins[token] = True
+    return begins
