@@ -21,7 +21,7 @@ from typing import Any
 from tfrecords import sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
+from tfrecords.build_settings import UNSAID, BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
 from tfrecords.sections import Section
@@ -214,7 +214,8 @@ class BuildFolder:
     def _other_build(self, present: dict[str, Any]) -> UserError:
         asked = self.description
         name = next(key for key in asked | present if present.get(key, ...) != asked.get(key, ...))
-        change = f"{name} {present.get(name)!r}, now {asked.get(name)!r}"
+        before, now = (described.get(name, UNSAID.get(name)) for described in (present, asked))
+        change = f"{name} {before!r}, now {now!r}"
         return UserError(
             f"'{self.folder}' holds records built with {change}; give another --output_dir, or --overwrite"
         )

@@ -15,8 +15,8 @@ OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Said in the manifest of permutation records only: those of masked words are described as before these settings were.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-# Those that came after the first folders, as they stay where nothing is said of them.
-_NEWER = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
+# What folders of before a setting was there were built with: these values are left out of a manifest.
+UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
 # Tokens of A and of B at least, and [SEP] twice and [CLS].
 _SHORTEST_PAIR = 5
 # Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
@@ -187,7 +187,7 @@ class BuildSettings(CheckedSettings):
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
         # Folders of before they were there stay what they were.
-        return {name: value for name, value in values.items() if name not in _NEWER or value != _NEWER[name]}
+        return {name: value for name, value in values.items() if name not in UNSAID or value != UNSAID[name]}
 
     @property
     def is_pair(self) -> bool:

@@ -18,6 +18,7 @@ from tfrecords.build_folder import BuildFolder, stamp_files
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import SPLITS, read_folder
+from tfrecords.mask_share import COUNTS, describe_miss
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.worker import Worker, spill_path, too_many
 
@@ -70,6 +71,7 @@ def build(
         if deal is None:
             manifest = read_folder(folder)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
+            _warn_of_missed_share(manifest)
             return manifest
         with runners.RUNNERS[runner](Worker(settings, tokenizer, build_folder.parts), workers) as run:
             return _Build(build_folder, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
@@ -124,6 +126,7 @@ class _Build:
         folder = self._folder.folder
         print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
         _warn_of_one_sided_labels(manifest)
+        _warn_of_missed_share(manifest)
         return manifest
 
     def _build(self) -> list[dict[str, Any]]:
@@ -251,8 +254,15 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
         {"name": f"{split}-{number:05d}-of-{len(filled):05d}{suffix}", "shard": shard} | reports[shard - first]
         for number, shard in enumerate(filled)
     ]
-    totals = ("documents", "examples", "tokens", "label_1")
-    return {key: sum(report[key] for report in reports) for key in totals} | {"files": listed}
+    # Reports of an older version, and those of permutation rows, have no counts of masks.
+    totals = (
+        "documents",
+        "examples",
+        "tokens",
+        "label_1",
+        *(key for key in COUNTS if any(key in one for one in reports)),
+    )
+    return {key: sum(report.get(key, 0) for report in reports) for key in totals} | {"files": listed}
 
 
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
@@ -316,6 +326,11 @@ def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
                 f"{manifest['splits'][split]['documents']:,} documents in {files_of:,} files; give more or shorter "
                 "documents with two sentences or more, a larger --chunk_megabytes, or another --pair_task"
             )
+
+
+def _warn_of_missed_share(manifest: dict[str, Any]) -> None:
+    if miss := describe_miss(manifest):
+        print(f"warning: {miss}")
 
 
 def _counts(manifest: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.manifest import MANIFEST, SPLITS, find_records
+from tfrecords.manifest import MANIFEST, SPLITS, find_records, word_rule_of
 from tfrecords.statistics import LONGEST_RUN, Statistics, readable
 from tfrecords.tokenizers.base import description_in
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -45,7 +45,8 @@ def main(settings: InspectSettings) -> None:
     if settings.sample == 0:
         _check_sums(paths)
     tokenizer = load_tokenizer(settings.tokenizer or _tokenizer_beside(paths[0].parent))
-    statistics = Statistics(tokenizer, manifest["max_seq_length"], manifest["max_predictions_per_seq"])
+    lengths = manifest["max_seq_length"], manifest["max_predictions_per_seq"]
+    statistics = Statistics(tokenizer, *lengths, word_rule_of(manifest))
     wanted = min(settings.sample or sum(counts), sum(counts))
     to_print = settings.examples
     with progress_bar(total=wanted, desc="reading", unit=" examples") as bar:
@@ -92,12 +93,13 @@ def _rule_shares(manifest: dict[str, Any]) -> np.ndarray:
 
 
 def _table(summary: dict[str, Any], manifest: dict[str, Any]) -> str:
+    requested = f"  (requested: {manifest['masked_lm_prob']:.0%})" if "masked_lm_prob" in manifest else ""
     rows = [
         ("examples", f"{summary['examples']:,}"),
         ("tokens", f"{summary['tokens']:,}"),
         ("mean length", f"{summary['mean_length']:.1f} of {manifest['max_seq_length']}"),
         ("padding", f"{summary['padding_share']:.1%}"),
-        ("predicted tokens", f"{summary['mask_rate']:.2%}"),
+        ("predicted tokens", f"{summary['mask_rate']:.2%}{requested}"),
         ("  seen as [MASK]", f"{summary['mask_share']:.2%}  (rule: 80 %)"),
         ("  seen as they are", f"{summary['kept_share']:.2%}  (rule: 10 %)"),
         ("  seen as another", f"{summary['random_share']:.2%}  (rule: 10 %)"),

@@ -8,7 +8,9 @@ import numpy as np
 
 from tfrecords import corpus, sections
 from tfrecords.base.errors import UserError
+from tfrecords.masking import MaskingVocabulary
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.words import SCRIPT
 
 LONGEST_RUN = 8
 
@@ -16,8 +18,8 @@ LONGEST_RUN = 8
 class Statistics:
     """Counts over any number of batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int):
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
+        self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)
         self.lengths = np.zeros(max_seq_length + 1, np.int64)
         self.predictions = np.zeros(max_predictions + 1, np.int64)
         # Index n: runs of n neighbouring predicted words; the last holds all longer ones.
@@ -45,10 +47,7 @@ class Statistics:
         return ((ids[:, 1:] == self._tokenizer.sep_id) & (ids[:, :-1] == self._tokenizer.sep_id)).any(axis=1)
 
     def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
-        special = (ids == self._tokenizer.cls_id) | (ids == self._tokenizer.sep_id)
-        begins = special | self._tokenizer.word_starts[ids]
-        begins[:, 1:] |= special[:, :-1]
-        word = np.cumsum(begins, axis=1)
+        word = np.cumsum(self._vocabulary.words_or_ends_begin(ids), axis=1)
         # Rows are set far enough apart that no run goes from one into the next.
         word += np.arange(len(ids))[:, None] * (2 * ids.shape[1])
         words = np.unique(np.take_along_axis(word, positions, axis=1)[predicted])

@@ -19,6 +19,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
 from tfrecords.examples import encode_examples, lay_out, plan_examples
+from tfrecords.mask_share import count_masks
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.permutation import document_end_id, encode_streams
 from tfrecords.randomness import derive
@@ -138,8 +139,8 @@ class Worker:
             hashes = np.arange(2)
             documents = Documents(hashes, hashes, [b"a b c d\ne f g h\ni"] * 2)
             settings = dataclasses.replace(self.settings, dupe_factor=1)
-            for _ in self._encode(settings, self._tokenize(documents)):
-                pass
+            for _, block in self._encode(settings, self._tokenize(documents)):
+                self._count_masks(block)
         self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> "_Tokenized":
@@ -161,12 +162,18 @@ class Worker:
             writer = _HashingWriter(file, self.settings.gzip)
             for records, block in self._encode(self.settings, documents):
                 writer.write(records)
+                if not counts["examples"]:
+                    counts |= self._count_masks(block)
                 counts["examples"] += len(block.lengths)
                 counts["tokens"] += int(block.lengths.sum())
                 counts["label_1"] += int(block.labels.sum())
             writer.finish()
             file.flush()
         return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
+
+    def _count_masks(self, block: Any) -> dict[str, int]:
+        is_masked = self.settings.objective == "masked" and len(block.lengths) > 0
+        return count_masks(self.settings, self.vocabulary, block) if is_masked else {}
 
     def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
         """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time.

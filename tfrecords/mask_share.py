@@ -1,0 +1,61 @@
+"""How many tokens the masks of a build reach, of those that are requested, by a sample of each shard."""
+
+from typing import Any
+
+import numpy as np
+
+from tfrecords.build_settings import BuildSettings
+from tfrecords.examples import Examples
+from tfrecords.manifest import SPLITS
+from tfrecords.masking import MaskingVocabulary, mask_examples
+
+# Of the sample: its examples, and those without a predicted token; its tokens, those that may be predicted in all
+# examples, those that are predicted, and those in words that are longer than what may be predicted in their example.
+COUNTS = (
+    *("sampled_examples", "sampled_unmasked"),
+    *("sampled_tokens", "sampled_budget", "sampled_predictions", "sampled_in_long_words"),
+)
+# Of the requested share, how much may be missed without a word; and of all tokens, how many may be in long words.
+_TOLERANCE = 0.1
+
+
+def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples: Examples) -> dict[str, int]:
+    """Draws masks for examples, whether static or as a reader will draw them, and returns COUNTS by name."""
+    rule, lengths = settings.masking_rule, examples.lengths
+    predicted = mask_examples(examples.input_ids, lengths, examples.keys, rule, vocabulary)[3]
+    budgets = rule.budgets(lengths)
+    present = np.arange(examples.input_ids.shape[1]) < lengths[:, None]
+    begins = np.flatnonzero(vocabulary.words_or_ends_begin(examples.input_ids)[present])
+    sizes = np.diff(begins, append=lengths.sum())
+    in_long_words = sizes[sizes > np.repeat(budgets, lengths)[begins]].sum() if rule.whole_words else 0
+    counts = len(lengths), np.sum(predicted == 0), lengths.sum(), budgets.sum(), predicted.sum(), in_long_words
+    return dict(zip(COUNTS, map(int, counts)))
+
+
+def describe_miss(manifest: dict[str, Any]) -> str | None:
+    """Returns what share of the tokens is predicted and why, where masks are not as requested; else None."""
+    splits = [manifest["splits"][split] for split in SPLITS]
+    examples, unmasked, tokens, budget, predicted, in_long = (
+        sum(split.get(key, 0) for split in splits) for key in COUNTS
+    )
+    requested = manifest["masked_lm_prob"]
+    if not tokens or not requested:
+        return None
+    fix = "add --nowhole_words, raise --max_seq_length"
+    fix += ", or leave out --word_rule" if manifest.get("word_rule") is None else ", or train a larger vocabulary"
+    if abs(predicted / tokens - requested) <= _TOLERANCE * requested:
+        share = (
+            f"{in_long / tokens:.1%} of the tokens are in words that are longer than what may be masked of an example"
+        )
+        return f"{share}, and are never predicted: {fix}" if in_long > _TOLERANCE * tokens else None
+    if predicted < (1 - _TOLERANCE) * budget:
+        why = f"{in_long / tokens:.0%} are in words that are longer than what may be masked of an example: {fix}"
+    elif budget < requested * tokens and manifest["max_predictions_per_seq"] < requested * manifest["max_seq_length"]:
+        why = f"--max_predictions_per_seq={manifest['max_predictions_per_seq']} allows no more"
+    else:
+        why = f"examples have {tokens / examples:.0f} tokens on average, and their share is rounded to whole tokens"
+    none = f", and in {unmasked / examples:.0%} of the examples none" if unmasked else ""
+    return (
+        f"{predicted / tokens:.1%} of the tokens are predicted{none}; --masked_lm_prob={requested} requests "
+        f"{requested:.1%}; {why}"
+    )
