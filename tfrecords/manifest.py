@@ -126,12 +126,13 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
         path = Path(pattern)
         folders |= {path} if path.is_dir() else {match.parent for match in _matches(pattern)}
     manifests = [read_folder(folder) for folder in sorted(folders)]
-    for folder, manifest in zip(sorted(folders), manifests):
+    described = [manifest | {"word_rule": word_rule_of(manifest)} for manifest in manifests]
+    for folder, manifest in zip(sorted(folders), described):
         for key in _SAME + (_MASKS if manifests[0].get("masking") == "dynamic" else ()):
-            if manifest.get(key) != manifests[0].get(key):
+            if manifest.get(key) != described[0].get(key):
                 raise UserError(
                     f"'{folder}' has {key} {manifest.get(key)!r} but '{sorted(folders)[0]}' has "
-                    f"{manifests[0].get(key)!r}; read them apart"
+                    f"{described[0].get(key)!r}; read them apart"
                 )
     return manifests[0]
 

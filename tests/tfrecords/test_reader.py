@@ -208,7 +208,9 @@ class TestBadRecords:
         with pytest.raises(UserError, match="read them apart"):
             read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
 
-    @pytest.mark.parametrize("other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
+    @pytest.mark.parametrize(
+        "other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}, {"word_rule": "published"}]
+    )
     def test_other_masks_of_dynamic_records(self, build, tmp_path, other):
         folder = shutil.copytree(build(masking="dynamic"), tmp_path / "data")
         path = folder / "manifest.json"

@@ -197,7 +197,7 @@ def _added(token: dict[str, Any], where: str) -> AddedToken:
             f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known"
         )
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
-    return AddedToken(token["content"], token["id"], *flags, token.get("normalized"))
+    return AddedToken(token["content"], token["id"], *flags, normalized=token.get("normalized"))
 
 
 def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[str, int]]:

@@ -82,7 +82,7 @@ def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
     assert [row["step"] for row in history(folder)] == ["3", "5"]
 
 
-@pytest.mark.parametrize("change", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}])
+@pytest.mark.parametrize("change", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}])
 def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run, tmp_path, change):
     shutil.copytree(tiny_run, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
