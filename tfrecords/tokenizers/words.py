@@ -53,7 +53,8 @@ def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """
     # Of most pieces, no byte matters: one letter stands for them.
     short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
-    return np.frombuffer(b"".join(short), np.uint8), np.cumsum([0, *map(len, short)])
+    # A copy: compiled code takes an array that may not be written as one of another type.
+    return np.frombuffer(b"".join(short), np.uint8).copy(), np.cumsum([0, *map(len, short)])
 
 
 def _is_unspaced(piece: bytes) -> bool:
