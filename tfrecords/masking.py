@@ -33,8 +33,9 @@ class MaskingRule:
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
         """Returns how many tokens may be predicted in examples of so many tokens: int [examples]."""
         if self.probability <= 0:
-            return np.zeros_like(lengths)
-        return np.clip(np.rint(lengths * self.probability).astype(lengths.dtype), 1, self.max_predictions)
+            return np.zeros(len(lengths), np.int64)
+        # Half a token is rounded to even, as Python's round does.
+        return np.clip(np.rint(lengths * self.probability).astype(np.int64), 1, self.max_predictions)
 
     @property
     def ngram_thresholds(self) -> np.ndarray:
@@ -140,13 +141,13 @@ def mask_examples(
         vocabulary.ordinary_ids,
         (vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id),
         rule.max_predictions,
-        rule.probability,
+        rule.budgets(lengths),
         rule.ngram_thresholds,
     )
 
 
 @compiled
-def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_predictions, probability, thresholds):
+def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_predictions, budgets, thresholds):
     cls_id, sep_id, mask_id = special
     examples = len(input_ids)
     positions = np.zeros((examples, max_predictions), np.int32)
@@ -155,8 +156,7 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
     for row in range(examples):
         ids, key = input_ids[row, : lengths[row]], keys[row]
         word_begins, word_ends = _words(ids, starts[row], cls_id, sep_id)
-        budget = min(max_predictions, max(1, round(len(ids) * probability))) if probability > 0 else 0
-        taken = _take_spans(word_begins, word_ends, len(ids), key, budget, thresholds)
+        taken = _take_spans(word_begins, word_ends, len(ids), key, budgets[row], thresholds)
         for position in range(len(ids)):
             if taken[position]:
                 positions[row, counts[row]] = position
