@@ -66,6 +66,8 @@ class BuildFolder:
         manifest = read_folder(self.folder) if (self.folder / MANIFEST).exists() else None
         present = self._present_description(manifest)
         if present is not None and present != self.description:
+            if not overwrite and self._is_complete_of_version_2(manifest, present, paths):
+                return None
             if not overwrite:
                 raise self._other_build(present)
             self.clear(manifest)
@@ -95,6 +97,20 @@ class BuildFolder:
         run = {"needed": needed, "stamp": stamp, "shards": [deal.train, deal.eval], "description": self.description}
         files.write_json(self.parts / _RUN, run)
         return Deal(deal.seed, deal.train, deal.eval, deal.threshold, None if needed is None else tuple(needed))
+
+    def _is_complete_of_version_2(
+        self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
+    ) -> bool:
+        """Returns whether nothing is left of this build by the version before, and says what that means."""
+        if manifest is None or present != self.description | {"format_version": 2}:
+            return False
+        complete = self._was_made_from(manifest["inputs"], paths) and is_whole(self.folder, manifest)
+        if complete:
+            print(
+                f"'{self.folder}' was built by an earlier version, in which white space decided with the text which "
+                "documents are held out, so that copies of them may be in training; --overwrite builds it anew"
+            )
+        return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
         """What a finished task of an earlier run left; None where there is nothing, or a power cut left half of it."""
@@ -214,6 +230,12 @@ class BuildFolder:
     def _other_build(self, present: dict[str, Any]) -> UserError:
         asked = self.description
         name = next(key for key in asked | present if present.get(key, ...) != asked.get(key, ...))
+        if name == "format_version":
+            return UserError(
+                f"'{self.folder}' was begun by another version (format_version {present.get(name)}, now "
+                f"{asked[name]}), which holds out other documents; finish it with that version, give another "
+                "--output_dir, or --overwrite to build it anew"
+            )
         before, now = (described.get(name, UNSAID.get(name)) for described in (present, asked))
         change = f"{name} {before!r}, now {now!r}"
         return UserError(

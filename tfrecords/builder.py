@@ -17,12 +17,14 @@ from tfrecords.base.script import progress_bar
 from tfrecords.build_folder import BuildFolder, stamp_files
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
+from tfrecords.duplicates import count_also_in_training
 from tfrecords.manifest import SPLITS, read_folder
 from tfrecords.mask_share import COUNTS, describe_miss
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.worker import Worker, spill_path, too_many
 
-_FORMAT_VERSION = 2
+# 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out.
+_FORMAT_VERSION = 3
 _SEEK_BYTES = 1 << 16
 # Bytes that a worker process builds in about the time in which it starts.
 _SMALL_TEXT = 12_000_000
@@ -125,6 +127,7 @@ class _Build:
         seconds = time.monotonic() - start
         folder = self._folder.folder
         print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
+        _say_duplicates(manifest)
         _warn_of_one_sided_labels(manifest)
         _warn_of_missed_share(manifest)
         return manifest
@@ -135,11 +138,7 @@ class _Build:
         self._deal, changed = _with_both_splits(self._deal, self._read, self._settings)
         if changed:
             self._read = self._read_pieces()
-        blocks = [
-            spill_path(self._parts, "piece", number, block)
-            for number, report in enumerate(self._read)
-            for block in range(report["blocks"])
-        ]
+        blocks = self._blocks()
         of_group = self._regrouped(blocks) if self._deal.group_size > 1 else None
         done = self._folder.reports(self._deal)
         tasks = []
@@ -159,6 +158,14 @@ class _Build:
                 bar.set_postfix_str(f"{text_bytes / 1e6 / seconds:.1f} MB text/s, {examples / seconds:,.0f} examples/s")
                 bar.update(report["text_bytes"])
         return [done[shard] for shard in range(self._deal.shards)]
+
+    def _blocks(self) -> list[Path]:
+        """The spill files of the first pass."""
+        return [
+            spill_path(self._parts, "piece", number, block)
+            for number, report in enumerate(self._read)
+            for block in range(report["blocks"])
+        ]
 
     def _read_pieces(self) -> list[dict[str, Any]]:
         """The first pass: every piece's report, in order."""
@@ -232,6 +239,9 @@ class _Build:
             # Another corpus or other settings are needed, and for them the parts are of no use.
             folder.clear()
             raise
+        found = count_also_in_training(self._blocks())
+        share = found / max(splits["eval"]["documents"], 1)
+        splits["eval"]["also_in_training"] = {"documents": found, "share": share}
         bad_lines = [line for report in self._read for line in report["bad_lines"]]
         digests = [report["digests"] for report in self._read]
         manifest = folder.description | {
@@ -309,6 +319,15 @@ def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
         raise UserError(
             f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
             f"--held_out_fraction, {other_share}"
+        )
+
+
+def _say_duplicates(manifest: dict[str, Any]) -> None:
+    documents, found = (manifest["splits"]["eval"][key] for key in ("documents", "also_in_training"))
+    if documents:
+        print(
+            f"{found['share']:.1%} of the held-out documents ({found['documents']:,} of {documents:,}) also stand "
+            "whole in training, compared without case, accents, white space and line breaks"
         )
 
 

@@ -8,6 +8,8 @@ first go to shards of their own, but to the same split.
 A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
 documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
 each is a group; more are dealt in two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny.
+Files of the first round end with a key of every document read, also of those whose shard is not needed: how many are
+held out, their keys, and the keys of the others (int64).
 """
 
 import hashlib
@@ -62,15 +64,19 @@ class Deal:
         return -(-self.shards // self.group_size)
 
     def chance(self, hashes: np.ndarray) -> np.ndarray:
-        """float64 [documents] in [0, 1), uniform."""
+        """float64 [documents] in [0, 1), uniform; hashes: those that decide the split."""
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
 
-    def shard_of(self, hashes: np.ndarray) -> np.ndarray:
-        """int64 [documents]; -1 where the shard is not needed.
+    def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
+        """Returns the shard of each document: int64 [documents]; -1 where the shard is not needed.
 
         Equal documents of a batch are dealt apart: a page that a corpus has a million times must not fill one shard.
+
+        Args:
+            hashes: Of the documents' texts.
+            split_hashes: What decides which documents are held out; None: `hashes`.
         """
-        held_out = self.chance(hashes) < self.threshold
+        held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
         counts = np.where(held_out, self.eval, self.train).astype(np.uint64)
         shards = ((bits * counts) >> np.uint64(32)).astype(np.int64) + np.where(held_out, self.train, 0)
@@ -117,6 +123,23 @@ def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_
         for begin, end in itertools.pairwise(splits.tolist()):
             file.write(columns[:, begin:end].tobytes())
             file.write(b"".join([documents.texts[i] for i in order[begin:end]]))
+
+
+def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
+    """Ends a spill file with the keys of the documents read, int64 each."""
+    with open(path, "ab") as file:
+        file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
+
+
+def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the keys of the held-out documents and of the others, as `append_keys` wrote them."""
+    with open(path, "rb") as file:
+        width = int(np.fromfile(file, np.int64, 1)[0]) // 16
+        file.seek(8 * (width - 1))
+        file.seek(int(np.fromfile(file, np.int64, 1)[0]))
+        count, *_ = np.fromfile(file, np.int64, 1)
+        keys = np.fromfile(file, np.int64)
+    return keys[:count], keys[count:]
 
 
 def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:

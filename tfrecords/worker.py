@@ -17,7 +17,18 @@ from tfrecords import corpus, sections
 from tfrecords.base import compiled, files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
-from tfrecords.deal import Deal, Documents, batches, hash_texts, occurrences, read_shard, read_spill, write_spill
+from tfrecords.deal import (
+    Deal,
+    Documents,
+    append_keys,
+    batches,
+    hash_texts,
+    occurrences,
+    read_shard,
+    read_spill,
+    write_spill,
+)
+from tfrecords.duplicates import loose_hashes, split_hashes
 from tfrecords.examples import encode_examples, lay_out, plan_examples
 from tfrecords.mask_share import count_masks
 from tfrecords.masking import MaskingVocabulary
@@ -63,14 +74,16 @@ class Worker:
             "highest": 0.0,
         }
         for batch in batches(self._texts(piece, bad_lines, max_bad_lines), piece_bytes):
-            hashes = hash_texts(batch)
-            shards, chance = deal.shard_of(hashes), deal.chance(hashes)
+            hashes, of_split, keys = hash_texts(batch), split_hashes(batch), loose_hashes(batch)
+            shards, chance = deal.shard_of(hashes, of_split), deal.chance(of_split)
+            held_out = chance < deal.threshold
             path = spill_path(self.parts, "piece", number, report["blocks"])
             write_spill(path, shards // deal.group_size, Documents(hashes, shards, batch), deal.groups)
+            append_keys(path, keys[held_out], keys[~held_out])
             report["blocks"] += 1
             report["block_bytes"].append(path.stat().st_size)
             report["documents"] += len(batch)
-            report["held_out"] += int((chance < deal.threshold).sum())
+            report["held_out"] += int(held_out.sum())
             report["text_bytes"] += sum(map(len, batch))
             report["lowest"] = min(report["lowest"], float(chance.min()))
             report["highest"] = max(report["highest"], float(chance.max()))
@@ -79,20 +92,18 @@ class Worker:
         return report
 
     def _texts(self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int) -> Iterator[bytes]:
+        """The sentences of each document, a line each, UTF-8: what examples are made of, however it lies in files."""
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
                     if isinstance(text, bytes):
-                        if self._is_long_enough(text):
-                            yield text
+                        sentences = corpus.sentences_of(text.decode(), self.settings.split_sentences)
+                        if self.settings.min_sentences < 2 or len(sentences) >= self.settings.min_sentences:
+                            yield "\n".join(sentences).encode()
                         continue
                     bad_lines.append(str(text))
                     if len(bad_lines) > max_bad_lines:
                         raise too_many(bad_lines, max_bad_lines)
-
-    def _is_long_enough(self, text: bytes) -> bool:
-        least = self.settings.min_sentences
-        return least < 2 or len(corpus.sentences_of(text.decode(), self.settings.split_sentences)) >= least
 
     def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
         """The second round of dealing: one group's documents to spill files with a group for each of its shards."""
@@ -152,7 +163,7 @@ class Worker:
         tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
         for index in order.tolist():
             text, documents.texts[index] = documents.texts[index], b""
-            tokenized.add(corpus.sentences_of(text.decode(), self.settings.split_sentences), self.tokenizer)
+            tokenized.add(text.decode().split("\n") if text else [], self.tokenizer)
         tokenized.flush(self.tokenizer)
         return tokenized
 

@@ -191,7 +191,7 @@ def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
     hard = ["word " * 20_000, "no spaces" * 5000, "\0\0", "emoji 👩‍👩‍👧 . 一。二。", "", "x", "\ud83d", "a\rb\r\nc"]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in ["\n".join(hard), *hard, ""] * 3))
-    config = BuildSettings(max_seq_length=128, held_out_fraction=0.2)
+    config = BuildSettings(max_seq_length=128, held_out_fraction=0.2, seed=1)
     manifest = builder.build(str(path), tmp_path / "data", tokenizer, config, 1, False)
     assert manifest["splits"]["train"]["examples"] > 500
     assert manifest["splits"]["train"]["documents"] + manifest["splits"]["eval"]["documents"] == 30

@@ -55,6 +55,8 @@ def test_many_shards_are_dealt_in_two_rounds(one_worker, corpus_file, tokenizer,
     ours, theirs = contents(tmp_path / "data"), contents(one_worker)
     records = {name for name in theirs if ".tfrecord" in name}
     assert records and all(ours[name] == theirs[name] for name in records)
+    ours, theirs = (json.loads(found["manifest.json"])["splits"] for found in (ours, theirs))
+    assert ours == theirs
 
 
 def test_equal_documents_do_not_fill_one_shard():

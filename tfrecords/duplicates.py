@@ -1,0 +1,63 @@
+"""When two documents are equal: for the choice of what is held out, and for the check of it.
+
+Equal documents fall to the same split. They are equal when their sentences are, apart from white space inside a line
+and the normal form of composed characters. Documents that differ more may still teach a model each other's text; the
+check counts those that are equal without case, accents, white space and line breaks.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from tfrecords.deal import hash_texts, read_keys
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+def split_hashes(texts: list[bytes]) -> np.ndarray:
+    """Returns what decides the split of each document, int64 [documents].
+
+    Args:
+        texts: The sentences of each document, a line each, UTF-8.
+    """
+    return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
+
+
+def loose_hashes(texts: list[bytes]) -> np.ndarray:
+    """Returns int64 [documents], equal for documents that differ in case, accents and white space only."""
+    return hash_texts(_letters(text.decode()).encode() for text in texts)
+
+
+def count_also_in_training(spills: Iterable[Path]) -> int:
+    """Counts the held-out documents that also stand in training as whole documents, by `loose_hashes`.
+
+    Args:
+        spills: The files of the first round of dealing.
+    """
+    paths = list(spills)
+    held_out = [read_keys(path)[0] for path in paths]
+    keys, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *held_out]), return_counts=True)
+    found = np.zeros(len(keys), bool)
+    for path in paths if len(keys) else ():
+        _, training = read_keys(path)
+        places = np.minimum(np.searchsorted(keys, training), len(keys) - 1)
+        found[places[keys[places] == training]] = True
+    return int(counts[found].sum())
+
+
+def _without_spacing(text: str) -> str:
+    if not text.isascii():
+        # Files with such a mark that were joined have it in their middle.
+        text = unicodedata.normalize("NFC", text.replace(_BYTE_ORDER_MARK, ""))
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return "\n".join(filter(None, lines))
+
+
+def _letters(text: str) -> str:
+    if not text.isascii():
+        text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text.replace(_BYTE_ORDER_MARK, "").casefold()))
+    return "".join(text.lower().split())
