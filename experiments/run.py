@@ -5,6 +5,7 @@ folder of settings files in experiments/tables, a file for each row; experiments
 """
 
 import dataclasses
+import secrets
 import sys
 from pathlib import Path
 
@@ -68,7 +69,8 @@ def _walk(settings: TableSettings, settings_folder: Path) -> None:
     from experiments.tables import Scale
 
     backend = Scale.read(settings.scale, settings_folder).backend
-    with files.trial_folder(settings.output_dir, ".dryrun") as folder:
+    # A name of its own: another dry run may be at work there, or may have been killed.
+    with files.trial_folder(settings.output_dir, f".dryrun-{secrets.token_hex(4)}") as folder:
         small = dataclasses.replace(
             settings, output_dir=str(folder), scale="tiny", seeds=1, publish=False, dryrun=False
         )

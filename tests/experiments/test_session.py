@@ -279,6 +279,14 @@ def test_a_dry_run_is_under_the_backend_of_its_scale(settings_folder, tmp_path, 
         main(settings(tmp_path / "out", dryrun=True), of_jax)
 
 
+def test_a_dry_run_leaves_another_one_alone(settings_folder, tmp_path):
+    other = tmp_path / "out" / ".dryrun" / "results"
+    other.mkdir(parents=True)
+    with pytest.raises(UserError, match="there is no result yet"):  # Without a corpus.
+        main(settings(tmp_path / "out", dryrun=True), settings_folder)
+    assert list((tmp_path / "out").iterdir()) == [other.parent] and other.is_dir()
+
+
 def test_the_machine_has_its_accelerators_and_jax(monkeypatch):
     assert "jax" not in runs.machine()
     gpu = SimpleNamespace(platform="gpu", device_kind="NVIDIA H100")

@@ -128,16 +128,21 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
     """Yields a new folder in `output_dir`; then removes it, and what else was made for it and is empty.
 
     Raises:
-        UserError: as `make_output_dir`.
+        UserError: as `make_output_dir`, and where there is such a folder already, which then stays as it is.
     """
     path = Path(output_dir) / name
     made = [folder for folder in path.parents if not folder.exists()]
     try:
         make_output_dir(output_dir)
-        path.mkdir()
-        yield path
+        try:
+            path.mkdir()
+        except FileExistsError:
+            raise UserError(f"'{path}' is there already; if no other process is at work in it, remove it") from None
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
     finally:
-        shutil.rmtree(path, ignore_errors=True)
         for folder in made:
             with contextlib.suppress(OSError):
                 folder.rmdir()
