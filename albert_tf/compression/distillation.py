@@ -190,8 +190,8 @@ class TextDistillation(Training):
 
 
 def digest_of(model: keras.Model) -> str:
-    """Gives the SHA-256 of an encoder's weights."""
+    """Returns the SHA-256 of an encoder's weights, without the state of dropout, which differs from load to load."""
     state = hashlib.sha256()
-    for variable in encoder_of(model).variables:
+    for variable in encoder_of(model).weights:
         state.update(ops.convert_to_numpy(variable).tobytes())
     return state.hexdigest()

@@ -15,7 +15,7 @@ from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertS
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import quality, start
 from albert_tf.compression import run as running
-from albert_tf.compression.distillation import lessons_of
+from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.models.permutation import XlnetPretrainer
@@ -69,6 +69,16 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(settings, straight, t
     one, other = (load_keras(folder).get_weights() for folder in (straight, tmp_path / "run"))
     for first, second in zip(one, other, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_a_teacher_with_dropout_is_known_again_by_its_weights():
+    """Each load of a model has other states of dropout, and the same run goes on."""
+    config = CONFIG.replace(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    one, other = AlbertEncoder(config, seed=1), AlbertEncoder(config, seed=2)
+    other.set_weights(one.get_weights())
+    assert digest_of(one) == digest_of(other)
+    other.weights[-1].assign_add(np.ones(other.weights[-1].shape))
+    assert digest_of(one) != digest_of(other)
 
 
 def test_another_run_does_not_go_into_its_folder(settings, straight):
