@@ -246,6 +246,7 @@ class Training(abc.ABC):
             held_out = self._evaluated(phase)
             self.check(figures | held_out)
             figures |= self._spectral_radius()
+            self.report.utilisation.measure_again()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
             self._save(figures | held_out)

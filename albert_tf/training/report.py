@@ -109,7 +109,8 @@ class Report:
 
     def _show(self) -> None:
         seconds = max(self.seconds, 1e-9)
-        mfu = "".join(f", MFU {share:.0%}" for share in self.utilisation.figures(self._work, seconds).values())
+        share = self.utilisation.share(self._work, seconds)
+        mfu = "" if share is None else f", MFU {share:.0%}"
         speed = f"{self._tokens / seconds:,.0f} tokens/s{mfu}, input wait {self._waited / seconds:.1%}"
         self.bar.set_postfix_str(", ".join(filter(None, (self._figures, speed))))
 

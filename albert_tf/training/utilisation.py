@@ -1,4 +1,4 @@
-"""How much of a machine a training run uses: the model's FLOPs beside those of one large product of matrices."""
+"""How much of a machine a training run uses: the model's FLOPs next to those of one large product of matrices."""
 
 import functools
 import time
@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 from keras import ops
 
 from albert_tf.analysis.run_cost import training_flops
@@ -14,44 +15,89 @@ from albert_tf.config import AlbertConfig
 # Rows of the square matrices whose product is the measure, doubled until one takes so many seconds; those of the
 # largest take 1 GiB in float32, for a moment.
 _SMALLEST, _LARGEST, _LONG_ENOUGH = 512, 8192, 0.004
-_TURNS = 4
+_TURNS = 8
+# Seconds after which the device is measured again, where that is cheap.
+_FRESH = 60.0
 
 
 class Utilisation:
-    """Tells model FLOPs utilisation (MFU): what training asks of the encoder, as a part of what the device reaches.
+    """Computes model FLOPs utilisation (MFU): what training asks of the encoder, as a share of what the device reaches.
 
-    What it reaches is measured, not looked up: by products of two large matrices of the compute dtype.
+    What it reaches is measured, not looked up: by products of two large matrices of the compute dtype and of float32,
+    which is the faster one on devices without units for bfloat16. The best of all measurements counts, since other
+    work may run next to each. Training itself is one of them: MFU is never above 1.
     Counted are three forward passes of the encoder for every row, padding included; heads, the optimizer, a teacher,
-    XLNet's query stream and memory, and what is computed again to save memory are not.
+    XLNet's query stream, and what is computed again to save memory are not.
 
     Args:
         config: of the encoder.
         settings: of the training.
-        replicas: that compute side by side.
+        replicas: that compute at the same time.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
-        self._config, self._settings = config, vars(settings)
+        self._config, self._settings, self._replicas = config, vars(settings), replicas
         # Of these no batch says beforehand how many steps it makes.
         self.is_known = config.equilibrium_solver == "none" and not config.random_depth_min
         dtype = keras.DTypePolicy(settings.dtype_policy).compute_dtype
-        self._peak = replicas * matrix_rate(dtype) if self.is_known else 0.0
+        self._dtypes = tuple(dict.fromkeys([dtype, "float32"]))
         self._work_of = functools.cache(self._row)
+        self._peak, self._has_said = 0.0, False
+        self._measure()
 
     def work(self, rows: int, length: int) -> float:
         """Counts the floating-point operations of training on `rows` rows of `length` tokens."""
         return rows * self._work_of(length) if self.is_known else 0.0
 
+    def share(self, work: float, seconds: float) -> float | None:
+        """Returns the MFU of work that may not be done yet; None where it is not known, or above 1."""
+        share = work / seconds / self._peak if self.is_known else 2.0
+        return share if share <= 1 else None
+
     def figures(self, work: float, seconds: float) -> dict[str, float]:
-        """Gives `mfu` of the work done in a time; nothing where the work is not known beforehand."""
-        return {"mfu": work / seconds / self._peak} if self.is_known else {}
+        """Returns `mfu` of the work done in a time, at most 1; nothing where the work is not known beforehand."""
+        if not self.is_known:
+            return {}
+        rate = work / seconds
+        if rate > self._peak:
+            self.measure_again(0.0)
+        if rate > self._peak:
+            self._say(rate)
+            self._peak = rate
+        return {"mfu": rate / self._peak}
+
+    def measure_again(self, fresh: float = _FRESH) -> None:
+        """Measures the device again; not within `fresh` seconds, nor where it takes an accelerator's memory.
+
+        Args:
+            fresh: seconds for which a measurement is good enough.
+        """
+        is_due = time.monotonic() - self._measured_at >= fresh
+        if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
+            self._measure()
+
+    def _measure(self) -> None:
+        if self.is_known:
+            self._peak = max(self._peak, *(self._replicas * matrix_rate(dtype) for dtype in self._dtypes))
+        self._measured_at = time.monotonic()
+
+    def _say(self, rate: float) -> None:
+        if not self._has_said:
+            self._has_said = True
+            logging.warning(
+                "training computes %.3g GFLOP/s, more than the %.3g of a large product of matrices by which MFU is "
+                "measured: other work took the device meanwhile. From here on MFU is relative to training's own best "
+                "rate, and earlier rows of history.csv have it too high",
+                rate / 1e9,
+                self._peak / 1e9,
+            )
 
     def _row(self, length: int) -> float:
         return training_flops(self._config, length, 1, {}, self._settings)
 
 
 def matrix_rate(dtype: str) -> float:
-    """Measures the floating-point operations a second of a large product of two matrices of a dtype: the best of four.
+    """Measures the floating-point operations a second of a large product of two matrices of a dtype: the best of eight.
 
     On one core that is 512 or 1,024 rows, on a fast accelerator 8,192.
     """
