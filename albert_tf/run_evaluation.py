@@ -57,9 +57,10 @@ def main(settings: EvaluationSettings) -> None:
         figures["baseline"]["replaced_token_accuracy"] = 1 - figures["model"]["replaced_token_share"]
     if settings.output:
         files.write_json(settings.output, figures)
-    # A model of another pair task than the records', or of none, has no answer to theirs.
-    for name in (name for name in figures["baseline"] if name in figures["model"]):
-        print(f"{name:25} {figures['model'][name]:7.2%}   trivial baseline {figures['baseline'][name]:7.2%}")
+    for name, baseline in figures["baseline"].items():
+        # A model of another pair task than the records', or of none, has no answer to theirs.
+        value = f"{figures['model'][name]:7.2%}" if name in figures["model"] else "not measured: no task of this model;"
+        print(f"{name:25} {value}   trivial baseline {baseline:7.2%}")
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")
     if settings.output:
         print(f"wrote {settings.output}")

@@ -27,7 +27,11 @@ def main(settings: FinetuningSettings) -> None:
     if folder and devices.is_chief and not settings.dryrun:
         metrics = (load_task(folder) or {}).get("metrics", {})
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        print(f"wrote {folder / MODEL_FILE}{figures and ': ' + figures}")
+        unmeasured = (
+            f"nothing was measured, as --data_dir={settings.data_dir} has no dev file; add one (docs/finetuning.md "
+            "names it), and the same command measures the model without training"
+        )
+        print(f"wrote {folder / MODEL_FILE}: {figures or unmeasured}")
         say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --check")
 
 

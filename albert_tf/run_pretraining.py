@@ -42,8 +42,13 @@ def _say_end(folder: Path, second_from_step: int) -> None:
     first = second_from_step if int(rows[-1]["step"]) > second_from_step else 0
     rows = [row for row in rows if row.get("val_loss") and int(row["step"]) > first]
     best = min(rows, key=lambda row: float(row["val_loss"]), default=None)
-    figure = f": held-out loss {float(best['val_loss']):.4f} at step {best['step']}, the best" if best else ""
-    print(f"wrote {folder / MODEL_FILE}{figure}")
+    figure = (
+        f"held-out loss {float(best['val_loss']):.4f} at step {best['step']}, the best"
+        if best
+        else "nothing was measured, as there was no --eval_data; python -m albert_tf.run_evaluation "
+        f"--model={folder} --train_data=... --eval_data=... measures it"
+    )
+    print(f"wrote {folder / MODEL_FILE}: {figure}")
     say_next(
         f"python -m albert_tf.run_finetuning --init_from={folder} --task=classification --data_dir=... --output_dir=..."
     )

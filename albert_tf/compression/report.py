@@ -82,6 +82,11 @@ def write_report(
         f"{first.parameters:,} parameters to {last.parameters:,} (1 to {first.parameters / last.parameters:.1f}); "
         f"{speeds['as it is']:.1f} ms to {speeds['compressed']:.1f} ms"
     )
+    if quality.task is None:
+        print(
+            "likeness is the mean cosine with the whole model's vectors of held-out text; no task was measured: "
+            "--task and --data_dir name one"
+        )
 
 
 def _page(report: dict[str, Any], metric: str) -> str:

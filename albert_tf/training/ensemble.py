@@ -124,4 +124,5 @@ def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
 
 
 def _shown(scores: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in scores.items()) or "nothing to score"
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    return figures or "nothing was measured, as --data_dir has no dev file"

@@ -179,7 +179,8 @@ class Finetuning(Training):
 
     def remark(self) -> str:
         rows, share = len(self.inputs.train), self.inputs.unknown_share
-        return f", {rows:,} rows, {share:.1%} of the tokens unknown to the vocabulary"
+        unmeasured = "" if self.inputs.evaluation else ", no dev file: nothing will be measured"
+        return f", {rows:,} rows, {share:.1%} of the tokens unknown to the vocabulary{unmeasured}"
 
     def phases(self) -> list[Phase]:
         return [Phase(0, self.settings.num_train_steps)]
@@ -199,9 +200,12 @@ class Finetuning(Training):
         """Returns the scores of every evaluation split, each name led by its split's."""
         scores = {}
         for split in self.inputs.evaluation:
-            of_split = self.task.score(split.examples, split.rows, self._outputs(self.model, split))
-            scores |= {f"{split.name}_{name}": value for name, value in of_split.items()}
+            scores |= self._scores_of(split, self._outputs(self.model, split))
         return scores
+
+    def _scores_of(self, split: Split, outputs: list) -> dict[str, float]:
+        of_split = self.task.score(split.examples, split.rows, outputs)
+        return {f"{split.name}_{name}": value for name, value in of_split.items()}
 
     def describe(self, figures: dict[str, float]) -> None:
         metrics = {key.removeprefix("dev_"): value for key, value in figures.items() if key.startswith("dev_")}
@@ -209,15 +213,22 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the answers of the kept model to every evaluation and test split."""
+        """Writes the answers of the kept model to every evaluation and test split, and its scores where it has none."""
         with self.devices.alone():
             model = load_keras(self.folder / MODEL_FILE)
             folder = files.make_output_dir(self.folder / PREDICTIONS)
+            # A dev file may have been added since the training.
+            is_measured = bool((load_task(self.folder) or {}).get("metrics"))
+            scores: dict[str, float] = {}
             for split in (*self.inputs.evaluation, *self.inputs.test):
                 outputs = self._outputs(model, split)
+                if not is_measured and split.name in self.task.evaluation_splits:
+                    scores |= self._scores_of(split, outputs)
                 for path in self.task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
                     if not self.settings.dryrun:
                         print(f"wrote {path}")
+            if scores:
+                self.describe(scores)
 
     def _outputs(self, model: keras.Model, split: Split) -> list:
         return predict(model, split.rows, self.settings.eval_batch_size, self.settings.max_seq_length)
@@ -236,8 +247,9 @@ def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> d
         for name in next(iter(tasks.values()))["metrics"]
     }
     main = main_metric.removeprefix("dev_")
-    # Without evaluation files no seed is better than another.
     best = max(tasks, key=lambda seed: tasks[seed]["metrics"].get(main, 0.0))
+    if not metrics:
+        print(f"without a dev file no seed is better than another: the model of seed {best} is kept")
     summary = {"main_metric": main, "seeds": list(tasks), "best_seed": best, "metrics": metrics}
     run_folder.copy_model(folders[best], output_dir)
     files.write_json(output_dir / _SUMMARY, summary)

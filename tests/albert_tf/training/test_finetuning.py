@@ -115,6 +115,28 @@ def test_a_finished_run_is_left_alone_but_answers_new_files(class_settings, fine
     assert len((folder / "predictions" / "test.tsv").read_text().splitlines()) == 6
 
 
+def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
+    class_settings, tmp_path, capsys
+):
+    shutil.copytree(class_settings.data_dir, tmp_path / "data")
+    dev = (tmp_path / "data" / "dev.tsv").rename(tmp_path / "dev.tsv")
+    settings = dataclasses.replace(
+        class_settings, data_dir=str(tmp_path / "data"), output_dir=str(tmp_path / "run"), num_train_steps=1
+    )
+    run_finetuning.main(settings)
+    said = capsys.readouterr().out
+    assert "no dev file: nothing will be measured" in said
+    assert "model.keras: nothing was measured, as --data_dir=" in said and "the same command measures" in said
+    assert load_task(tmp_path / "run")["metrics"] == {}
+    model = (tmp_path / "run" / "model.keras").read_bytes()
+
+    dev.rename(tmp_path / "data" / "dev.tsv")
+    run_finetuning.main(settings)
+    accuracy = load_task(tmp_path / "run")["metrics"]["accuracy"]
+    assert f"model.keras: accuracy {accuracy:.4g}" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model.keras").read_bytes() == model
+
+
 def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetuned, tmp_path):
     with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
         finetuning.finetune(dataclasses.replace(class_settings, learning_rate=0.002))
