@@ -18,11 +18,12 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.model_files import load_task
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.own_tokenizer import check_own, check_rows
 from albert_tf.preprocessing import Preprocessor
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.loading import own_sha256, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
 
 # Written by sentence-transformers: the list of its modules, and the folder of each.
 MODULES = "modules.json"
@@ -94,6 +95,7 @@ def load(
     lower_case: bool | None = None,
     keep_accents: bool | None = None,
     depth: int = 0,
+    other_tokenizer: bool = False,
 ) -> Loaded:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
 
@@ -105,6 +107,7 @@ def load(
         lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
         keep_accents: likewise.
         depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
+        other_tokenizer: whether `tokenizer` may be another than the model's own.
 
     Raises:
         UserError: there is no model, it is damaged or has no such depth, or the tokenizer is another than its own.
@@ -127,7 +130,9 @@ def load(
     rules = lower_case, keep_accents
     own = read_tokenizer(tokenizer, *rules) if tokenizer else _tokenizer_beside(inside, *rules)
     if own is not None:
-        _check_fit(model, own, folder, tokenizer or str(folder))
+        check_rows(model, own, tokenizer or folder)
+        if tokenizer and not other_tokenizer:
+            check_own(model, own, tokenizer, inside, *rules)
         own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
     if modules and type(model).__name__ == "AlbertEncoder":
         model = _embedder(model, folder, modules)
@@ -143,20 +148,6 @@ def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:
     except UnknownTokenizer as error:
         logging.warning("loaded without a tokenizer: %s", error)
         return None
-
-
-def _check_fit(model: keras.Model, tokenizer: Tokenizer, folder: Path, where: str) -> None:
-    size = getattr(model, "encoder", model).config.vocab_size
-    if tokenizer.vocab_size > size:
-        raise UserError(
-            f"the tokenizer of '{where}' has {tokenizer.vocab_size} pieces, the model only {size}; "
-            "they do not belong together"
-        )
-    trained_with = own_sha256(folder)
-    if trained_with not in (None, tokenizer.sha256):
-        raise UserError(
-            f"'{where}' is another tokenizer than the model in '{folder}' was trained with; leave out --tokenizer"
-        )
 
 
 def _named_classes(folder: Path) -> dict[str, Any]:

@@ -9,12 +9,15 @@ from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.manifest import read_manifest
+from tfrecords.tokenizers.loading import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
     """Does what the flags ask for."""
     if settings.init_from:
         check_model(settings.init_from)
+    for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
+        check_tokenizer(path)
     if settings.config:
         read_config(settings.config)
     for patterns in filter(None, (settings.train_data, settings.second_train_data)):

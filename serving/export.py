@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albert_tf.choices import DEPTH_HELP, EXIT_RULES
+from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from albert_tf.model_files import check_model
 from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
 from tfrecords.base import files
@@ -45,6 +45,7 @@ class ExportSettings(CheckedSettings):
         also={0: "for that of fine-tuning"},
     )
     tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
+    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
     )
@@ -133,7 +134,10 @@ def export(settings: ExportSettings) -> Path:
     from serving.manifest import write_manifest
     from serving.samples import write_warm_up
 
-    loaded = load(settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth).in_use
+    loaded = load(
+        settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
+        settings.other_tokenizer,
+    ).in_use  # fmt: skip
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

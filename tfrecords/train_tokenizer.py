@@ -1,6 +1,7 @@
-"""Trains a vocabulary: ALBERT's SentencePiece, or with --kind=bpe RoBERTa's byte-level BPE.
+"""Trains a vocabulary: ALBERT's SentencePiece, or with --kind=bpe RoBERTa's byte-level BPE; or adds words to one.
 
 python -m tfrecords.train_tokenizer --input='corpus/*.txt' --output_prefix=data/spm --vocab_size=30000
+python -m tfrecords.train_tokenizer --add_to=bert-base-uncased --input='notes/*.txt' --output_prefix=larger
 """
 
 import itertools
@@ -13,15 +14,27 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.tokenizers.adding import add_words, frequent_words
+from tfrecords.tokenizers.loading import check_tokenizer, read_tokenizer
 from tfrecords.tokenizers.training import bpe_listing, train_bpe, train_tokenizer, vocabulary_listing
 
+# Settings of a vocabulary that is trained.
+_OF_TRAINING = ("kind", "vocab_size", "character_coverage", "hard_vocab_limit", "lower_case", "keep_accents")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class TokenizerSettings(CheckedSettings):
     """What the vocabulary is trained on, and how it is made."""
 
-    input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
-    output_prefix: str = setting(help="Writes PREFIX.model, of a BPE PREFIX.json, and PREFIX.vocab.")
+    input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
+    output_prefix: str = setting(
+        help="Writes PREFIX.model, of a BPE PREFIX.json, and PREFIX.vocab; with --add_to the folder PREFIX."
+    )
+    add_to: str = setting(
+        "", help="Trains nothing, but adds words to this tokenizer, a file or folder of any kind: those of --words, or "
+        "the words of --input that it cuts most.")  # fmt: skip
+    words: str = setting("", help="With --add_to: file of the words to add, one a line.")
+    max_words: int = setting(1000, help="With --add_to and --input: words to add at most.", at_least=1)
     kind: str = setting(
         "sentencepiece",
         help="sentencepiece: as ALBERT; bpe: byte-level BPE as RoBERTa, which keeps all text as it is.",
@@ -43,6 +56,12 @@ class TokenizerSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if bool(self.input) == bool(self.words):
+            raise UserError("give --input=FILES with the text" + ", or --words=FILE with the words" * bool(self.add_to))
+        if self.add_to and (given := self.given(_OF_TRAINING)):
+            raise UserError(f"{given} is for a vocabulary to train; leave it out with --add_to")
+        if not self.add_to and (given := self.given(("words", "max_words"))):
+            raise UserError(f"{given} needs --add_to=TOKENIZER")
         if self.kind == "bpe" and self.keep_accents:
             raise UserError("--kind=bpe keeps accents anyway; leave out --keep_accents")
         if self.kind == "bpe" and self.character_coverage != type(self).character_coverage:
@@ -56,7 +75,10 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
 
 
 def main(settings: TokenizerSettings) -> None:
-    """Trains a vocabulary and writes it with its listing."""
+    """Trains a vocabulary and writes it with its listing, or adds words to one."""
+    if settings.add_to:
+        _add(settings)
+        return
     corpus.find_files(settings.input)
     prefix = Path(settings.output_prefix)
     files.make_output_dir(prefix.parent)
@@ -83,6 +105,39 @@ def main(settings: TokenizerSettings) -> None:
     say_next(
         f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={path}"
     )
+
+
+def _add(settings: TokenizerSettings) -> None:
+    check_tokenizer(settings.add_to)
+    former = read_tokenizer(settings.add_to)
+    folder = Path(settings.output_prefix)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"--output_prefix={folder} is a folder that holds files; name a new one")
+    if settings.words:
+        words = _read_words(settings.words)
+    else:
+        lines = _lines(settings.input, settings.text_field, settings.max_lines)
+        words = frequent_words(former, lines, settings.max_words)
+    larger = add_words(former, words)
+    if larger.sha256 == former.sha256:
+        raise UserError("every word is one piece already; there is nothing to add")
+    larger.save(folder)
+    new = len(set(larger.pieces) - set(former.pieces))
+    print(f"wrote {folder}: {larger.vocab_size:,} pieces, {new:,} of them new, in place of {former.vocab_size:,}")
+    say_next(
+        f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={folder}"
+    )
+
+
+def _read_words(path: str) -> list[str]:
+    try:
+        words = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read --words={path}: {error}") from error
+    words = [word.strip() for word in words if word.strip()]
+    if not words:
+        raise UserError(f"--words={path} holds no word; write one a line")
+    return words
 
 
 def run() -> None:

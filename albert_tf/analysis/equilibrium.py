@@ -9,7 +9,7 @@ where the trained depth ends, and looks for the fixed point itself.
 import dataclasses
 
 from albert_tf.analysis.layer_distances import read_texts
-from albert_tf.choices import LONGEST_PERIOD
+from albert_tf.choices import LONGEST_PERIOD, OTHER_TOKENIZER_HELP
 from albert_tf.model_files import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
@@ -27,6 +27,7 @@ class EquilibriumSettings(CheckedSettings):
     text: str = setting("", help="a text to run the blocks on")
     input: str = setting("", help="or globs of text files, by commas")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: the one beside the model")
+    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     steps: int = setting(100, help="runs of the repeated blocks", at_least=4 * LONGEST_PERIOD)
     tolerance: float = setting(1e-3, help="relative residual at which a row has converged", at_least=1e-7)
     documents: int = setting(8, help="documents to read", at_least=1)
@@ -59,7 +60,13 @@ def main(settings: EquilibriumSettings) -> None:
 
     recurrences = {}
     for path in models:
-        loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents)
+        loaded = load(
+            path,
+            settings.tokenizer,
+            settings.lower_case,
+            settings.keep_accents,
+            other_tokenizer=settings.other_tokenizer,
+        )
         encoder = encoder_of(loaded.model)
         repeated_segment(encoder.config)
         longest = min(settings.max_seq_length, encoder.config.max_seq_length)

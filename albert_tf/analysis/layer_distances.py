@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albert_tf.choices import DEPTH_HELP
+from albert_tf.choices import DEPTH_HELP, OTHER_TOKENIZER_HELP
 from albert_tf.model_files import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
@@ -32,6 +32,7 @@ class LayerDistancesSettings(CheckedSettings):
 
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
+    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     input: str = setting(help="globs of text files, by commas")
     output_dir: str = setting(help="where distances.csv and distances.png go")
     documents: int = setting(32, help="documents to read", at_least=1)
@@ -140,7 +141,14 @@ def main(settings: LayerDistancesSettings) -> None:
 
     curves = {}
     for path in models:
-        loaded = load(path, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth)
+        loaded = load(
+            path,
+            settings.tokenizer,
+            settings.lower_case,
+            settings.keep_accents,
+            settings.depth,
+            settings.other_tokenizer,
+        )
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)

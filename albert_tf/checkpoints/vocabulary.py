@@ -1,4 +1,4 @@
-"""A model of some of a vocabulary's pieces."""
+"""A model of another vocabulary, made of the rows that it has."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,16 @@ from tfrecords.base.errors import UserError
 _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
-def keep_pieces(model: Model, kept: Sequence[int]) -> Model:
-    """Makes the model that knows some of another's pieces, and gives for texts of these what the other gives.
+def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:
+    """Makes the model of another vocabulary, whose pieces have rows of the former ones or means of several.
+
+    For texts of the pieces that it keeps, it gives what the former model gives.
 
     Args:
         model: an AlbertEncoder, or any model here.
-        kept: the ids that its pieces have there, in the order of the new ones.
+        kept: the former ids of the new pieces, in the order of the new ids.
+        row_splits: where a new piece has several former ones, the places in `kept` where those of each piece begin and
+            end: [pieces + 1].
 
     Returns:
         A model with weights of its own, not compiled.
@@ -26,16 +30,22 @@ def keep_pieces(model: Model, kept: Sequence[int]) -> Model:
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny").replace(vocab_size=20))
-    >>> keep_pieces(encoder, [0, 1, 7]).config.vocab_size
-    3
+    >>> keep_pieces(encoder, [0, 1, 7]).config.vocab_size, keep_pieces(encoder, [0, 1, 7], [0, 1, 3]).config.vocab_size
+    (3, 2)
     """
     config = encoder_of(model).config
     numbers = np.asarray(kept, np.int64)
     if not len(numbers) or numbers.min() < 0 or numbers.max() >= config.vocab_size:
         raise UserError(f"the pieces to keep must be some of the model's {config.vocab_size}")
-    other = with_config(model, config.replace(vocab_size=len(numbers)))
+    splits = np.arange(len(numbers) + 1) if row_splits is None else np.asarray(row_splits, np.int64)
+    other = with_config(model, config.replace(vocab_size=len(splits) - 1))
     before = named_variables(model)
     for name, variable in named_variables(other).items():
         value = ops.convert_to_numpy(before[name])
-        variable.assign(value[numbers] if name in _BY_PIECE else value)
+        variable.assign(_means(value[numbers], splits) if name in _BY_PIECE else value)
     return other
+
+
+def _means(rows: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    counts = np.diff(splits).reshape((-1,) + (1,) * (rows.ndim - 1))
+    return np.add.reduceat(rows, splits[:-1], axis=0) / counts.astype(rows.dtype)

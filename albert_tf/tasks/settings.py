@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, STRATEGIES
+from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -43,6 +43,7 @@ class FinetuningSettings(CheckedSettings):
     )
     config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
     tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
+    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
     )

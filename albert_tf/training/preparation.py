@@ -95,6 +95,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         settings.lower_case,
         settings.keep_accents,
         settings.depth,
+        settings.other_tokenizer,
     )
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     settings = _resolve(settings, task.defaults, config.max_seq_length)

@@ -22,7 +22,7 @@ from albert_tf.training.loop import Training
 from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import RecordsPhase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, REPLACED, PretrainingSettings, shrunk
-from albert_tf.training.start import Start, copy_weights, load_pretraining_start
+from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
@@ -138,6 +138,8 @@ class Pretraining(Training):
         if start.model is not None:
             fresh = copy_weights(start.model, model)
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
+            if start.vocabulary:
+                print(start.vocabulary)
         optimizer = create_optimizer(
             settings.optimizer,
             settings.peak_learning_rate,
@@ -225,17 +227,14 @@ def try_all_paths(settings: PretrainingSettings) -> None:
 def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
     """What to begin with; of a run that has a checkpoint its configuration alone."""
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
-    folder = Path(settings.output_dir)
+    folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):
         start = Start(AlbertConfig.from_dict(files.read_json(folder / run_folder.RUN_FILE)["model"]), None, None)
     else:
-        start = load_pretraining_start(settings.init_from, settings.config, records)
-    length, limit = max(phase.manifest["max_seq_length"] for phase in phases), start.config.max_seq_length
-    if length > limit:
-        raise UserError(
-            f"the records are {length} tokens long, the model takes at most {limit}; "
-            "raise max_position_embeddings in --config or rebuild the records"
+        start = load_pretraining_start(
+            settings.init_from, settings.config, records, settings.tokenizer, settings.former_tokenizer, length
         )
+    check_length(length, start.config, settings.init_from)
     config = settled(start.config, settings.walk)[0]
     if settings.objective == "permutation":
         config = _with_memory(config, settings, phases)

@@ -38,6 +38,14 @@ class PretrainingSettings(CheckedSettings):
     init_from: str = setting(
         "", help="run folder, .keras file or published checkpoint to go on training; --config may then be left out"
     )
+    tokenizer: str = setting(
+        "",
+        help="the records' tokenizer, where --init_from is to get another vocabulary: those in common keep their rows, "
+        "new ones begin as the mean of their former pieces",
+    )
+    former_tokenizer: str = setting(
+        "", help="with it: the tokenizer that --init_from was trained with, where none lies next to it"
+    )
     objective: str = setting(
         "masked",
         help="masked words; permutation: XLNet, whose records keep their order; replaced: ELECTRA, of masked records",
@@ -144,6 +152,8 @@ class PretrainingSettings(CheckedSettings):
         super().__post_init__()
         if not (self.config or self.init_from):
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")
+        if self.former_tokenizer and not (self.init_from and self.tokenizer):
+            raise UserError(f"--former_tokenizer={self.former_tokenizer} needs --init_from=... and --tokenizer=...")
         for name in ("train_batch_size", "second_train_batch_size"):
             if getattr(self, name) % (self.gradient_accumulation_steps or 1):
                 raise UserError(
@@ -207,7 +217,8 @@ def shrunk(
     batch = rows * parts * replicas
     two_phases = bool(settings.second_train_data)
     return dataclasses.replace(
-        settings, dryrun=False, config=str(folder / "shrunk.json"), init_from="", output_dir=str(folder / "run"),
+        settings, dryrun=False, config=str(folder / "shrunk.json"), init_from="", former_tokenizer="",
+        output_dir=str(folder / "run"),
         gradient_accumulation_steps=parts,
         train_batch_size=batch, second_train_batch_size=batch if two_phases else 0, eval_batch_size=batch,
         max_eval_steps=2, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=2, log_steps=1,

@@ -1,16 +1,22 @@
 """What training starts from: weights from anywhere, and their tokenizer."""
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
+from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig, read_config
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.carrying import carry_over
+from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import read_tokenizer
 
 
@@ -22,12 +28,14 @@ class Start(NamedTuple):
         model: the model to take weights from; None from scratch.
         tokenizer: the one given or found beside the weights; None where there is neither.
         task: what is said of the model's task, see `loading.Loaded`; {} from scratch.
+        vocabulary: how the model got the rows of another vocabulary than it was trained with; empty where it did not.
     """
 
     config: AlbertConfig
     model: keras.Model | None
     tokenizer: Tokenizer | None
     task: dict[str, Any] = {}
+    vocabulary: str = ""
 
 
 def load_start(
@@ -37,6 +45,7 @@ def load_start(
     lower_case: bool | None = None,
     keep_accents: bool | None = None,
     depth: int = 0,
+    other_tokenizer: bool = False,
 ) -> Start:
     """Loads weights with their tokenizer, or reads a configuration.
 
@@ -47,12 +56,13 @@ def load_start(
         lower_case: see `read_tokenizer`.
         keep_accents: see `read_tokenizer`.
         depth: see `loading.load`.
+        other_tokenizer: see `loading.load`.
 
     Raises:
         UserError: what the loaders of checkpoints, configurations and tokenizers raise.
     """
     if init_from:
-        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth)
+        loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
     own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.ends_with_cls) if tokenizer else None
@@ -68,7 +78,9 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
     raise UserError("--config starts from scratch and needs --tokenizer=...: a .model, vocab .txt or folder")
 
 
-def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> Start:
+def load_pretraining_start(
+    init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
+) -> Start:
     """Loads what pre-training goes on from, or reads a configuration, for records of a given vocabulary.
 
     Args:
@@ -76,31 +88,88 @@ def load_pretraining_start(init_from: str, config: str, records: Tokenizer) -> S
         config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts,
             depths to draw and memory, and extensions that begin as the weights' model.
         records: the tokenizer that the records were made with.
+        tokenizer: its file or folder, where it may be another than the weights': the model gets its vocabulary then.
+        former_tokenizer: the tokenizer of the weights, where none lies next to them.
+        length: of the records' rows, in tokens.
 
     Raises:
-        UserError: the records are of another vocabulary than the weights, or `config` of another model.
+        UserError: the records are of another vocabulary than the weights, or longer than these take, or `config` is of
+            another model.
     """
-    start = load_start(init_from, config)
+    if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
+        raise UserError(
+            f"--tokenizer={tokenizer} is not the tokenizer that the records were made with ({found}); give the folder "
+            "of the records, or build them anew with it"
+        )
+    start = load_start(init_from, config, former_tokenizer if init_from else "")
     if start.model is None:
         # The records decide: a head over any other vocabulary could not be trained on them.
         return start._replace(config=start.config.replace(vocab_size=records.vocab_size), tokenizer=records)
-    own = start.tokenizer
-    if own is not None and _reads(own) != _reads(records):
-        raise UserError(
-            f"the records were made with another vocabulary than '{init_from}' was trained with; build them anew with "
-            f"--tokenizer={init_from}"
-        )
-    if records.vocab_size > start.config.vocab_size:
-        raise UserError(
-            f"the records have a vocabulary of {records.vocab_size} pieces, '{init_from}' one of "
-            f"{start.config.vocab_size}; they do not belong together"
-        )
+    start = _with_vocabulary(start, init_from, records) if tokenizer else start
+    if not tokenizer:
+        _check_vocabulary(start, init_from, records)
+    check_length(length, start.config, init_from)
     return start._replace(config=_agreed(start.config, config, init_from) if config else start.config)
 
 
-def _reads(tokenizer: Tokenizer) -> tuple:
-    """What decides which ids a text becomes, however the vocabulary's file was written."""
-    return tokenizer.lower_case, tokenizer.keep_accents, tokenizer.pieces
+def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
+    """Raises UserError where the records are of another vocabulary than the weights."""
+    folder = Path(init_from) if Path(init_from).is_dir() else Path(init_from).parent
+    assert start.model is not None
+    if found := difference_from_own(start.model, records, folder, start.tokenizer):
+        raise UserError(
+            f"the records were made with another vocabulary than '{init_from}' was trained with ({found}); build them "
+            "anew with its tokenizer, or add --tokenizer=FOLDER OF THE RECORDS to give the model their vocabulary"
+        )
+
+
+def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
+    """Gives the model the vocabulary of the records.
+
+    Raises:
+        UserError: nobody knows the former one.
+    """
+    if start.tokenizer is None:
+        raise UserError(
+            f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; give the tokenizer "
+            "that it was trained with by --former_tokenizer=FILE"
+        )
+    if not difference(records, start.tokenizer):
+        return start
+    carried = carry_over(records, start.tokenizer)
+    model = keep_pieces(start.model, carried.ids, carried.row_splits)
+    return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")
+
+
+def check_length(length: int, config: AlbertConfig, init_from: str, what: str = "the records are") -> None:
+    """Checks that a model takes rows of a length.
+
+    Args:
+        length: of the rows, in tokens.
+        config: of the model.
+        init_from: where its weights are from; empty: from scratch.
+        what: the words before the length in the message.
+
+    Raises:
+        UserError: it does not.
+    """
+    limit = config.max_seq_length
+    if length <= limit:
+        return
+    fix = (
+        f"make the model longer first: {longer_command(init_from, length)}, and give --init_from=longer"
+        if init_from
+        else "raise max_position_embeddings in --config"
+    )
+    raise UserError(f"{what} {length} tokens long, the model takes at most {limit}; {fix}; or use shorter rows")
+
+
+def longer_command(path: str | os.PathLike, length: int) -> str:
+    """Names the command that makes a model take rows of so many tokens."""
+    return (
+        f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
+        f"--max_positions={length}"
+    )
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:

@@ -102,6 +102,83 @@ def test_another_tokenizer_of_equal_size_is_refused_where_the_folder_knows_its_o
     assert loading.load(tmp_path / "official", str(tmp_path / "vocab.txt")).tokenizer.pieces[-1] == "##e"
 
 
+# What is given for a model of PIECES, and what the message says of it; empty where it is the model's own.
+GIVEN = {
+    "the file next to the weights": (lambda folder: folder / "vocab.txt", ""),
+    "a copy": (lambda folder: _vocabulary(folder.parent, PIECES), ""),
+    "a copy with other line ends": (lambda folder: _vocabulary(folder.parent, PIECES, "\r\n"), ""),
+    "a tokenizer.json": (lambda folder: _tokenizer_json(folder.parent), ""),
+    "fewer pieces": (lambda folder: _vocabulary(folder.parent, PIECES[:-1]), "7 pieces, "),
+    "a word more": (lambda folder: _vocabulary(folder.parent, [*PIECES[:-1], "c"]), "piece 7 is 'c', not '##c'"),
+    "special pieces elsewhere": (
+        lambda folder: _vocabulary(folder.parent, [*PIECES[4::-1], *PIECES[5:]]), r"\[SEP\] has the id 1, not 3",
+    ),
+    "another kind": (lambda folder: _bytes(folder.parent), "kind bpe, not wordpiece"),
+}  # fmt: skip
+
+
+def _vocabulary(folder, pieces, line_end="\n"):
+    path = folder / "other.txt"
+    path.write_bytes("".join(piece + line_end for piece in pieces).encode())
+    return path
+
+
+def _tokenizer_json(folder):
+    (folder / "other").mkdir()
+    write_tokenizer("wordpiece", folder / "other")
+    return folder / "other" / "tokenizer.json"
+
+
+def _bytes(folder):
+    (folder / "other").mkdir()
+    write_tokenizer("bpe", folder / "other")
+    return folder / "other"
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_another_tokenizer_than_the_published_one_is_refused_unless_told(tmp_path, name):
+    folder = tmp_path / "published"
+    give, said = GIVEN[name]
+    rows = 300 if name == "another kind" else 8
+    save_huggingface(encoder(vocab_size=rows, sharing="none", embedding_size=16), folder)
+    _vocabulary(folder, PIECES).rename(folder / "vocab.txt")
+    given = str(give(folder))
+    if not said:
+        assert loading.load(folder, given).tokenizer.pieces == PIECES
+        return
+    with pytest.raises(UserError, match=rf"another tokenizer than the model in .*{said}.*--other_tokenizer to use"):
+        loading.load(folder, given)
+    assert loading.load(folder, given, other_tokenizer=True).tokenizer.vocab_size <= rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "ids", "said"),
+    [
+        (8, {}, ""), (64, {"pad_token_id": 0, "cls_token_id": 2}, ""), (128, {}, ""),
+        (136, {}, "8 pieces, and the model's table has 136 rows"), (9, {}, "table has 9 rows"),
+        (8, {"pad_token_id": 1}, r"\[PAD\] has the id 0, not 1"),
+    ],
+)  # fmt: skip
+def test_without_a_tokenizer_next_to_the_weights_what_they_say_is_compared(tokenizer, tmp_path, rows, ids, said):
+    save_huggingface(encoder(vocab_size=rows, sharing="none", embedding_size=16), tmp_path / "bare")
+    path = tmp_path / "bare" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | ids))
+    given = str(tmp_path / "pieces" / "vocab.txt")
+    if not said:
+        assert loading.load(tmp_path / "bare", given).tokenizer.sha256 == tokenizer.sha256
+        return
+    with pytest.raises(UserError, match=rf"another tokenizer than .*{said}"):
+        loading.load(tmp_path / "bare", given)
+    assert loading.load(tmp_path / "bare", given, other_tokenizer=True).tokenizer.sha256 == tokenizer.sha256
+
+
+def test_a_folders_own_tokenizer_that_leaves_many_rows_without_a_piece_is_warned_of(tokenizer, tmp_path, caplog):
+    save_huggingface(encoder(vocab_size=400, sharing="none", embedding_size=16), tmp_path / "own")
+    (tmp_path / "own" / "vocab.txt").write_bytes(tokenizer.vocabulary)
+    assert loading.load(tmp_path / "own").tokenizer.sha256 == tokenizer.sha256
+    assert "has 8 pieces, the model's table 400 rows" in caplog.text
+
+
 def write_tokenizer(kind, folder):
     """A tokenizer.json of the `tokenizers` library, alone."""
     library = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")

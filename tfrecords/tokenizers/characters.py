@@ -58,6 +58,15 @@ def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.nd
     return page_of.ravel().astype(np.int32), pages.ravel(), table
 
 
+def normalized(text: str, lower_case: bool, keep_accents: bool = False) -> str:
+    """Gives the words of a text as WordPiece looks for their pieces, with one blank between them.
+
+    >>> normalized("Café (1,5)", lower_case=True)
+    'cafe ( 1 , 5 )'
+    """
+    return " ".join("".join(_expand(ord(one), one, lower_case, keep_accents) for one in text).split())
+
+
 def _expand(code: int, character: str, lower_case: bool, keep_accents: bool) -> str:
     category = unicodedata.category(character)
     if character in "\t\n\r" or category == "Zs" or category in ("Zl", "Zp"):

@@ -1,0 +1,98 @@
+"""Whether a tokenizer is the one that a model was trained with."""
+
+import os
+from pathlib import Path
+
+import keras
+from absl import logging
+
+from albert_tf.checkpoints.variables import encoder_of
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.comparing import SPECIAL, difference, special_difference
+from tfrecords.tokenizers.loading import own_sha256, tokenizer_in
+
+# Rows that a published table may have beyond the vocabulary's pieces, to be a multiple of 8, 64 or 128.
+_PADDING = 128
+# In the configurations of these, bos and eos are [CLS] and [SEP].
+_BOS_IS_CLS = ("albert", "roberta")
+
+
+def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> None:
+    """Checks that every piece of a tokenizer has a row in a model's table; warns where many rows have no piece.
+
+    Raises:
+        UserError: the tokenizer has more pieces than the model has rows.
+    """
+    rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
+    if pieces > rows:
+        raise UserError(
+            f"the tokenizer of '{where}' has {pieces} pieces, the model only {rows}; they do not belong together"
+        )
+    if rows - pieces >= _PADDING:
+        logging.warning(
+            "the tokenizer of '%s' has %d pieces, the model's table %d rows: check that they belong together",
+            *(where, pieces, rows),
+        )
+
+
+def check_own(
+    model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike, folder: Path, *rules: bool | None
+) -> None:
+    """Checks that a tokenizer is the one that a model was trained with, as far as the files next to the model tell.
+
+    Args:
+        model: the model.
+        tokenizer: the tokenizer.
+        where: the file or folder of the tokenizer.
+        folder: the folder of the model.
+        *rules: `lower_case` and `keep_accents`, see `read_tokenizer`.
+
+    Raises:
+        UserError: it is another one, or cannot be the model's.
+    """
+    if own_sha256(folder) == tokenizer.sha256:
+        return
+    try:
+        own = tokenizer_in(folder, *rules)
+    except UserError:  # More than one, or damaged: the one given is to take its place.
+        own = None
+    if found := difference_from_own(model, tokenizer, folder, own):
+        raise UserError(
+            f"'{where}' is another tokenizer than the model in '{folder}' was trained with ({found}); give the "
+            "model's own, or add --other_tokenizer to use this one all the same"
+        )
+
+
+def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
+    """Says in what a tokenizer differs from the one that a model was trained with.
+
+    Args:
+        model: the model.
+        tokenizer: the tokenizer.
+        folder: the folder of the model.
+        own: the tokenizer that the model was trained with; None where it is not known. Then what the model and its
+            configuration say of it is compared.
+
+    Returns:
+        The first difference found; empty where there is none, or nothing tells.
+    """
+    if own is not None:
+        return difference(tokenizer, own)
+    if own_sha256(folder) not in (None, tokenizer.sha256):
+        return "its SHA-256 is not the one noted there"
+    rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
+    if rows != pieces and not (rows % 8 == 0 and 0 < rows - pieces < _PADDING):
+        return f"{pieces:,} pieces, and the model's table has {rows:,} rows"
+    return special_difference(tokenizer, _said_ids(folder))
+
+
+def _said_ids(folder: Path) -> dict[str, int]:
+    """The ids of special pieces that the configuration next to a published model names."""
+    path = folder / "config.json"
+    values = files.read_json(path) if path.is_file() else {}
+    names = {role: f"{role}_token_id" for role in SPECIAL}
+    if values.get("model_type") in _BOS_IS_CLS:
+        names |= {"cls": "bos_token_id", "sep": "eos_token_id"}
+    return {role: values[name] for role, name in names.items() if isinstance(values.get(name), int)}

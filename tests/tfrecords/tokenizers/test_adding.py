@@ -1,0 +1,158 @@
+"""Words added to a vocabulary, and what each of its pieces was in the former one: one contract for all kinds."""
+
+import json
+
+import numpy as np
+import pytest
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers import carrying
+from tfrecords.tokenizers.adding import add_words, frequent_words
+from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.carrying import carry_over
+from tfrecords.tokenizers.comparing import difference
+from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
+from tfrecords.tokenizers.training import train_bpe
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "the", "hepat", "##itis"]
+# The last two are nested, the last in the one before; a word of letters that BERT's vocabulary has no piece for.
+WORDS = ["hepatitis", "Nephrology", "dermatitisform", "dermatitis"]
+KINDS = ("wordpiece", "sentencepiece", "bpe")
+
+
+@pytest.fixture(scope="module")
+def former_of(tokenizer, corpus_file):
+    """Makes the former tokenizer of a kind."""
+
+    def make(kind):
+        if kind == "wordpiece":
+            return WordPieceTokenizer(
+                "\n".join([*PIECES, *LETTERS, *(f"##{one}" for one in LETTERS), ",", ""]).encode()
+            )
+        if kind == "sentencepiece":
+            return tokenizer
+        pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+        return ByteBPETokenizer(train_bpe(corpus_file.read_text(encoding="utf-8").split("\n"), 1200))
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_added_word_becomes_one_piece_that_begins_as_its_former_pieces(former_of, kind, tmp_path):
+    former = former_of(kind)
+    larger = add_words(former, [*WORDS, "the"])
+    spaced = [larger.word_prefix + word for word in WORDS]
+    ids, splits = larger.encode_batch(spaced)
+    np.testing.assert_array_equal(np.diff(splits), 1)
+    texts = ["the hepatitis, the dermatitis of dermatitisform nephrology"]
+    np.testing.assert_array_equal(larger.in_graph()(texts).flat_values.numpy(), larger.encode_batch(texts)[0])
+    assert larger.lower_case == former.lower_case and (set(ids.tolist()) & set(larger.special_ids.tolist())) == set()
+    # All other pieces keep their ids.
+    changed = [n for n, piece in enumerate(former.pieces) if larger.pieces[n] != piece]
+    assert [former.pieces[number] for number in changed] == ["[unused0]", "[unused1]"] * (kind == "wordpiece")
+    carried = carry_over(larger, former)
+    for word, number in zip(spaced, ids):
+        parts = carried.ids[carried.row_splits[number] : carried.row_splits[number + 1]]
+        assert parts.tolist() == former.encode(word) and len(parts) > 1
+    counts = (carried.kept, carried.new, carried.dropped)
+    assert counts == (
+        former.vocab_size - len(changed),
+        larger.vocab_size - former.vocab_size + len(changed),
+        len(changed),
+    )
+    same = carried.row_splits[:-1][np.diff(carried.row_splits) == 1]
+    assert set(range(former.vocab_size)) - set(changed) <= set(carried.ids[same].tolist())
+    larger.save(tmp_path / "larger")
+    assert load_tokenizer(tmp_path / "larger").sha256 == larger.sha256
+    assert str(carry_over(former, larger)).endswith(f"{carried.new:,} dropped")
+
+
+def _with_piece(former, piece):
+    """A larger vocabulary, whose last piece stands inside words."""
+    if former.kind == "wordpiece":
+        return WordPieceTokenizer(former.vocabulary + f"##{piece}\n".encode())
+    if former.kind == "sentencepiece":
+        proto = model_pb2.ModelProto.FromString(former.vocabulary)
+        proto.pieces.add(piece=piece, score=-3.0)
+        return type(former)(proto.SerializeToString())
+    values = json.loads(former.vocabulary)
+    parts = carrying.merged(piece, {tuple(merge): rank for rank, merge in enumerate(values["model"]["merges"])})
+    for end in range(2, len(parts) + 1):
+        values["model"]["vocab"]["".join(parts[:end])] = len(values["model"]["vocab"])
+        values["model"]["merges"].append(["".join(parts[: end - 1]), parts[end - 1]])
+    return ByteBPETokenizer(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_inside_words_begin_as_what_stands_there(former_of, kind):
+    former = former_of(kind)
+    carried = carry_over(_with_piece(former, "zyxwvu"), former)
+    parts = [former.pieces[number] for number in carried.ids[carried.row_splits[-2] : carried.row_splits[-1]]]
+    assert "".join(one.removeprefix("##") for one in parts) == "zyxwvu" and len(parts) > 1
+    assert all(one.startswith("##") == (kind == "wordpiece") for one in parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_words_that_a_text_has_cut_most_are_found(former_of, kind):
+    former = former_of(kind)
+    lines = ["the dermatitis, the hepatology", "The dermatitis. hepatology dermatitis 1,5 x7 covid19 covid19"] * 3
+    found = [word.lower() for word in frequent_words(former, lines, 2)]
+    assert found == ["dermatitis", "hepatology"]
+    assert frequent_words(former, [], 5) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_that_are_always_parted_are_named(former_of, kind):
+    # SentencePiece's pieces may hold signs.
+    parted = ["covid-19", "heart attack"][kind == "sentencepiece" :]
+    message = f"parts {len(parted)} of the words, whatever its pieces are: {', '.join(map(repr, parted))}; "
+    with pytest.raises(UserError, match=message):
+        add_words(former_of(kind), ["hepatitis", "covid-19", "heart attack"])
+
+
+def test_other_kinds_are_refused(former_of):
+    with pytest.raises(UserError, match="of kind wordpiece cannot take over the pieces of one of kind sentencepiece"):
+        carry_over(former_of("wordpiece"), former_of("sentencepiece"))
+
+
+def test_special_pieces_go_by_their_role_wherever_they_stand(former_of):
+    former = former_of("wordpiece")
+    moved = WordPieceTokenizer("\n".join([*former.pieces[5::-1], *former.pieces[6:]]).encode())
+    carried = carry_over(moved, former)
+    for role in ("cls", "sep", "mask", "pad", "unk"):
+        assert carried.ids[getattr(moved, f"{role}_id")] == getattr(former, f"{role}_id")
+    assert difference(moved, former) == "[CLS] has the id 2, not 3"
+
+
+def _line_ends(kind, former, folder):
+    (folder / "vocab.txt").write_bytes(former.vocabulary.replace(b"\n", b"\r\n"))
+    return read_tokenizer(folder / "vocab.txt")
+
+
+def _two_files(kind, former, folder):
+    for name, content in former.published_files().items():
+        if name != "tokenizer.json":
+            (folder / name).write_bytes(content)
+    return read_tokenizer(folder)
+
+
+@pytest.mark.parametrize(("kind", "write"), [("wordpiece", _line_ends), ("bpe", _two_files)])
+def test_another_form_of_the_file_is_no_difference(former_of, kind, write, tmp_path):
+    former = former_of(kind)
+    assert difference(write(kind, former, tmp_path), former) == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_differences_are_named(former_of, kind):
+    former = former_of(kind)
+    larger = add_words(former, WORDS)
+    assert difference(larger, former) == f"{larger.vocab_size:,} pieces, not {former.vocab_size:,}"
+    assert difference(former_of(KINDS[KINDS.index(kind) - 1]), former).startswith("kind ")
+    if kind == "wordpiece":
+        cased = WordPieceTokenizer(former.vocabulary, lower_case=False)
+        assert difference(cased, former) == "lower_case is False, not True"
+        other = WordPieceTokenizer(former.vocabulary.replace(b"hepat\n", b"liver\n"))
+        assert difference(other, former) == "piece 8 is 'liver', not 'hepat'"

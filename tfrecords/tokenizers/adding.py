@@ -1,0 +1,188 @@
+"""Words added to a vocabulary as pieces of their own, and the words of a text that are worth it."""
+
+import collections
+import dataclasses
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, byte_characters
+from tfrecords.tokenizers.carrying import merged
+from tfrecords.tokenizers.characters import normalized
+from tfrecords.tokenizers.unigram import WORD_BOUNDARY
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+# By what a new piece of SentencePiece wins over its former pieces, for each of its characters: so little that others
+# are parted as before, and of two new pieces the longer wins.
+_MARGIN = 0.01
+# Below the rarest piece, as in unigram_model.cc.
+_UNKNOWN_PENALTY = 10.0
+# Words in a text that are less frequent are not worth a piece.
+_LEAST_FREQUENCY = 2
+# Lines that are tokenized at a time.
+_BATCH = 4096
+
+
+def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    """Adds words to a vocabulary, so that each is one piece behind a blank or at the begin of a text.
+
+    All former pieces keep their ids, but for `[unusedN]` lines of WordPiece, which new words take over first. Of
+    byte-level BPE, a new word also adds the pieces that it is merged of, and is one piece behind a blank alone.
+
+    Args:
+        tokenizer: of WordPiece, of byte-level BPE, or a SentencePiece unigram model.
+        words: the words, as they stand in a text; those that are one piece already are passed over.
+
+    Raises:
+        UserError: a vocabulary of another kind, or words that the tokenizer parts whatever its pieces are.
+
+    >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
+    >>> larger = add_words(WordPieceTokenizer("\\n".join(pieces).encode()), ["Hepatitis", "film", "fever"])
+    >>> larger.pieces[5:]
+    ['hepatitis', 'film', 'fever']
+    """
+    if tokenizer.kind not in _ADDERS:
+        raise UserError(f"no words are added to a vocabulary of kind '{tokenizer.kind}'")
+    words = list(dict.fromkeys(words))
+    lengths = _lengths(tokenizer, words)
+    new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]
+    larger = _ADDERS[tokenizer.kind](tokenizer, new)
+    parted = [word for word, length in zip(words, _lengths(larger, words)) if length != 1]
+    if parted:
+        raise UserError(
+            f"the tokenizer parts {len(parted)} of the words, whatever its pieces are: "
+            f"{', '.join(map(repr, parted[:5]))}{', ...' * (len(parted) > 5)}; leave out those with white space, "
+            "punctuation or digits inside, or add their parts"
+        )
+    return larger
+
+
+def _lengths(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
+    """How many pieces each word is, unknown ones counted as none."""
+    ids, splits = tokenizer.encode_batch([tokenizer.word_prefix + word for word in words])
+    rows = (ids[begin:end] for begin, end in itertools.pairwise(splits))
+    return [0 if tokenizer.unk_id in row else len(row) for row in rows]
+
+
+def _add_to_wordpiece(tokenizer: Any, words: list[str]) -> Tokenizer:
+    pieces = list(tokenizer.pieces)
+    normal = [normalized(word, tokenizer.lower_case, tokenizer.keep_accents) for word in words]
+    new = [word for word in dict.fromkeys(normal) if word and " " not in word and word not in pieces]
+    unused = [number for number, piece in enumerate(pieces) if _UNUSED.fullmatch(piece)]
+    for number, word in zip(unused, new):
+        pieces[number] = word
+    pieces += new[len(unused) :]
+    lines = "".join(f"{piece}\n" for piece in pieces)
+    return type(tokenizer)(lines.encode(), tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+
+
+def _add_to_sentencepiece(tokenizer: Any, words: list[str]) -> Tokenizer:
+    proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
+    if proto.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
+        raise UserError("words are added to SentencePiece models of the kind unigram alone; this is another")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.vocabulary)
+    scores = [piece.score for piece in proto.pieces]
+    scores[tokenizer.unk_id] = min(scores) - _UNKNOWN_PENALTY
+    known = {piece.piece: piece for piece in proto.pieces}
+    for word in words:
+        name = processor.normalize(word)
+        if name not in known:
+            known[name] = proto.pieces.add(piece=name)
+        # There may be such a piece that other pieces win over.
+        former = sum(scores[number] for number in processor.encode(word))
+        known[name].score = former + _MARGIN * len(name)
+    proto.trainer_spec.vocab_size = len(proto.pieces)
+    vocabulary = proto.SerializeToString(deterministic=True)
+    return type(tokenizer)(vocabulary, tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+
+
+def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
+    rules, characters = tokenizer.rules, byte_characters()
+    ids, merges = dict(rules.ids), list(rules.merges)
+    ranks = {merge: rank for rank, merge in enumerate(merges)}
+    for word in words:
+        text = f" {unicodedata.normalize('NFC', word) if rules.compose else word}".encode()
+        # Behind all former merges, so that other words have the pieces that they had.
+        first, *rest = merged([characters[byte] for byte in text], ranks)
+        for piece in rest:
+            ranks[first, piece] = len(merges)
+            merges.append((first, piece))
+            first += piece
+            ids.setdefault(first, max(ids.values()) + 1)
+    file = as_tokenizer_json(dataclasses.replace(rules, ids=ids, merges=merges))
+    return type(tokenizer)(file, roles=rules.roles, special_in_text=tokenizer.special_in_text)
+
+
+_ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
+    "wordpiece": _add_to_wordpiece,
+    "sentencepiece": _add_to_sentencepiece,
+    "bpe": _add_to_bytes,
+}
+
+
+def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
+    """Finds the words of a text whose pieces of their own would save the most tokens.
+
+    A word is a run of letters that the tokenizer cuts into several pieces.
+
+    Args:
+        tokenizer: the tokenizer.
+        lines: the text.
+        count: words to find at most.
+
+    Returns:
+        The words as the tokenizer reads them, those that save the most first; equal ones in alphabetical order.
+    """
+    letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
+    letters[tokenizer.special_ids] = False
+    found = collections.Counter[bytes]()
+    batch = list[str]()
+    for line in lines:
+        batch.append(line)
+        if len(batch) == _BATCH:
+            found.update(_cut_words(tokenizer, batch, letters))
+            batch.clear()
+    found.update(_cut_words(tokenizer, batch, letters))
+    saved = collections.Counter[str]()
+    for key, times in found.items():
+        ids = np.frombuffer(key, np.int32)
+        word = tokenizer.decode(ids.tolist()).strip()
+        if times >= _LEAST_FREQUENCY and word.isalpha():
+            saved[word] += times * (len(ids) - 1)
+    return sorted(saved, key=lambda word: (-saved[word], word))[:count]
+
+
+def _is_of_letters(tokenizer: Any, number: int) -> bool:
+    if tokenizer.kind == "bpe":  # A piece may be a part of a letter.
+        data = tokenizer.piece_bytes[number].removeprefix(b" ")
+        return all(byte >= 0x80 or chr(byte).isalpha() for byte in data)
+    bare = tokenizer.pieces[number].removeprefix("##").removeprefix(WORD_BOUNDARY)
+    return bare.isalpha() or not bare  # A word may begin with a boundary by itself.
+
+
+def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
+    """The ids, as bytes, of every word of letters that is more than one piece."""
+    if not lines:
+        return
+    ids, splits = tokenizer.encode_batch(lines)
+    ids = ids.astype(np.int32)
+    is_start = np.append(tokenizer.word_starts[ids], True)
+    is_start[splits] = True
+    is_letter = np.append(letters[ids], False)
+    begins = np.flatnonzero(is_start[:-1] & is_letter[:-1])
+    stops = np.flatnonzero(is_start | ~is_letter)
+    ends = stops[np.searchsorted(stops, begins, side="right")]
+    # A number at a word's end belongs to the word, but for byte-level BPE's, whose words end where letters do.
+    whole = is_start[ends] | (tokenizer.kind == "bpe")
+    for begin, end in zip(begins[whole], ends[whole]):
+        if end - begin > 1:
+            yield ids[begin:end].tobytes()

@@ -1,0 +1,151 @@
+"""Which pieces of a former vocabulary each piece of a new one begins as."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.byte_bpe_file import byte_characters
+from tfrecords.tokenizers.comparing import SPECIAL
+from tfrecords.tokenizers.unigram import WORD_BOUNDARY
+
+_SUFFIX = "##"
+
+
+class Carried(NamedTuple):
+    """Says what the pieces of a new vocabulary were in a former one.
+
+    Attributes:
+        ids: the former ids of all new pieces end to end, int64.
+        row_splits: where those of each new piece begin and end, int64 [pieces + 1]; one of a piece that both have.
+        kept: how many pieces both have.
+        new: how many pieces only the new one has.
+        dropped: how many pieces only the former one has.
+    """
+
+    ids: np.ndarray
+    row_splits: np.ndarray
+    kept: int
+    new: int
+    dropped: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kept:,} pieces kept, {self.new:,} new from the mean of their former pieces, "
+            f"{self.dropped:,} dropped"
+        )
+
+
+def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
+    """Finds the former pieces of every piece of a new vocabulary.
+
+    A piece that both have is itself, and special pieces go by their role; any other piece is what the former tokenizer
+    makes of its text.
+
+    Args:
+        tokenizer: of the new vocabulary.
+        former: of the former vocabulary, of the same kind.
+
+    Raises:
+        UserError: the tokenizers are of different kinds.
+
+    >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+    >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]
+    >>> former = WordPieceTokenizer("\\n".join(pieces).encode())
+    >>> carried = carry_over(WordPieceTokenizer("\\n".join([*pieces, "hepatitis"]).encode()), former)
+    >>> carried.ids[carried.row_splits[7] :].tolist(), str(carried)
+    ([5, 6], '7 pieces kept, 1 new from the mean of their former pieces, 0 dropped')
+    """
+    if tokenizer.kind != former.kind:
+        raise UserError(
+            f"a vocabulary of kind {tokenizer.kind} cannot take over the pieces of one of kind {former.kind}; "
+            "use one of the same kind"
+        )
+    known = {piece: number for number, piece in enumerate(former.pieces)}
+    roles = {getattr(tokenizer, f"{role}_id"): getattr(former, f"{role}_id") for role in SPECIAL}
+    parts_of = _PARTS[tokenizer.kind](former)
+    found, new = list[Sequence[int]](), 0
+    for number, piece in enumerate(tokenizer.pieces):
+        same = roles.get(number, known.get(piece))
+        new += same is None
+        found.append([same] if same is not None else parts_of(tokenizer, number) or [former.unk_id])
+    ids = np.array([one for parts in found for one in parts], np.int64)
+    splits = np.cumsum([0, *map(len, found)], dtype=np.int64)
+    kept = len(found) - new
+    same_ids = {
+        int(parts[0]) for number, parts in enumerate(found) if number in roles or tokenizer.pieces[number] in known
+    }
+    return Carried(ids, splits, kept, new, former.vocab_size - len(same_ids))
+
+
+# What each makes takes the new tokenizer and the id of a piece there, and gives the piece's former ids.
+_Parts = Callable[[Any, int], Sequence[int]]
+
+
+def _of_wordpiece(former: Any) -> _Parts:
+    known = {piece: number for number, piece in enumerate(former.pieces)}
+
+    def parts(tokenizer: Any, number: int) -> Sequence[int]:
+        piece = tokenizer.pieces[number]
+        if not piece.startswith(_SUFFIX) or piece == _SUFFIX:
+            return former.encode(piece)
+        # The longest first, as inside a word.
+        rest, found = piece.removeprefix(_SUFFIX), list[int]()
+        while rest:
+            end = next((end for end in range(len(rest), 0, -1) if _SUFFIX + rest[:end] in known), 0)
+            if not end:
+                return [former.unk_id]
+            found.append(known[_SUFFIX + rest[:end]])
+            rest = rest[end:]
+        return found
+
+    return parts
+
+
+def _of_sentencepiece(former: Any) -> _Parts:
+    proto = model_pb2.ModelProto.FromString(former.vocabulary)
+    # A piece from inside a word gets no boundary put before it, and one that begins a word keeps its own.
+    proto.normalizer_spec.add_dummy_prefix = proto.normalizer_spec.remove_extra_whitespaces = False
+    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+    return lambda tokenizer, number: processor.encode(tokenizer.pieces[number].replace(WORD_BOUNDARY, " "))
+
+
+def _of_bytes(former: Any) -> _Parts:
+    ranks = {merge: rank for rank, merge in enumerate(former.rules.merges)}
+    ids, characters = former.rules.ids, byte_characters()
+
+    def parts(tokenizer: Any, number: int) -> Sequence[int]:
+        data = tokenizer.piece_bytes[number]
+        if tokenizer.merge_ranks[number] == -2:  # A token that is cut out of texts, or no text.
+            return former.encode(data.decode())
+        # Not former.encode: the piece may be a part of a character, or stand inside a word.
+        return [ids.get(piece, former.unk_id) for piece in merged([characters[byte] for byte in data], ranks)]
+
+    return parts
+
+
+def merged(pieces: Sequence[str], ranks: dict[tuple[str, str], int]) -> list[str]:
+    """Merges a word's pieces as byte-level BPE does, the pair of the lowest rank first.
+
+    >>> merged(list("abab"), {("a", "b"): 0, ("ab", "ab"): 1})
+    ['abab']
+    """
+    pieces = list(pieces)
+    while len(pieces) > 1:
+        rank, place = min((ranks.get(pair, len(ranks)), place) for place, pair in enumerate(itertools.pairwise(pieces)))
+        if rank == len(ranks):
+            break
+        pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+    return pieces
+
+
+_PARTS: dict[str, Callable[[Any], _Parts]] = {
+    "wordpiece": _of_wordpiece,
+    "sentencepiece": _of_sentencepiece,
+    "bpe": _of_bytes,
+}
