@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from albert_tf.choices import FORMATS
-from albert_tf.model_files import check_model, load_task
+from albert_tf.model_files import TASK_FILE, check_model, load_task
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
@@ -46,6 +47,8 @@ def convert(
 ) -> "keras.Model":
     """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
 
+    A Keras file gets the description of its task next to it too, where none lies there.
+
     A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's have its encoder alone.
 
     Args:
@@ -77,10 +80,14 @@ def convert(
     if tokenizer is not None:
         check_tokenizer_fits(tokenizer, target, to)
     model = for_long_rows(model, **rows)
-    labels = ((load_task(folder) if is_place else None) or {}).get("labels")
-    if isinstance(model, ClassesModel) and labels:
-        model.name_classes(model.num_classes, labels)
+    task = (load_task(folder) if is_place else None) or {}
+    if isinstance(model, ClassesModel) and task.get("labels"):
+        model.name_classes(model.num_classes, task["labels"])
     save(model, target, to)
+    path = Path(target).parent / TASK_FILE
+    if to == "keras" and task and not path.exists():
+        # What was measured was of rows as they were.
+        files.write_json(path, {name: value for name, value in task.items() if name != "metrics"})
     if tokenizer is not None:
         save_tokenizer(tokenizer, target, to)
     return model

@@ -27,6 +27,7 @@ from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
+from albert_tf.training.start import longer_command
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -139,7 +140,11 @@ def prepare(settings: CompressSettings) -> Work:
     teacher, tokenizer = loaded.model, loaded.tokenizer
     config = encoder_of(teacher).config
     if settings.max_seq_length > config.max_seq_length:
-        raise UserError(f"--max_seq_length={settings.max_seq_length} is more than the model's {config.max_seq_length}")
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length} is more than the {config.max_seq_length} tokens that the "
+            "model takes; give less, or make the model longer and train it on: "
+            f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
+        )
     texts = Texts([], [])
     # The table's best block is told by texts, and there are plans where nothing is shared yet.
     has_plans = settings.table and config.sharing == "none" and settings.plan != "none"

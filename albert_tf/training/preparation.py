@@ -20,7 +20,7 @@ from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
-from albert_tf.training.start import Start, load_start, needed_tokenizer
+from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -98,6 +98,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         settings.other_tokenizer,
     )
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
+    check_length(settings.max_seq_length, config, settings.init_from, "--max_seq_length")
     settings = _resolve(settings, task.defaults, config.max_seq_length)
     if settings.dryrun:
         kept = max(DRYRUN_EXAMPLES, settings.train_batch_size)
@@ -196,10 +197,6 @@ def digest(rows: FeatureRows) -> str:
 
 def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int) -> FinetuningSettings:
     """Fills in the task's own values."""
-    if settings.max_seq_length > positions:
-        raise UserError(
-            f"--max_seq_length={settings.max_seq_length} is more than the {positions} tokens that the model takes"
-        )
     changes: dict[str, Any] = {"max_seq_length": settings.max_seq_length or min(own.max_seq_length, positions)}
     for name in ("train_batch_size", "learning_rate"):
         changes[name] = getattr(settings, name) or getattr(own, name)

@@ -4,12 +4,15 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
 import tensorflow as tf
+from google.protobuf import message
 
 from albert_tf.training.run_folder import History
 from albert_tf.training.utilisation import Utilisation
+from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
 
@@ -31,6 +34,7 @@ class Report:
         self._boards = {}
         if history:
             folder = history.path.parent / "tensorboard"
+            remove_events(folder, first_step)
             for board in ("train", "validation"):
                 self._boards[board] = tf.summary.create_file_writer(str(folder / board))
         self.bar = progress_bar(
@@ -113,6 +117,36 @@ class Report:
         mfu = "" if share is None else f", MFU {share:.0%}"
         speed = f"{self._tokens / seconds:,.0f} tokens/s{mfu}, input wait {self._waited / seconds:.1%}"
         self.bar.set_postfix_str(", ".join(filter(None, (self._figures, speed))))
+
+
+def remove_events(folder: Path, last_step: int) -> None:
+    """Removes what TensorBoard's files in a folder hold of later steps: those that a killed run makes once more.
+
+    Args:
+        folder: with the files, in whatever folders below it.
+        last_step: the last step whose events stay.
+    """
+    for path in sorted(folder.rglob("events.out.tfevents.*")):
+        files.remove_unfinished(path.parent)
+        kept, removed = _events(path, last_step)
+        if removed:
+            with files.replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+                for event in kept:
+                    writer.write(event)
+
+
+def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
+    """The events of a file up to a step, and whether it holds others, or one that a kill cut off."""
+    kept, removed = [], False
+    try:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            if tf.compat.v1.Event.FromString(record).step <= last_step:
+                kept.append(record)
+            else:
+                removed = True
+    except (tf.errors.DataLossError, message.DecodeError):
+        removed = True
+    return kept, removed
 
 
 def _summary(figures: dict[str, float]) -> str:

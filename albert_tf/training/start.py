@@ -141,14 +141,14 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
     return start._replace(config=encoder_of(model).config, model=model, vocabulary=f"Vocabulary: {carried}")
 
 
-def check_length(length: int, config: AlbertConfig, init_from: str, what: str = "the records are") -> None:
+def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
     """Checks that a model takes rows of a length.
 
     Args:
         length: of the rows, in tokens.
         config: of the model.
         init_from: where its weights are from; empty: from scratch.
-        what: the words before the length in the message.
+        flag: what asks for such rows; empty: the records have them.
 
     Raises:
         UserError: it does not.
@@ -156,12 +156,16 @@ def check_length(length: int, config: AlbertConfig, init_from: str, what: str = 
     limit = config.max_seq_length
     if length <= limit:
         return
-    fix = (
-        f"make the model longer first: {longer_command(init_from, length)}, and give --init_from=longer"
-        if init_from
-        else "raise max_position_embeddings in --config"
+    said = (
+        f"{flag}={length} is more than the {limit} tokens that the model takes"
+        if flag
+        else f"the records are {length} tokens long, the model takes at most {limit}"
     )
-    raise UserError(f"{what} {length} tokens long, the model takes at most {limit}; {fix}; or use shorter rows")
+    fix = f"give {flag}={limit} or less" if flag else f"build the records with --max_seq_length={limit} or less"
+    if init_from:
+        longer = longer_command(init_from, length)
+        raise UserError(f"{said}; {fix}, or make the model longer: {longer}, and then --init_from=longer")
+    raise UserError(f"{said}; {fix}, or raise max_position_embeddings in --config")
 
 
 def longer_command(path: str | os.PathLike, length: int) -> str:

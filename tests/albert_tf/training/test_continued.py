@@ -2,20 +2,23 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from albert_tf import AlbertPretrainer
+from albert_tf import AlbertConfig, AlbertPretrainer
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
+from albert_tf.convert_checkpoint import convert
 from albert_tf.loading import load
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pretraining
 from albert_tf.training.finetuning import finetune
+from albert_tf.training.start import load_pretraining_start
 from tests.albert_tf.training.classes import write_classes
 from tfrecords.base.errors import UserError
 
@@ -101,7 +104,7 @@ def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path)
     small = AlbertPretrainer(type(model.encoder)(model.encoder.config.replace(vocab_size=400)))
     shutil.rmtree(tmp_path / "start")
     save_official(small, tmp_path / "start")
-    with pytest.raises(UserError, match=r"a vocabulary of 500 pieces, .* one of 400; they do not belong"):
+    with pytest.raises(UserError, match=r"\(500 pieces, and the model's table has 400 rows\)"):
         pretraining.pretrain(settings)
     assert not (tmp_path / "run").exists()
 
@@ -154,3 +157,36 @@ def test_a_head_of_another_task_is_not_kept(tuning, tiny_run, tmp_path, change, 
     with pytest.raises(UserError, match=said):
         finetune(dataclasses.replace(tuning, keep_head=True, output_dir=str(tmp_path / "out"), **change))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("config", ["", "longer"])
+def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_settings, tiny_run, tmp_path, config):
+    records = load(tiny_run).tokenizer
+    if config:
+        config = str(tmp_path / "config.json")
+        AlbertConfig.from_json(tiny_settings.config).replace(max_position_embeddings=64).to_json(config)
+    with pytest.raises(
+        UserError, match=r"64 tokens long, the model takes at most 48; .* and then --init_from"
+    ) as raised:
+        load_pretraining_start(str(tiny_run), config, records, length=64)
+    command = re.search(r"python -m albert_tf.convert_checkpoint (.*), and then --init_from=longer", str(raised.value))
+    flags = dict(part.removeprefix("--").split("=") for part in command[1].split())
+    output = tmp_path / flags["output"]
+    convert(flags["input"], output, flags["to"], count=int(flags["max_positions"]))
+    start = load_pretraining_start(str(output.parent), config, records, length=64)
+    assert start.config.max_seq_length == 64 and start.tokenizer.sha256 == records.sha256
+
+
+def test_fine_tuning_on_longer_rows_names_it_too(tuning, tiny_run, tmp_path):
+    tuning = dataclasses.replace(tuning, max_seq_length=64, output_dir=str(tmp_path / "run"))
+    with pytest.raises(
+        UserError, match=r"=64 is more than the 48 tokens .* --input=.*run .* --max_positions=64, and then"
+    ):
+        finetune(tuning)
+
+
+def test_a_converted_model_keeps_the_description_of_its_task(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "tuned")
+    (tmp_path / "tuned" / "task.json").write_text('{"task": "sst2", "kind": "classification", "metrics": {"f1": 1}}')
+    convert(tmp_path / "tuned", tmp_path / "longer" / "model.keras", "keras", count=64)
+    assert load(tmp_path / "longer").task == {"task": "sst2", "kind": "classification"}

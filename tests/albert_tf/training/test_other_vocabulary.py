@@ -1,0 +1,101 @@
+"""Pre-training that goes on with another vocabulary: pieces in common keep their rows, new ones begin as means."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from albert_tf.checkpoints import save_official
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.checkpoints.variables import named_variables
+from albert_tf.loading import load
+from albert_tf.training import pretraining
+from albert_tf.training.start import load_pretraining_start
+from tfrecords.base.errors import UserError
+from tfrecords.build_settings import BuildSettings
+from tfrecords.builder import build
+from tfrecords.tokenizers.adding import add_words
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+WORDS = ["hepatitis", "nephrology"]
+BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings, tiny_run, topics, tmp_path_factory):
+    """One step at a rate that moves nothing, on records of a larger vocabulary than the run's."""
+    data = tmp_path_factory.mktemp("larger") / "data"
+    few = data.parent / "topics.txt"
+    few.write_text(topics.read_text()[:60_000])
+    larger = add_words(load(tiny_run).tokenizer, WORDS)
+    build(str(few), data, larger, BuildSettings(max_seq_length=32, split_sentences=True), workers=1, overwrite=False)
+    return dataclasses.replace(
+        tiny_settings, config="", init_from=str(tiny_run), tokenizer=str(data), train_data=str(data), eval_data="",
+        num_train_steps=1, num_warmup_steps=0, learning_rate=0.0,
+    )  # fmt: skip
+
+
+def values(model):
+    return {name: np.asarray(value) for name, value in named_variables(model).items()}
+
+
+def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, tiny_run, tmp_path, capsys):
+    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+    said = "Vocabulary: 500 pieces kept, 2 new from the mean of their former pieces, 0 dropped"
+    assert said in capsys.readouterr().out.splitlines()
+    loaded = load(folder)
+    before, after = values(load(tiny_run).model), values(load_keras(folder / "last.keras"))
+    assert (
+        loaded.tokenizer.vocab_size == loaded.model.encoder.config.vocab_size == 502 and before.keys() == after.keys()
+    )
+    for name, value in after.items():
+        np.testing.assert_array_equal(value[:500] if name in BY_PIECE else value, before[name], err_msg=name)
+    former = load(tiny_run).tokenizer
+    for number, word in enumerate(WORDS, 500):
+        for name in BY_PIECE:
+            mean = before[name][former.encode(word)].mean(axis=0)
+            np.testing.assert_allclose(after[name][number], mean, rtol=1e-5, atol=1e-8)
+
+
+# Resuming itself is tried in test_resumable.py.
+@pytest.mark.slow
+def test_stopped_and_gone_on_with_it_equals_the_run_at_once(settings, tmp_path):
+    settings = dataclasses.replace(settings, num_train_steps=2, learning_rate=0.01, save_checkpoints_steps=1)
+    folders = [tmp_path / name for name in ("once", "stopped")]
+    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(folders[0])))
+    stopped = dataclasses.replace(settings, output_dir=str(folders[1]))
+    pretraining.pretrain(stopped, stop_step=1)
+    pretraining.pretrain(stopped)
+    once, resumed = (load_keras(folder / "last.keras", compile=True).get_weights() for folder in folders)
+    for one, other in zip(once, resumed, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_former_tokenizer_must_be_known(settings, tiny_run, tmp_path):
+    save_official(load(tiny_run).model, tmp_path / "official")
+    settings = dataclasses.replace(settings, init_from=str(tmp_path / "official"), output_dir=str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"nobody knows which pieces its rows are of; .* by --former_tokenizer=FILE"):
+        pretraining.pretrain(settings)
+    with pytest.raises(UserError, match="has 502 pieces, the model only 500; they do not belong together"):
+        pretraining.pretrain(dataclasses.replace(settings, former_tokenizer=settings.train_data))
+    folder = pretraining.pretrain(dataclasses.replace(settings, former_tokenizer=str(tiny_run)))
+    assert load(folder).model.encoder.config.vocab_size == 502
+    with pytest.raises(UserError, match=r"--former_tokenizer=a needs --init_from=\.\.\. and --tokenizer"):
+        dataclasses.replace(settings, former_tokenizer="a", tokenizer="")
+
+
+def test_another_vocabulary_must_be_asked_for_and_be_that_of_the_records(settings, tiny_run, tmp_path):
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
+    message = r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"
+    with pytest.raises(UserError, match=message):
+        pretraining.pretrain(dataclasses.replace(settings, tokenizer=""))
+    message = r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"
+    with pytest.raises(UserError, match=message):
+        pretraining.pretrain(dataclasses.replace(settings, tokenizer=str(tiny_run)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_weights_own_tokenizer_changes_nothing(tiny_run):
+    own = load(tiny_run).tokenizer
+    start = load_pretraining_start(str(tiny_run), "", own, tokenizer=str(tiny_run))
+    assert (start.vocabulary, start.config.vocab_size) == ("", 500)
