@@ -68,6 +68,7 @@ def convert(
     from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
     from albert_tf.checkpoints.long_rows import for_long_rows
     from albert_tf.models.classifiers import ClassesModel
+    from albert_tf.own_tokenizer import check_rows
 
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
@@ -78,6 +79,7 @@ def convert(
     else:
         model, tokenizer = load(source, form), _tokenizer(folder) if is_place else None
     if tokenizer is not None:
+        check_rows(model, tokenizer, source)
         check_tokenizer_fits(tokenizer, target, to)
     model = for_long_rows(model, **rows)
     task = (load_task(folder) if is_place else None) or {}

@@ -13,6 +13,7 @@ from albert_tf.models.whole_batch import share_of_batch
 from albert_tf.training.start import longer_command
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.pruning import pieces_within
 
 
@@ -58,7 +59,7 @@ def load_teacher(
     teacher, own_tokenizer = loaded.model, loaded.tokenizer
     if type(teacher) is not type(student) or _answers(teacher) != _answers(student):
         raise UserError(f"--teacher={path} is {_answers(teacher)}, the student {_answers(student)}; they must be alike")
-    if own_tokenizer is None or own_tokenizer.sha256 != tokenizer.sha256:
+    if own_tokenizer is None or difference(own_tokenizer, tokenizer):
         kept = None if own_tokenizer is None else pieces_within(tokenizer, own_tokenizer)
         if kept is None:
             raise UserError(

@@ -20,6 +20,7 @@ from albert_tf.training.preparation import Split
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
@@ -85,8 +86,10 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
                 )
         tokenizer = load_tokenizer(folder)
         first = first or tokenizer
-        if tokenizer.sha256 != first.sha256:
-            raise UserError(f"'{folder}' has another tokenizer than '{folders[0]}'; an ensemble reads the same tokens")
+        if found := difference(tokenizer, first):
+            raise UserError(
+                f"'{folder}' has another tokenizer than '{folders[0]}' ({found}); an ensemble reads the same tokens"
+            )
         config = AlbertConfig.from_json(folder / "config.json")
         first, positions = first.with_cls_last(config.ends_with_cls), config.max_seq_length
         if max_seq_length > positions:
