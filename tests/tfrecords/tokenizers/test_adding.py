@@ -1,11 +1,13 @@
 """Words added to a vocabulary, and what each of its pieces was in the former one: one contract for all kinds."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
+from tfrecords import train_tokenizer
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import carrying
 from tfrecords.tokenizers.adding import add_words, frequent_words
@@ -27,6 +29,7 @@ KINDS = ("wordpiece", "sentencepiece", "bpe")
 def former_of(tokenizer, corpus_file):
     """Makes the former tokenizer of a kind."""
 
+    @functools.cache
     def make(kind):
         if kind == "wordpiece":
             return WordPieceTokenizer(
@@ -156,3 +159,37 @@ def test_differences_are_named(former_of, kind):
         assert difference(cased, former) == "lower_case is False, not True"
         other = WordPieceTokenizer(former.vocabulary.replace(b"hepat\n", b"liver\n"))
         assert difference(other, former) == "piece 8 is 'liver', not 'hepat'"
+
+
+def add(**flags):
+    train_tokenizer.main(train_tokenizer.TokenizerSettings(**flags))
+
+
+def test_the_command_adds_words_of_a_file_or_of_a_text(tmp_path, former_of, corpus_file, capsys):
+    former_of("wordpiece").save(tmp_path / "former")
+    (tmp_path / "words.txt").write_text("Hepatitis\n\nthe\n dermatitis \n")
+    flags = {"add_to": str(tmp_path / "former"), "output_prefix": str(tmp_path / "larger")}
+    add(words=str(tmp_path / "words.txt"), **flags)
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/larger: 63 pieces, 2 of them new, in place of 63")
+    assert load_tokenizer(tmp_path / "larger").pieces[6] == "dermatitis"
+    with pytest.raises(UserError, match="is a folder that holds files; name a new one"):
+        add(words=str(tmp_path / "words.txt"), **flags)
+    flags["output_prefix"] = str(tmp_path / "learned")
+    add(input=str(corpus_file), max_words=30, **flags)
+    assert load_tokenizer(tmp_path / "learned").vocab_size == 63 + 28
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({}, r"give --input=FILES with the text$"),
+        ({"add_to": "a"}, "or --words=FILE with the words"),
+        ({"add_to": "a", "input": "b", "words": "c"}, "or --words=FILE with the words"),
+        ({"words": "c"}, r"--words=c needs --add_to=TOKENIZER"),
+        ({"add_to": "a", "input": "b", "vocab_size": 99}, "--vocab_size=99 is for a vocabulary to train; leave it out"),
+        ({"add_to": "nowhere", "input": "b"}, "tokenizer 'nowhere' does not exist"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_named(tmp_path, flags, said):
+    with pytest.raises(UserError, match=said):
+        add(output_prefix=str(tmp_path / "larger"), **flags)
