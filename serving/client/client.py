@@ -44,17 +44,17 @@ class Client(ClientBase):
         return self._channel.unary_unary(method)
 
     def _run(self, steps: Steps[Result]) -> Result:
-        answer = None
+        advance, value = steps.send, None
         while True:
             try:
-                stub, request, timeout_s = steps.send(answer)
+                stub, request, timeout_s = advance(value)
             except StopIteration as done:
                 return done.value
             try:
                 limit = self.timeout_s if timeout_s is None else timeout_s
-                answer = stub(request, timeout=limit, metadata=trace_headers())
+                advance, value = steps.send, stub(request, timeout=limit, metadata=trace_headers())
             except grpc.RpcError as error:
-                raise ServingError.of(error, self.connection.target) from None
+                advance, value = steps.throw, ServingError.of(error, self.connection.target)
 
     def predict(
         self,
@@ -169,17 +169,17 @@ class AsyncClient(ClientBase):
         await self._channel.close()
 
     async def _run(self, steps: Steps[Result]) -> Result:
-        answer = None
+        advance, value = steps.send, None
         while True:
             try:
-                stub, request, timeout_s = steps.send(answer)
+                stub, request, timeout_s = advance(value)
             except StopIteration as done:
                 return done.value
             try:
                 limit = self.timeout_s if timeout_s is None else timeout_s
-                answer = await stub(request, timeout=limit, metadata=trace_headers())
+                advance, value = steps.send, await stub(request, timeout=limit, metadata=trace_headers())
             except grpc.RpcError as error:
-                raise ServingError.of(error, self.connection.target) from None
+                advance, value = steps.throw, ServingError.of(error, self.connection.target)
 
     async def predict(
         self,

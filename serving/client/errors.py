@@ -6,6 +6,8 @@ import grpc
 
 from tfrecords.base.errors import UserError
 
+# The words of a server that batches and whose max_batch_size is smaller: nothing else in the protocol names the limit.
+_TOO_MANY_ROWS = re.compile(r"larger than maximum input batch size (\d+)")
 # (status, pattern in the server's message, what to change); the first that fits speaks.
 _HINTS = [
     ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
@@ -33,7 +35,7 @@ _HINTS = [
     ("FAILED_PRECONDITION", "padding is turned off",
      "requests of different lengths met in one batch: set pad_variable_length_inputs in the server's batching "
      "parameters, or pad to fixed lengths (length_buckets)"),
-    ("INVALID_ARGUMENT", "larger than maximum input batch size",
+    ("INVALID_ARGUMENT", _TOO_MANY_ROWS.pattern,
      "the batch is over the server's max_batch_size: send smaller batches (batch_size=...)"),
     ("INVALID_ARGUMENT", "Unrecognized servable version label", "the server's model config assigns no such label"),
     ("INVALID_ARGUMENT", "input size does not match signature|Signature input alias",
@@ -57,6 +59,12 @@ class ServingError(UserError):
     def __reduce__(self) -> tuple:
         # By its own rule an exception is made again of its message alone: one from a worker process would end the pool.
         return type(self), (self.code, self.details, self.hint, self._target)
+
+    @property
+    def max_rows(self) -> int | None:
+        """The most rows that the server takes in a request, where it refused one for having more; else None."""
+        found = _TOO_MANY_ROWS.search(self.details) if self.code is grpc.StatusCode.INVALID_ARGUMENT else None
+        return int(found[1]) if found else None
 
     @classmethod
     def of(cls, error: grpc.RpcError, target: str) -> "ServingError":

@@ -25,6 +25,8 @@ _LENGTHS = ("lengths",)
 _MASKS = ("input_mask", "attention_mask", "input_word_mask")
 _SEGMENTS = ("segment_ids", "token_type_ids", "input_type_ids")
 _IDS = ("input_ids", "input_word_ids")
+# What exports of span predictors say of places where no answer can be: as log-probabilities, zeros would be certainty.
+_FILLS = {"scores": -1e30, "start_log_probs": -1e30}
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,12 @@ def predict_request(
     for name, value in inputs.items():
         fill_tensor(request.inputs[name], value)
     return request
+
+
+def count_rows(arrays: Arrays) -> int | None:
+    """Returns how many rows the inputs have, or None where they have no axis of rows in common."""
+    sizes = {array.shape[0] if array.ndim else None for array in arrays.values()}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def read_prediction(response: PredictResponse) -> Arrays:
@@ -232,9 +240,13 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 
 
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
-    """Answers of `batches` as one, in the caller's order; shorter answers are filled with zeros (b'' for strings).
+    """Joins the answers of `batches`, in the caller's order.
 
-    Raises UserError when an output has not one row for each input row.
+    Where the rows of one answer are shorter than those of another, they are filled up as an export fills the short rows
+    of one answer: with zeros, b'' for strings, and what stands in `_FILLS`.
+
+    Raises:
+        UserError: when an output does not have one row for each input row.
     """
     order = np.concatenate(rows)
     joined = {}
@@ -247,7 +259,8 @@ def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
                 )
         shape = (len(order), *np.max([array.shape[1:] for array in arrays], axis=0, initial=0).astype(int))
         dtype = arrays[0].dtype
-        joined[name] = np.full(shape, b"" if dtype.hasobject else 0, dtype=dtype)
+        number = _FILLS.get(name, 0) if dtype.kind == "f" else 0
+        joined[name] = np.full(shape, b"" if dtype.hasobject else number, dtype=dtype)
         for array, numbers in zip(arrays, rows, strict=True):
             joined[name][(numbers, *(slice(size) for size in array.shape[1:]))] = array  # type: ignore[index]
     return joined

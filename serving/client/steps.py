@@ -1,9 +1,10 @@
 """What the blocking and the asyncio client share: each method as steps, which ask for a call and go on with its answer.
 
-A step yields a stub, its message and its time limit, and is sent the answer: so a method is written once, and each
-client makes the calls in its own way.
+A step yields a stub, its message and its time limit, and is sent the answer, or has the ServingError raised in it: so a
+method is written once, and each client makes the calls in its own way.
 """
 
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,14 +14,17 @@ from google.protobuf.message import Message
 
 from serving.client import messages, tasks
 from serving.client.channel import Connection
+from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
 from serving.wire import protos
-from serving.wire.tensors import Value
+from serving.wire.tensors import Value, as_array
 from tfrecords.base.errors import UserError
 
 Result = TypeVar("Result")
 # What is called, with which message, for how many seconds at most (None: the client's own); sent the answer.
 Steps = Generator[tuple[Callable, Message, float | None], Any, Result]
+# How often a request that is sent in parts starts again because the version that answered its first parts is gone.
+_MOST_RESTARTS = 3
 
 
 class ClientBase:
@@ -35,14 +39,28 @@ class ClientBase:
         label: str | None = None,
         signature: str = "serving_default",
         timeout_s: float = 30.0,
+        max_batch_rows: int | None = None,
     ):
-        """`target`: HOST:PORT, or a Connection for TLS, compression and retries.
+        """Describes which model is called, and how.
 
-        `timeout_s`: seconds one call may take, retries included.
+        Args:
+            target: HOST:PORT, or a Connection for TLS, compression and retries.
+            model: The model's name.
+            version: The version to ask; None for the newest.
+            label: A version label instead of a version.
+            signature: The signature to call.
+            timeout_s: Seconds that one call may take, retries included.
+            max_batch_rows: The most rows in a request: larger ones are sent in parts. None until the server refuses a
+                request for having more rows than its max_batch_size; from then on that number.
+
+        Raises:
+            UserError: for a `max_batch_rows` below 1.
         """
+        if max_batch_rows is not None and max_batch_rows < 1:
+            raise UserError(f"max_batch_rows is {max_batch_rows}; it must be at least 1")
         self.connection = target if isinstance(target, Connection) else Connection(target)
         self.model, self.version, self.label = model, version, label
-        self.signature_name, self.timeout_s = signature, timeout_s
+        self.signature_name, self.timeout_s, self.max_batch_rows = signature, timeout_s, max_batch_rows
         self._signature: Signature | None = None
         self._tasks: dict[str, tasks.Task] = {}
 
@@ -90,8 +108,64 @@ class ClientBase:
         signature: str | None,
         timeout_s: float | None,
     ) -> Steps[Arrays]:
-        request = self.request(inputs, outputs, signature)
-        return messages.read_prediction((yield self._predict, request, timeout_s))
+        """The answer to one request, sent in parts where it has more rows than the server takes.
+
+        All parts are answered by one version, and together they take no longer than one call may.
+        """
+        end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        arrays = {name: as_array(value) for name, value in inputs.items()}
+        rows = messages.count_rows(arrays)
+        if rows is None or self.max_batch_rows is None or rows <= self.max_batch_rows:
+            try:
+                request = self.request(arrays, outputs, signature)
+                return messages.read_prediction((yield self._predict, request, timeout_s))
+            except ServingError as error:
+                if rows is None or not self._takes_fewer_rows(error, rows):
+                    raise
+        return (yield from self._parts_steps(arrays, rows, outputs, signature, end))
+
+    def _parts_steps(
+        self, arrays: Arrays, rows: int, outputs: Sequence[str], signature: str | None, end: float
+    ) -> Steps[Arrays]:
+        """The answers to parts of `max_batch_rows` rows, joined; they must be there by `end`, in time.monotonic()."""
+        parts: list[Arrays] = []
+        numbers: list[np.ndarray] = []
+        done, version, restarts = 0, self.version, 0
+        while done < rows:
+            some = np.arange(done, min(done + (self.max_batch_rows or rows), rows))
+            request = messages.predict_request(
+                {name: array[done : done + len(some)] for name, array in arrays.items()},
+                self.model,
+                version,
+                self.label if version is None else None,
+                signature or self.signature_name,
+                outputs,
+            )
+            try:
+                response = yield self._predict, request, max(end - time.monotonic(), 0.001)
+            except ServingError as error:
+                if self._takes_fewer_rows(error, len(some)):
+                    continue
+                if error.code is not grpc.StatusCode.NOT_FOUND or not parts or restarts == _MOST_RESTARTS:
+                    raise
+                # The version that answered the first parts was unloaded: another one answers all of them.
+                parts, numbers = [], []
+                done, version, restarts = 0, self.version, restarts + 1
+                continue
+            if response.model_spec.HasField("version"):
+                version = response.model_spec.version.value
+            parts.append(messages.read_prediction(response))
+            numbers.append(some)
+            done += len(some)
+        return messages.join_batches(parts, numbers)
+
+    def _takes_fewer_rows(self, error: ServingError, rows: int) -> bool:
+        """Returns whether a request of so many rows failed because the server takes fewer, and remembers how many."""
+        limit = error.max_rows
+        if not limit or limit >= rows:
+            return False
+        self.max_batch_rows = min(limit, self.max_batch_rows or limit)
+        return True
 
     def _metadata_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
         return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))

@@ -196,10 +196,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
     Raises:
         UserError: for ragged lists and for types TensorFlow has no tensor of.
     """
-    try:
-        array = value if isinstance(value, np.ndarray) else _as_array(value)
-    except ValueError as error:
-        raise UserError(f"the input is ragged: {error}; pad its rows to one length") from error
+    array = as_array(value)
     if array.dtype.kind in "OSU":
         _fill_header(tensor, DT_STRING, array.shape)
         tensor.string_val.extend([_as_bytes(item) for item in array.ravel().tolist()])
@@ -211,8 +208,18 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
     tensor.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _as_array(value: list | str | bytes | float) -> np.ndarray:
-    array = np.asarray(value)
+def as_array(value: Value) -> np.ndarray:
+    """Returns the array that `fill_tensor` sends for a value.
+
+    Raises:
+        UserError: for ragged lists.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise UserError(f"the input is ragged: {error}; pad its rows to one length") from error
     if array.dtype.kind in "SU":
         # numpy's fixed-width strings drop trailing zero bytes; objects keep them.
         return np.asarray(value, dtype=object)
