@@ -20,7 +20,7 @@ class Batching:
 
     def __init__(self, limit: int):
         self.limit, self.version = limit, 1
-        self.rows, self.asked, self.seconds_left = [], [], []
+        self.rows, self.asked = [], []
         self.before = lambda x: None
 
     def __call__(self, request: bytes, context) -> bytes:
@@ -28,7 +28,6 @@ class Batching:
         x = read_tensor(asked.inputs["x"])
         self.asked.append(asked)
         self.rows.append(len(x) if x.ndim else 0)
-        self.seconds_left.append(context.time_remaining())
         self.before(x)
         if (version := asked.model_spec.version.value or self.version) != self.version:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found for request: Specific(default, {version})")
@@ -146,12 +145,15 @@ def test_versions_that_never_last_for_a_whole_request_are_an_error(batching, ser
         client.predict({"x": X})
 
 
-def test_parts_have_the_time_of_one_call_together(batching, served):
+def test_parts_have_the_time_of_one_call_together(batching, served, monkeypatch):
     batching.before = lambda x: time.sleep(0.05)
-    with Client(served, "default", max_batch_rows=5) as client:
+    limits = []
+    with Client(served, "default", max_batch_rows=4) as client:
+        call = client._predict
+        monkeypatch.setattr(client, "_predict", lambda *asked, timeout, **more: limits.append(timeout) or call(
+            *asked, timeout=timeout, **more))  # fmt: skip
         client.predict({"x": X}, timeout_s=20)
-    first, second = batching.seconds_left
-    assert second < first - 0.04
+    assert 20 >= limits[0] > limits[1] + 0.04 > limits[2] + 0.08
 
 
 def test_what_has_no_rows_is_not_cut(batching, served):
