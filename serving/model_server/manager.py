@@ -99,23 +99,22 @@ class Manager:
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
 
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
-        """Waits until each model has an available version, or none of those wanted can become one.
+        """Waits until of each model some wanted version is available or has failed.
+
+        As in the real server, the newest of those decides: where it has failed, an older one does not make up for it.
 
         Args:
             names: the models.
             stop: asked several times a second; ends the wait when it says True, or raises.
 
         Returns:
-            The versions that failed of the models that have none, empty when all are well.
+            The newest version of each model where that has failed, empty when all are well.
         """
-        failed: list[Version] = []
         for name in names:
-            self._wait_while(lambda name=name: self._is_undecided(name), stop)
-            with self._changed:
-                wanted = self._wanted(name)
-                if wanted and all(version.state == END for version in wanted):
-                    failed += wanted
-        return failed
+            self._wait_while(lambda name=name: not self._decided(name), stop)
+        with self._changed:
+            newest = [max(decided, key=lambda v: v.number) for name in names if (decided := self._decided(name))]
+        return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
         """Waits while one of these versions is wanted and still loads. Returns False when `stop` ended the wait."""
@@ -135,9 +134,8 @@ class Manager:
     def _wanted(self, name: str) -> list[Version]:
         return [version for version in self._versions.get(name, {}).values() if version.aspired]
 
-    def _is_undecided(self, name: str) -> bool:
-        states = [version.state for version in self._wanted(name)]
-        return AVAILABLE not in states and (not states or any(state != END for state in states))
+    def _decided(self, name: str) -> list[Version]:
+        return [version for version in self._wanted(name) if version.state in (AVAILABLE, END)]
 
     def end_initial_load(self) -> None:
         """From here on loads take the small pool, so that a swap leaves the processors to requests."""

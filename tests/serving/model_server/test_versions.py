@@ -131,6 +131,21 @@ def test_broken_version_never_displaces_a_good_one(manager, loader):
     assert wait_for(lambda: manager.available("m") == [2]), "taken away and put back, it is tried again"
 
 
+@pytest.mark.parametrize("good_is_first", [False, True])
+def test_at_start_the_newest_version_that_is_decided_decides(manager, loader, good_is_first):
+    """As the real server has it; so what starts here starts there."""
+    loader.broken.add(2)
+    first, last = (1, 2) if good_is_first else (2, 1)
+    loader.held[last] = threading.Event()
+    manager.aspire("m", versions(1, 2))
+    failed = manager.wait_until_available(["m"])
+    assert [version.number for version in failed] == ([] if good_is_first else [2])
+    loader.held[last].set()
+    # A second model that is slower: by then the first one's newest has failed.
+    assert wait_for(lambda: states(manager) == [(2, END), (1, AVAILABLE)])
+    assert [version.number for version in manager.wait_until_available(["m"])] == [2]
+
+
 def test_a_version_that_failed_is_tried_again_from_another_folder(manager, loader):
     loader.broken.add(1)
     manager.aspire("m", {1: "/wrong"})
@@ -325,10 +340,12 @@ def test_all_versions_and_specific_requests(start_server, build, tmp_path):
     assert running.predict(0.0) == [2.0]
 
 
-def test_start_fails_when_a_model_does_not_load(start_server, tmp_path):
-    (tmp_path / "m" / "1").mkdir(parents=True)
+def test_start_fails_when_a_newest_version_does_not_load(start_server, build, tmp_path):
+    """Whatever older one is there; a running server goes on with it (test_broken_version_on_disk)."""
+    build.half_plus_two(tmp_path / "m" / "1")
+    (tmp_path / "m" / "2").mkdir(parents=True)
     with pytest.raises(StatusError) as caught:
         start_server(model_base_path=str(tmp_path / "m"))
     assert str(caught.value).startswith(
-        "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 1} due to error: NOT_FOUND: "
+        "UNKNOWN: 1 servable(s) did not become available: {{{name: default version: 2} due to error: NOT_FOUND: "
     )
