@@ -2,9 +2,12 @@
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -45,7 +48,8 @@ def check_flags(arguments):
 def test_every_file_is_looked_at():
     looked_at = {
         "Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
-        "kustomization.yaml", "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
+        "kustomization.yaml", "link_versions.sh",
+        "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
         *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),
         *(f"kubernetes/{name}.yaml" for name in ("deployment", "service", "models", "autoscaler", "network_policy",
                                                  "autoscaler_by_requests", "disruption_budget")),
@@ -53,14 +57,17 @@ def test_every_file_is_looked_at():
     assert {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()} == looked_at
 
 
+def configured_models():
+    text = (DEPLOY / "models.config").read_text()
+    return text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
+
+
 def test_configs_parse_and_fit():
     batching = text_format.Parse((DEPLOY / "batching.config").read_text(), BatchingParameters())
     BatchingOptions.from_proto(batching).check()
     monitoring = text_format.Parse((DEPLOY / "monitoring.config").read_text(), MonitoringConfig())
     assert monitoring.prometheus_config.enable
-    models = text_format.Parse((DEPLOY / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
-    for model in models.model_config_list.config:
-        assert model.base_path.startswith("/")
+    for model in configured_models():
         assert model.model_platform == "tensorflow"
         # What a label names stays, whatever newer versions are written.
         assert set(model.version_labels.values()) <= set(model.model_version_policy.specific.versions)
@@ -68,13 +75,14 @@ def test_configs_parse_and_fit():
 
 def test_dockerfile():
     text = (DEPLOY / "Dockerfile").read_text()
-    arguments = json.loads(re.search(r"^CMD (\[.*?\])$", text.replace("\\\n", ""), re.MULTILINE)[1])
-    values = check_flags(arguments)
+    values = check_flags(recipes()["Dockerfile"].arguments)
     copied = re.search(r"^COPY --chown=1000:1000 (serving/deploy/.*) /config/$", text, re.MULTILINE)[1].split()
     repository = DEPLOY.parents[1]
     assert all((repository / path).is_file() for path in copied)
     names = {Path(path).name for path in copied}
-    assert Path(values["monitoring_config_file"]).name in names and "batching.config" in names
+    assert {f"/config/{name}" for name in names} == {
+        values["monitoring_config_file"], values["batching_parameters_file"], SCRIPT,
+    }  # fmt: skip
     assert re.search(rf"^EXPOSE {GRPC} {REST}$", text, re.MULTILINE)
     # A number: Kubernetes cannot tell of a name that it is not root.
     assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == ["1000:1000"]
@@ -104,7 +112,7 @@ def test_compose():
                 source, target = mount.split(":")[:2]
                 assert (DEPLOY / source).is_file(), mount
                 mounts[target] = source
-    assert {values["monitoring_config_file"], "/config/batching.config"} <= set(mounts)
+    assert {values["monitoring_config_file"], values["batching_parameters_file"], SCRIPT} <= set(mounts)
     serving = services["serving"]
     assert serving["read_only"] and serving["cap_drop"] == ["ALL"]
     assert serving["security_opt"] == ["no-new-privileges:true"]
@@ -280,8 +288,8 @@ def connection_age(values):
 
 
 def test_clients_lose_no_request_when_their_connections_end(start_server, half_plus_two):
-    dockerfile = check_flags(recipes()["Dockerfile"])
-    assert connection_age(dockerfile) == connection_age(check_flags(recipes()["kubernetes"]))
+    dockerfile = check_flags(recipes()["Dockerfile"].arguments)
+    assert connection_age(dockerfile) == connection_age(check_flags(recipes()["kubernetes"].arguments))
     arguments = dockerfile["grpc_channel_arguments"].replace("age_ms=30000", "age_ms=100")
     server = start_server(model_base_path=str(half_plus_two), grpc_channel_arguments=arguments)
     # One attempt: what leaves while the server ends the connection gRPC itself sends again, no server having seen it.
@@ -299,14 +307,13 @@ def test_kubernetes_deployment(kubernetes, kustomization):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"grpc": int(values["port"]), "rest": int(values["rest_api_port"])}
     config = {f"/config/{name}" for files, _ in generated_configs(kustomization).values() for name in files}
-    assert {values[f] for f in ("model_config_file", "monitoring_config_file")} == config - {"/config/batching.config"}
-    text = (DEPLOY / "models.config").read_text()
-    models = text_format.Parse(text, model_server_config_pb2.ModelServerConfig()).model_config_list.config
+    flags = ("model_config_file", "monitoring_config_file", "batching_parameters_file")
+    assert {values[flag] for flag in flags} == config - {SCRIPT}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         # REST status requests would be counted with those of clients.
         assert container[probe]["grpc"]["port"] == ports["grpc"]
     assert values["enable_grpc_healthcheck_service"] == "true", "the probes ask it"
-    if any(model.version_labels for model in models):
+    if any(model.version_labels for model in configured_models()):
         assert values["allow_version_labels_for_unavailable_models"] == "true"
     cores = container["resources"]["limits"]["cpu"]
     assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
@@ -352,28 +359,99 @@ def test_autoscalers(kubernetes):
 def test_kserve():
     service = only("kserve.yaml")
     assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
-    model = service["spec"]["predictor"]["model"]
+    predictor = service["spec"]["predictor"]
+    model = predictor["model"]
     assert model["modelFormat"]["name"] == "tensorflow"
     values, cores = check_flags(model["args"]), model["resources"]["limits"]["cpu"]
     assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
+    (volume,), (mount,) = predictor["volumes"], model["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/config")
+    # The first line of the file says how that map is made.
+    made = re.search(r"kubectl create configmap (\S+) (.*)", (DEPLOY / "kserve.yaml").read_text())
+    files = [source.removeprefix("--from-file=serving/deploy/") for source in made[2].split()]
+    assert made[1] == volume["configMap"]["name"] and all((DEPLOY / name).is_file() for name in files)
+    assert {f"/config/{name}" for name in files} == {values["batching_parameters_file"], SCRIPT}
 
 
-def recipes():
-    """Arguments of the server by recipe."""
+SCRIPT = "/config/link_versions.sh"
+
+
+class Recipe(NamedTuple):
+    """How a recipe starts the server: command and flags, and the variables that the script in front of it reads."""
+
+    command: list[str]
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+def recipes() -> dict[str, Recipe]:
     dockerfile = (DEPLOY / "Dockerfile").read_text().replace("\\\n", "")
+    command, arguments = (
+        json.loads(re.search(rf"^{word} (\[.*?\])$", dockerfile, re.MULTILINE)[1]) for word in ("ENTRYPOINT", "CMD")
+    )
+    serving = only("compose.yaml")["services"]["serving"]
     (container,) = only("kubernetes/deployment.yaml")["spec"]["template"]["spec"]["containers"]
+    model = only("kserve.yaml")["spec"]["predictor"]["model"]
+    name = {"MODEL_NAME": "albert"}
     return {
-        "Dockerfile": json.loads(re.search(r"^CMD (\[.*?\])$", dockerfile, re.MULTILINE)[1]),
-        "compose": only("compose.yaml")["services"]["serving"]["command"],
-        "kubernetes": container["args"],
-        "kserve": only("kserve.yaml")["spec"]["predictor"]["model"]["args"],
+        "Dockerfile": Recipe(command, arguments, name),
+        "compose": Recipe(serving["entrypoint"], serving["command"], name),
+        "kubernetes": Recipe(container["command"], container["args"], variables(container)),
+        "kserve": Recipe(model["command"], model["args"], variables(model)),
     }
 
 
-def test_no_recipe_batches_and_all_take_as_many_requests_at_once():
-    values = {name: check_flags(arguments) for name, arguments in recipes().items()}
-    assert not [name for name, flags in values.items() if "enable_batching" in flags]
-    assert {flags["grpc_max_threads"] for flags in values.values()} == {"64"}
+def variables(container) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container["env"]}
+
+
+def test_every_recipe_batches_and_takes_as_many_requests_at_once():
+    values = [check_flags(recipe.arguments) for recipe in recipes().values()]
+    batching = {(flags["enable_batching"], flags["batching_parameters_file"]) for flags in values}
+    assert batching == {("true", "/config/batching.config")}
+    assert {flags["grpc_max_threads"] for flags in values} == {"64"}
+
+
+# Where each recipe has the versions of its model: the volume or the image, or what KServe mounts.
+FOLDERS = {"Dockerfile": "models/albert", "compose": "models/albert", "kubernetes": "models/albert",
+           "kserve": "mnt/models"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_recipe_serves_the_versions_that_its_cpu_can_run(tmp_path, name):
+    """Its own command and variables, below another root, with a server that says where it is told to look."""
+    recipe = recipes()[name]
+    for number, needs in ((1, "TensorFlow"), (2, "TensorFlow for x86 with oneDNN, a CPU with avx512f")):
+        manifest = tmp_path / FOLDERS[name] / str(number) / "assets.extra" / "manifest.json"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text(json.dumps({"compute": {"requires": needs}}, indent=2))
+    (tmp_path / "cpuinfo").write_text("flags : avx2\n")
+    script = (DEPLOY / "link_versions.sh").read_text()
+    links = re.search(r"^LINKS=\$\{LINKS:-(.*)\}$", script, re.MULTILINE)[1]
+    sources = recipe.environment.get("MODELS", re.search(r"^MODELS=\$\{MODELS:-(.*)\}$", script, re.MULTILINE)[1])
+    environment = recipe.environment | {"MODELS": f"{tmp_path}{sources}", "LINKS": f"{tmp_path}{links}"}
+    sh, path, *server = recipe.command
+    assert (sh, path) == ("sh", SCRIPT)
+    assert Path(server[0]).name == ("tf_serving_entrypoint.sh" if name in ("Dockerfile", "compose")
+                                    else "tensorflow_model_server")  # fmt: skip
+    environment |= {"PATH": os.defpath, "LINK_SECONDS": "0.1", "ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo")}
+    says_where = ["sh", "-c", 'echo "$MODEL_BASE_PATH/$MODEL_NAME"']
+    done = subprocess.run(
+        ["sh", DEPLOY / "link_versions.sh", *says_where], env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0 and "version 2 needs a CPU with avx512f" in done.stderr
+    # The start script of the image puts these two together; other servers are told by flag or file.
+    (served,) = done.stdout.split()
+    flag = check_flags(recipe.arguments).get("model_base_path")
+    if name == "kubernetes":
+        (flag,) = (model.base_path for model in configured_models() if model.name == recipe.environment["MODEL_NAME"])
+    assert flag is None or f"{tmp_path}{flag}" == served
+    assert [version.name for version in Path(served).iterdir()] == ["1"]
+
+
+def test_kubernetes_links_every_configured_model():
+    names = recipes()["kubernetes"].environment["MODEL_NAME"].split()
+    assert names == [model.name for model in configured_models()]
 
 
 def test_probes_are_in_no_figure_of_requests(start_server, half_plus_two):

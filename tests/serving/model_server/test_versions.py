@@ -135,7 +135,7 @@ def test_broken_version_never_displaces_a_good_one(manager, loader):
 def test_at_start_the_newest_version_that_is_decided_decides(manager, loader, good_is_first):
     """As the real server has it; so what starts here starts there."""
     loader.broken.add(2)
-    first, last = (1, 2) if good_is_first else (2, 1)
+    last = 2 if good_is_first else 1
     loader.held[last] = threading.Event()
     manager.aspire("m", versions(1, 2))
     failed = manager.wait_until_available(["m"])

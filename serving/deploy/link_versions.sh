@@ -1,0 +1,93 @@
+#!/bin/sh
+# Starts a model server on those versions of its models that the CPU of this machine can run:
+#   MODEL_NAME=sst2 sh link_versions.sh COMMAND [FLAG...]
+#
+# A server whose newest version does not load when it starts ends, whatever older version there is, and a restarted
+# container would end again and again. So COMMAND reads folders of links, $LINKS/NAME for each NAME in MODEL_NAME (several
+# are separated by blanks), with a link to each version in $MODELS/NAME that can run here. What a version needs is written
+# in its assets.extra/manifest.json by serving.export (compute.requires); a version without that file is linked. While
+# COMMAND runs, the links follow versions that come and go, every $LINK_SECONDS.
+# It needs no Python, only what the tensorflow/serving image has.
+set -u
+MODELS=${MODELS:-/models}
+# Memory that every container may write to, also with a read-only root file system.
+LINKS=${LINKS:-/dev/shm/models}
+cpu_info=${ALBERT_TF_CPUINFO:-/proc/cpuinfo}
+
+if [ $# -eq 0 ] || [ -z "${MODEL_NAME:-}" ]; then
+    echo "usage: MODEL_NAME=NAME sh link_versions.sh COMMAND [FLAG...]" >&2
+    exit 2
+fi
+is_known=$(head -c 1 "$cpu_info" 2>/dev/null)
+flags=$(sed -n 's/^flags[[:space:]]*://p' "$cpu_info" 2>/dev/null | head -n 1)
+reported=" "
+
+# Returns whether this CPU has the flags in `needs`, such as "avx512f, avx512bw or avx_vnni".
+can_run() {
+    # As the versions do themselves: where nothing is known of the CPU, nothing is checked.
+    [ -n "$is_known" ] || return 0
+    has_all=yes
+    for word in $needs or; do
+        if [ "$word" != or ]; then
+            case " $flags " in *" ${word%,} "*) ;; *) has_all=no ;; esac
+        elif [ $has_all = yes ]; then
+            return 0
+        else
+            has_all=yes
+        fi
+    done
+    return 1
+}
+
+# Brings the links of model $1 up to date; `refused` lists the versions that were not refused before.
+link_model() {
+    refused=""
+    # A share that is away for a moment must not unload a model.
+    [ -d "$MODELS/$1" ] || return 0
+    for link in "$LINKS/$1"/*; do
+        [ -e "$link" ] || rm -f "$link"
+    done
+    for version in "$MODELS/$1"/[0-9]*; do
+        number=${version##*/}
+        case $number in *[!0-9]*) continue ;; esac
+        needs=$(sed -n 's/.*"requires": *"[^"]*a CPU with \([a-z0-9_, ]*\)".*/\1/p' \
+            "$version/assets.extra/manifest.json" 2>/dev/null)
+        if can_run; then
+            [ -e "$LINKS/$1/$number" ] || ln -s "$version" "$LINKS/$1/$number"
+            continue
+        fi
+        rm -f "$LINKS/$1/$number"
+        case $reported in *" $1/$number "*) continue ;; esac
+        reported="$reported$1/$number "
+        refused="$refused; version $number needs a CPU with $needs"
+    done
+    if [ -n "$refused" ]; then refused=${refused#; }; fi
+}
+
+for name in $MODEL_NAME; do
+    mkdir -p "$LINKS/$name" || exit 1
+    link_model "$name"
+    [ -n "$refused" ] || continue
+    if [ -z "$(ls "$LINKS/$name")" ]; then
+        echo "no version of $name in $MODELS can run on this CPU: $refused; export one with --compute=float32 or int8" >&2
+        exit 1
+    fi
+    echo "not served on this CPU: $name: $refused" >&2
+done
+
+# Returns whether COMMAND, which takes the place of this shell, still runs: else its children have another parent.
+server=$$
+is_running() {
+    read -r _ _ _ parent _ </proc/self/stat && [ "$parent" = $server ]
+}
+
+while sleep "${LINK_SECONDS:-5}" && is_running; do
+    for name in $MODEL_NAME; do
+        link_model "$name"
+        [ -z "$refused" ] || echo "not served on this CPU: $name: $refused" >&2
+    done
+done &
+
+# Where the start script of the tensorflow/serving image looks for the model.
+export MODEL_BASE_PATH="$LINKS"
+exec "$@"
