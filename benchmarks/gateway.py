@@ -1,16 +1,20 @@
-"""What the gateway costs, and what batching by tokens wins.
+"""What the gateway costs, and what batching by tokens and by rows wins.
 
     python -m benchmarks.gateway                                          the gateway's own time, over direct gRPC
     python -m benchmarks.gateway --what=batching --model_base_path=$PWD/models/sst2 --text_file=lines.txt
+    python -m benchmarks.gateway --what=batching.config --model_base_path=$PWD/models/sst2 --text_file=lines.txt
 
 The first asks a server that does no work, one request at a time, in turns by gRPC and by HTTP through the gateway; each
 of the three has a process of its own. The second asks a real export, `--clients` at once, one text a request: the
 server alone, the server that batches by rows, and the gateway in front of the server that does not batch; requests/s of
 each, and its 50th and 99th percentile, at the rate that the clients reach. Beside them what no batching of `--clients`
 texts can pass: ready lists of so many texts of like lengths, two at the server at once, from clients that never think.
+The third asks no gateway, but servers that batch by rows, each with other parameters, and one that does not batch, by
+1, 4, 16 and 64 clients: from it comes serving/deploy/batching.config.
 """
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -26,6 +30,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
+from google.protobuf import text_format
 
 from benchmarks.machine import machine_line
 from benchmarks.stand_in import median_ms, stand_in_process
@@ -33,6 +38,7 @@ from scripts.server import free_port
 from serving.benchmark.stand_in import TEXT, StandIn
 from serving.client import Client
 from serving.wire import protos
+from serving.wire.protos import BatchingParameters
 from serving.wire.tensors import fill_tensor
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -41,26 +47,45 @@ from tfrecords.base.settings import CheckedSettings, setting
 ROUNDS = 20
 CALLS = 100
 TURNS = 5
+CONFIG_TURNS = 2
 SIZE = 768
 _BATCHING = Path(__file__).parents[1] / "serving" / "deploy" / "batching.config"
+CLIENTS = (1, 4, 16, 64)
+# What each server has in place of batching.config's values; None: it does not batch.
+CANDIDATES: dict[str, str | None] = {
+    "no batching": None,
+    "batching.config": "",
+    "timeout 0 ms": "batch_timeout_micros { value: 0 }",
+    "timeout 1 ms": "batch_timeout_micros { value: 1000 }",
+    "timeout 2 ms": "batch_timeout_micros { value: 2000 }",
+    "timeout 10 ms": "batch_timeout_micros { value: 10000 }",
+    "at most 8 rows": "max_batch_size { value: 8 } max_enqueued_batches { value: 128 }",
+    "2 batches at once": "num_batch_threads { value: 2 }",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(CheckedSettings):
     """The command's flags."""
 
-    what: str = setting("overhead", help="what is measured", choices=("overhead", "batching"))
+    what: str = setting("overhead", help="what is measured", choices=("overhead", "batching", "batching.config"))
     model_base_path: str = setting("", help="an export by text, for batching: a classifier or an embedder")
     text_file: str = setting("", help="texts to ask, one a line, for batching")
-    clients: int = setting(8, help="requests at once", at_least=1)
-    seconds: float = setting(20.0, help="of each of the three", above=0)
+    clients: int = setting(8, help="requests at once; batching.config has its own numbers", at_least=1)
+    seconds: float = setting(20.0, help="of each figure, all turns together", above=0)
     max_batch_tokens: int = setting(1024, help="the gateway's", at_least=1)
     max_in_flight: int = setting(2, help="the gateway's", at_least=1)
 
 
 def main(settings: Settings) -> None:
     print(machine_line())
-    overhead() if settings.what == "overhead" else batching(settings)
+    if settings.what == "overhead":
+        return overhead()
+    if not settings.model_base_path or not settings.text_file:
+        raise UserError(f"--what={settings.what} needs --model_base_path=FOLDER and --text_file=FILE")
+    texts = [line for line in Path(settings.text_file).read_text("utf-8").splitlines() if line.strip()]
+    random.Random(0).shuffle(texts)
+    return (batching if settings.what == "batching" else batching_config)(settings, texts)
 
 
 def overhead() -> None:
@@ -104,12 +129,8 @@ def _embedder() -> StandIn:
     return StandIn(lambda request, context: answer, signatures={"serving_default": (TEXT, {"embedding": (1, 2)})})
 
 
-def batching(settings: Settings) -> None:
+def batching(settings: Settings, texts: list[str]) -> None:
     """The three ways by turns, over the same texts in the same order; all servers stay up, one at a time is asked."""
-    if not settings.model_base_path or not settings.text_file:
-        raise UserError("--what=batching needs --model_base_path=FOLDER and --text_file=FILE")
-    texts = [line for line in Path(settings.text_file).read_text("utf-8").splitlines() if line.strip()]
-    random.Random(0).shuffle(texts)
     rows = ["--enable_batching", f"--batching_parameters_file={_BATCHING}"]
     options = [f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"]
     with contextlib.ExitStack() as stack:
@@ -125,8 +146,8 @@ def batching(settings: Settings) -> None:
         calls = 0
         for _ in range(TURNS):
             for name, make in ways.items():
-                times[name].append(_load(settings, texts, make, settings.clients))
-            calls += len(_load(settings, ready, ways["no batching"], 2))
+                times[name].append(_load(settings.seconds / TURNS, texts, make, settings.clients))
+            calls += len(_load(settings.seconds / TURNS, ready, ways["no batching"], 2))
     figures = {name: _figures(found, settings.seconds) for name, found in times.items()}
     for name, (rate, p50, p99) in figures.items():
         print(f"{name:12} {rate:8.1f} texts/s   p50 {p50:7.1f} ms   p99 {p99:7.1f} ms", flush=True)
@@ -136,6 +157,33 @@ def batching(settings: Settings) -> None:
     print(f"ready lists of {settings.clients}: {ceiling:.1f} texts/s, {ceiling / rate_of_rows:.2f} of by rows")
     each = [len(one) / len(other) for one, other in zip(times["by tokens"], times["by rows"])]
     print("rate of each turn by that of rows: " + ", ".join(f"{ratio:.2f}" for ratio in each))
+
+
+def batching_config(settings: Settings, texts: list[str]) -> None:
+    """Every candidate with every number of clients, by turns, so that a machine whose speed moves is so for all."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        targets = {}
+        for number, (name, changes) in enumerate(CANDIDATES.items()):
+            flags = [] if changes is None else _batching_flags(folder / str(number), changes)
+            targets[name] = stack.enter_context(model_server(settings.model_base_path, flags))
+        times: dict[tuple[str, int], list[np.ndarray]] = {(name, n): [] for name in targets for n in CLIENTS}
+        for _ in range(CONFIG_TURNS):
+            for (name, clients), found in times.items():
+                caller = functools.partial(_grpc_caller, targets[name])
+                found.append(_load(settings.seconds / CONFIG_TURNS, texts, caller, clients))
+    print("texts/s (p50 in ms) by clients  " + "  ".join(f"{clients:>14}" for clients in CLIENTS))
+    for name in targets:
+        figures = [_figures(times[name, clients], settings.seconds) for clients in CLIENTS]
+        print(f"{name:31}" + "".join(f"  {rate:6.1f} ({p50:5.0f})" for rate, p50, _ in figures), flush=True)
+
+
+def _batching_flags(file: Path, changes: str) -> list[str]:
+    parameters = text_format.Parse(_BATCHING.read_text(), BatchingParameters())
+    for field, value in text_format.Parse(changes, BatchingParameters()).ListFields():
+        getattr(parameters, field.name).CopyFrom(value)
+    file.write_text(text_format.MessageToString(parameters))
+    return ["--enable_batching", f"--batching_parameters_file={file}"]
 
 
 def _figures(times: list[np.ndarray], seconds: float) -> tuple[float, float, float]:
@@ -164,9 +212,8 @@ def _http_caller(port: int) -> Callable[[str], object]:
     return lambda text: _post(http, path, json.dumps({"inputs": text}).encode())
 
 
-def _load(settings: Settings, texts: Sequence, make: Callable, clients: int) -> np.ndarray:
+def _load(seconds: float, texts: Sequence, make: Callable, clients: int) -> np.ndarray:
     """Milliseconds of each request of one turn, after two seconds of the same."""
-    seconds = settings.seconds / TURNS
     times: list[list[float]] = [[] for _ in range(clients)]
     start = time.perf_counter() + 2.0
 
@@ -199,7 +246,7 @@ def _process(*command: str) -> Iterator[int]:
 def model_server(base: str, flags: list[str]) -> Iterator[str]:
     port = free_port()
     command = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
-    with _process(*command, "--grpc_max_threads=64", *flags), Client(f"127.0.0.1:{port}", "m") as client:
+    with _process(*command, "--grpc_max_threads=256", *flags), Client(f"127.0.0.1:{port}", "m") as client:
         _wait(client.status)
         yield f"127.0.0.1:{port}"
 
