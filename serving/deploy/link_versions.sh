@@ -13,6 +13,8 @@ MODELS=${MODELS:-/models}
 # Memory that every container may write to, also with a read-only root file system.
 LINKS=${LINKS:-/dev/shm/models}
 cpu_info=${ALBERT_TF_CPUINFO:-/proc/cpuinfo}
+# The links lead from another folder.
+case $MODELS in /*) ;; *) MODELS=$PWD/$MODELS ;; esac
 
 if [ $# -eq 0 ] || [ -z "${MODEL_NAME:-}" ]; then
     echo "usage: MODEL_NAME=NAME sh link_versions.sh COMMAND [FLAG...]" >&2

@@ -65,7 +65,7 @@ def linked(tmp_path: Path, name: str = "m") -> list[str]:
 
 @pytest.mark.parametrize("machine", CPUS)
 def test_those_versions_are_linked_that_this_cpu_can_run(models, tmp_path, machine):
-    done = link(settings(tmp_path, CPUS[machine]))
+    done = link(settings(tmp_path, CPUS[machine], MODELS=os.path.relpath(models)))
     assert done.returncode == 0, done.stderr
     runs = [cpu.can_run(compute, tmp_path / "cpuinfo") for compute in COMPUTES]
     numbers = [str(number) for number, compute_runs in enumerate(runs, 1) if compute_runs]
