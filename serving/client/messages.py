@@ -25,8 +25,8 @@ _LENGTHS = ("lengths",)
 _MASKS = ("input_mask", "attention_mask", "input_word_mask")
 _SEGMENTS = ("segment_ids", "token_type_ids", "input_type_ids")
 _IDS = ("input_ids", "input_word_ids")
-# What exports of span predictors say of places where no answer can be: as log-probabilities, zeros would be certainty.
-_FILLS = {"scores": -1e30, "start_log_probs": -1e30}
+# What exports of span predictors say of places where no answer can be: of log-probabilities, 0 would be certainty.
+_FILLS = dict.fromkeys(("start_log_probs", "end_log_probs", "scores"), -1e30)
 
 
 @dataclass(frozen=True)
