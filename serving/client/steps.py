@@ -23,8 +23,9 @@ from tfrecords.base.errors import UserError
 Result = TypeVar("Result")
 # What is called, with which message, for how many seconds at most (None: the client's own); sent the answer.
 Steps = Generator[tuple[Callable, Message, float | None], Any, Result]
-# How often a request that is sent in parts starts again because the version that answered its first parts is gone.
-_MOST_RESTARTS = 3
+# Of a request in parts: how often a part is sent again where a server does not have the version that answered the first
+# one, since calls go in turn to all servers of a name; and how often all parts are, by another version.
+_MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
@@ -130,7 +131,7 @@ class ClientBase:
         """The answers to parts of `max_batch_rows` rows, joined; they must be there by `end`, in time.monotonic()."""
         parts: list[Arrays] = []
         numbers: list[np.ndarray] = []
-        done, version, restarts = 0, self.version, 0
+        done, version, repeats, restarts = 0, self.version, 0, 0
         while done < rows:
             some = np.arange(done, min(done + (self.max_batch_rows or rows), rows))
             request = messages.predict_request(
@@ -146,17 +147,22 @@ class ClientBase:
             except ServingError as error:
                 if self._takes_fewer_rows(error, len(some)):
                     continue
-                if error.code is not grpc.StatusCode.NOT_FOUND or not parts or restarts == _MOST_RESTARTS:
+                if error.code is not grpc.StatusCode.NOT_FOUND or not parts:
                     raise
-                # The version that answered the first parts was unloaded: another one answers all of them.
+                if repeats < _MOST_REPEATS:
+                    repeats += 1
+                    continue
+                if restarts == _MOST_RESTARTS:
+                    raise
+                # The version that answered the first parts was unloaded.
                 parts, numbers = [], []
-                done, version, restarts = 0, self.version, restarts + 1
+                done, version, repeats, restarts = 0, self.version, 0, restarts + 1
                 continue
             if response.model_spec.HasField("version"):
                 version = response.model_spec.version.value
             parts.append(messages.read_prediction(response))
             numbers.append(some)
-            done += len(some)
+            done, repeats = done + len(some), 0
         return messages.join_batches(parts, numbers)
 
     def _takes_fewer_rows(self, error: ServingError, rows: int) -> bool:

@@ -133,7 +133,19 @@ def test_all_parts_are_answered_by_one_version(batching, served):
         answer = client.predict({"x": X})
     assert answer["x"].tolist() == X and answer["by"].tolist() == [2] * 10
     specs = [(asked.model_spec.version_label, asked.model_spec.version.value) for asked in batching.asked]
-    assert specs == [("stable", 0), ("", 1), ("", 1), ("stable", 0), ("", 2), ("", 2)]
+    assert specs == [("stable", 0), ("", 1), *[("", 1)] * 4, ("stable", 0), ("", 2), ("", 2)]
+
+
+def test_servers_of_unlike_versions_behind_one_name_answer_by_one(batching, served):
+    """As nodes with unlike CPUs are: each call goes to the next."""
+
+    def turn(x):
+        batching.version = 1 + len(batching.rows) % 2
+
+    batching.before = turn
+    with Client(served, "default", max_batch_rows=4) as client:
+        answer = client.predict({"x": X})
+    assert answer["x"].tolist() == X and answer["by"].tolist() == [2] * 10
 
 
 def test_versions_that_never_last_for_a_whole_request_are_an_error(batching, served):
