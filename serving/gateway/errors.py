@@ -1,4 +1,4 @@
-"""What is told to a client whose request cannot be answered."""
+"""The errors that clients of the gateway see."""
 
 import grpc
 
@@ -31,7 +31,7 @@ def bad_request(message: str) -> Refusal:
 
 
 def from_server(error: ServingError) -> Refusal:
-    """Makes of a failed call what the client of the gateway is told: nothing of hosts and ports behind it."""
+    """Converts a server error to a response that reveals no internal addresses."""
     if error.code in _TOO_BUSY:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:
@@ -44,5 +44,21 @@ def from_server(error: ServingError) -> Refusal:
 
 
 def gone() -> Refusal:
-    """Makes the answer while no model server is there."""
+    """Returns the answer while no model server is there."""
     return Refusal(503, "the model server does not answer at present", "unavailable", RETRY_S)
+
+
+def not_ready(name: str) -> Refusal:
+    """Returns the answer while the gateway reads what a model can do."""
+    message = f"not ready yet: the gateway is still reading what the model '{name}' can do"
+    return Refusal(503, message, "not_ready", RETRY_S)
+
+
+def unreadable(name: str, error: Exception) -> Refusal:
+    """Returns the answer after an attempt to read what a model can do has failed."""
+    if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
+        return Refusal(503, f"the model server has not loaded the model '{name}'", "unavailable", RETRY_S)
+    if isinstance(error, ServingError) and error.code not in _REFUSED:
+        return gone()
+    message = f"the gateway could not read what the model '{name}' can do; its log says why"
+    return Refusal(503, message, "unavailable", RETRY_S)

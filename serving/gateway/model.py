@@ -12,6 +12,7 @@ import numpy as np
 from serving.client import AsyncClient, Connection, ServingError, Signature
 from serving.client.tasks import BYTES_A_TOKEN, FINDERS, SPECIAL_TOKENS, Task, estimated_tokens
 from serving.gateway import tracing
+from serving.gateway.errors import Refusal, not_ready, unreadable
 from serving.gateway.scheduler import Batch, BatchAnswer
 from serving.wire import protos
 from serving.wire.tensors import DT_STRING
@@ -83,8 +84,9 @@ class Model:
         self._wake = asyncio.Event()
         self._batches = 0
         self.version: int | None = None
-        self.live = False
         self.error = ""
+        # Why the model cannot be asked; None while it is live.
+        self.absence: Refusal | None = not_ready(name)
         self.tasks: dict[str, Task] = {}
         self.labels: list[str] = []
         self.mask = ""
@@ -92,8 +94,13 @@ class Model:
         self.steps: dict[str, int] = {}
         self.estimate = TokenEstimate()
 
+    @property
+    def live(self) -> bool:
+        """Whether all that the model can do is known, and its server answers."""
+        return self.absence is None
+
     async def watch(self) -> None:
-        """Looks for ever whether the model is there, and what it can do."""
+        """Checks for ever whether the model is there, and reads what it can do."""
         while True:
             self._wake.clear()
             await self._look()
@@ -109,14 +116,15 @@ class Model:
         try:
             version = await self._client.served_version(timeout_s=self._check_s)
             if version != self.version:
+                if self.version is None:
+                    self.absence = not_ready(self.name)
                 await self._learn(await self._client.metadata())
                 self.version = version
-            self.live, self.error = True, ""
-        except (ServingError, UserError) as error:
-            self.live, self.error = False, str(error)
+            self.error, self.absence = "", None
         except Exception as error:
-            _LOG.exception("model %s", self.name)
-            self.live, self.error = False, str(error)
+            if not isinstance(error, UserError):
+                _LOG.exception("model %s", self.name)
+            self.error, self.absence = str(error), unreadable(self.name, error)
         if before != (self.live, self.version, self.error):
             self._on_change(self)
 
@@ -128,14 +136,22 @@ class Model:
         found = {name: find(signatures) for name, find in FINDERS.items()}
         tasks = {name: task for name, task in found.items() if task is not None}
         estimate = TokenEstimate()
+
+        def serve(unknown: tuple[str, ...] = ()) -> None:
+            # Of a new version all at once: requests go on by the one before while this is learnt.
+            if self.version is None or not unknown:
+                self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
+                self.estimate = estimate
+
         if "tokenize" in tasks:
             estimate.longest = await self._longest_row(tasks["tokenize"])
             self.special = await self._special_ids(tasks["tokenize"])
+        serve(unknown=("classify", "early_exit"))
         self.labels = await self._class_names(signatures)
+        serve(unknown=("early_exit",))
         self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
         self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
-        # All at once: requests go on while this is learnt.
-        self.tasks, self.estimate = tasks, estimate
+        serve()
 
     async def _mask_of(self, task: Task) -> str:
         """What stands for a masked word; "" where it is not known."""

@@ -10,19 +10,21 @@ import msgspec
 from serving.gateway.routes import ROUTES, Route
 
 _STATUSES = {
-    400: "The request is wrong; the message says how to mend it.",
+    400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
     404: "There is no such model.",
     413: "The body, or a text that must not be cut, is too long.",
     429: "Too much waits; Retry-After says how long to.",
-    503: "The model server does not answer; Retry-After says when to ask again.",
+    503: "The gateway is not ready yet, or the model server does not answer; Retry-After says when to ask again.",
     504: "The time limit has passed.",
 }
 _GETS = {
     "/": "A page to try the models on; needs no key, its questions do.",
     "/v1/models": "The models, as OpenAI's clients list them.",
     "/info": "What the gateway and its models are.",
-    "/health": "200 while every model is there, else 503; needs no key.",
+    "/health": "The same as /health/ready; needs no key.",
+    "/health/ready": "200 while every model is known and answers, else 503 with the reason; needs no key.",
+    "/health/live": "200 as long as the gateway itself runs; needs no key.",
     "/metrics": "Counters for Prometheus.",
     "/openapi.json": "This description; needs no key.",
     "/docs": "This description as a page; needs no key.",

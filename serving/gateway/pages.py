@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serving.gateway import openapi
-from serving.gateway.errors import Refusal
+from serving.gateway.errors import RETRY_S, Refusal
 from serving.gateway.model import Model
 from serving.gateway.playground import PLAYGROUND, POLICY
 from serving.gateway.routes import ROUTES
@@ -46,11 +46,14 @@ def _playground(service: Service) -> Reply:
     return Reply(PLAYGROUND, _HTML, headers=((b"content-security-policy", POLICY),))
 
 
-def _health(service: Service) -> Reply:
-    gone = [name for name, model in service.models.items() if not model.live]
-    if gone:
-        raise Refusal(503, f"not there: {', '.join(gone)}", "unavailable", 1)
-    return Reply(b'{"status":"ok"}')
+_OK = Reply(b'{"status":"ok"}')
+
+
+def _ready(service: Service) -> Reply:
+    absent = [f"{name}: {model.absence.message}" for name, model in service.models.items() if model.absence]
+    if absent:
+        raise Refusal(503, "; ".join(absent), "unavailable", RETRY_S)
+    return _OK
 
 
 def _models(service: Service) -> Reply:
@@ -107,7 +110,9 @@ def _metrics(service: Service) -> Reply:
 
 PAGES = (
     Page("/", True, _playground),
-    Page("/health", True, _health),
+    Page("/health", True, _ready),
+    Page("/health/ready", True, _ready),
+    Page("/health/live", True, lambda service: _OK),
     Page("/v1/models", False, _models),
     Page("/v1/models/{name:path}", False, _model),
     Page("/info", False, _info),

@@ -46,11 +46,11 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
     rows = zip(work.rows("ids"), work.rows("terms"), work.rows("weights"), strict=True)
     return [
         [
-            {"index": int(index), "value": float(weight), "text": term.decode(errors="replace")}
-            for index, term, weight in zip(*row)
-            if weight > 0
+            {"index": int(ids[place]), "value": float(weights[place]), "text": terms[place].decode(errors="replace")}
+            for place in best_first(weights)
+            if weights[place] > 0
         ]
-        for row in rows
+        for ids, terms, weights in rows
     ]
 
 

@@ -97,14 +97,14 @@ class Service:
         """Chooses who answers.
 
         Args:
-            name: The model's; None: the first that can.
+            name: The model's; None for the first that can.
             task: What it must be able to do.
 
         Returns:
             The model, and how it is asked.
 
         Raises:
-            Refusal: 404 for an unknown model, 400 for one that cannot, 503 for one that was never there.
+            Refusal: 404 for an unknown model, 400 for one that cannot, 503 for one whose abilities are not known yet.
         """
         if name is not None and name not in self.models:
             known = ", ".join(self.models)
@@ -113,8 +113,9 @@ class Service:
         for model in asked:
             if task in model.tasks:
                 return model, model.tasks[task]
-        if any(model.version is None for model in asked):
-            raise gone()
+            # No later model takes its place: the same request would be answered by another one a moment later.
+            if model.version is None:
+                raise model.absence or gone()
         raise bad_request(f"no model here can {task}" if name is None else f"the model '{name}' cannot {task}")
 
     async def answer(
@@ -194,5 +195,5 @@ class Service:
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:
-    """Gives the places of scores [n] from the largest on."""
+    """Returns the indices that sort scores [n] from the largest to the smallest; equal ones keep their order."""
     return np.argsort(-scores, kind="stable")

@@ -54,7 +54,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
 
 
 async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
-    """Gives for each mask of each text its likeliest pieces, likeliest first."""
+    """Returns the likeliest pieces for each mask of each text, likeliest first."""
     model, task = service.model(body.model, "fill_mask")
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
@@ -67,11 +67,11 @@ async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Ans
 
 
 def _scored(names: Any, scores: Any, key: str) -> list[dict]:
-    return [{key: _text(name), "score": float(score)} for name, score in zip(names, scores, strict=True)]
+    return [{key: _text(names[place]), "score": float(scores[place])} for place in best_first(scores)]
 
 
 async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
-    """Gives for each pair how likely it stands in its order, and how likely not."""
+    """Returns for each pair whether it stands in its order and whether not, likelier first."""
     model, task = service.model(body.model, "sentence_order")
     rows, lone = bodies.rows_of(body.inputs, 2)
     work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
@@ -80,7 +80,7 @@ async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -
 
 
 async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Gives the answer to each question, with its place in the context in characters, and the best few."""
+    """Returns the answer to each question, with its place in the context in characters, and the best few."""
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call)
@@ -93,11 +93,12 @@ def _places(work: Work, task: Task) -> list[tuple[str, list]]:
 
 
 def _answers(row: dict[str, Any]) -> dict[str, Any]:
-    several = zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True)
+    several = list(zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True))
+    ranked = [several[place] for place in best_first(row["probabilities"])]
     return {
         **_span(row["answer"], row["start"], row["end"], row["score"]),
         "no_answer_score": float(row["no_answer_score"]),
-        "answers": [_span(*one) for one in several if one[0]],
+        "answers": [_span(*one) for one in ranked if one[0]],
     }
 
 

@@ -84,6 +84,10 @@ class FakeModel:
         self.asked = threading.Semaphore(0)
         self.failure = None
         self.refuses = None
+        # Whether the last axis of every answer is turned round.
+        self.reverses = False
+        # By (model, signature): an event that its answers wait for.
+        self.gates = {}
 
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
@@ -96,6 +100,8 @@ class FakeModel:
             self.batches.append([[text.decode() for text in row] for row in rows])
             self.asked.release()
             assert self.open.wait(30)
+        gate = self.gates.get((asked.model_spec.name, name))
+        assert gate is None or gate.wait(30)
         if self.failure:
             context.abort(*self.failure)
         if self.refuses and any(self.refuses in text for row in rows for text in row):
@@ -103,7 +109,7 @@ class FakeModel:
         answer = protos.PredictResponse()
         for output, value in self.outputs(name, rows, threshold).items():
             if not asked.output_filter or output in asked.output_filter:
-                fill_tensor(answer.outputs[output], value)
+                fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
 
     def outputs(self, signature, rows, threshold=None):

@@ -162,6 +162,30 @@ def test_special_tokens_are_known_where_rows_end_with_both(shared_gateway):
     assert [[token["text"] for token in row] for row in plain] == [["fine", "film"], []]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "scores"),
+    [
+        ("/sentence_order", {"inputs": ["a", "b"]}, lambda answer: [one["score"] for one in answer]),
+        ("/fill_mask", {"inputs": "a [MASK]"}, lambda answer: [one["score"] for one in answer[0]]),
+        ("/embed_sparse", {"inputs": "a"}, lambda answer: [one["value"] for one in answer[0]]),
+        (
+            "/answer",
+            {"inputs": {"question": "a", "context": "Paris is"}},
+            lambda answer: [one["score"] for one in answer["answers"]],
+        ),
+    ],
+)
+def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, path, body, scores):
+    gateway = shared_gateway(next(KINDS[route.task] for route in ROUTES if route.path == path))
+    try:
+        found = []
+        for gateway.model.reverses in (False, True):
+            found.append(scores(ask(gateway, path, **body)))
+    finally:
+        gateway.model.reverses = False
+    assert len(found[0]) == 2 and found[0] == sorted(found[0], reverse=True) == found[1]
+
+
 def test_masks_are_filled(shared_gateway):
     gateway = shared_gateway("pretrainer")
     mask = [{"text": "mat", "score": pytest.approx(0.7)}, {"text": "dog", "score": pytest.approx(0.2)}]

@@ -204,6 +204,7 @@ def test_the_server_behind_dies_and_comes_back(fake_server, gateway_to):
         return answer.status_code == 503
 
     assert is_down() and gateway.http.get("/health").status_code == 503
+    wait_until(lambda: "does not answer" in gateway.http.post("/v1/embeddings", json=body).text)
     for _ in range(2):
         _, stand_in = fake_server("embedder", port)
         wait_until(lambda: not is_down())
@@ -219,6 +220,40 @@ def test_several_models_are_asked_by_name(fake_server, gateway_to):
     assert [model["id"] for model in gateway.http.get("/v1/models").json()["data"]] == ["one", "two"]
     answer = gateway.http.post("/v1/embeddings", json={"input": "a", "model": "two"})
     assert answer.json()["model"] == "two"
+
+
+def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
+    model, stand_in = fake_server("classifier")
+    gates = [model.gates.setdefault(("slow", name), threading.Event()) for name in ("tokenize", "classify")]
+    gateway = gateway_to(stand_in.target, live=False, models=("slow", "quick"))
+
+    def status(path="/predict", **body):
+        return gateway.http.post(path, json={"inputs": "a"} | body).status_code
+
+    wait_until(lambda: status(model="quick") == 200)
+    # A request that names no model is for the first: the second must not answer in its place.
+    for body in ({"model": "slow"}, {}):
+        early = gateway.http.post("/predict", json={"inputs": "a"} | body)
+        assert early.status_code == 503 and early.headers["retry-after"] == "1"
+        assert early.json()["error"].startswith("not ready yet") and early.json()["error_type"] == "not_ready"
+    ready = gateway.http.get("/health/ready")
+    assert ready.status_code == 503 and "slow: not ready yet" in ready.json()["error"] and "quick" not in ready.text
+    assert gateway.http.get("/health/live").status_code == 200
+    # Pieces need no names of classes; classes without them would be other answers.
+    gates[0].set()
+    wait_until(lambda: status("/tokenize", model="slow") == 200)
+    assert status(model="slow") == 503 == gateway.http.get("/health").status_code
+    gates[1].set()
+    wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
+    assert status() == status(model="slow") == gateway.http.get("/health").status_code == 200
+
+
+def test_a_model_that_is_not_loaded_is_named(fake_server, gateway_to):
+    model, stand_in = fake_server("embedder")
+    model.failure = grpc.StatusCode.NOT_FOUND, "Servable not found for request"
+    gateway = gateway_to(stand_in.target, live=False)
+    wait_until(lambda: "has not loaded the model 'default'" in gateway.http.post("/embed", json={"inputs": "a"}).text)
+    assert gateway.http.get("/health/live").status_code == 200 != gateway.http.get("/health/ready").status_code
 
 
 def test_stopping_answers_what_runs(fake_server, gateway_to):
