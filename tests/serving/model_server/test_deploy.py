@@ -48,6 +48,7 @@ def check_flags(arguments):
 def test_every_file_is_looked_at():
     looked_at = {
         "Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
+        "gateway/Dockerfile", "gateway/gateway.yaml",
         "kustomization.yaml", "link_versions.sh",
         "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
         *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),
