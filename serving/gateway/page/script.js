@@ -158,11 +158,12 @@ const EXAMPLES = {
   context: "Paris is the capital of France. The river Seine runs through it, and two million people live there.",
   sentences: "A small animal rests.\nThe capital of France is Paris.\nIt rained all day in London.",
 };
-let models = [], model = null;
+// What the form shows now. Whoever waits for an answer keeps what was asked in variables of its own: the form may change meanwhile.
+let models = [], shown = null, looks = 0;
 
-async function call(route, body) {
+async function call(route, key, body) {
   const headers = { "Content-Type": "application/json" };
-  if ($("key").value) headers.Authorization = "Bearer " + $("key").value;
+  if (key) headers.Authorization = "Bearer " + key;
   const begin = performance.now();
   const answer = await fetch(route, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
   const read = await answer.json();
@@ -197,10 +198,12 @@ function times(rows) {
   return section("Milliseconds by stage", node("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "Table of times" }, table));
 }
 
-const offered = () => Object.keys(TASKS).filter((task) => model.can.includes(task));
+const offered = (model) => Object.keys(TASKS).filter((task) => model.can.includes(task));
+const silent = (model) => (offered(model).length || model.version === null ? "" : "This model answers no question that this page can ask; its routes are those of the model server.");
 
-function showModel() {
-  const fields = new Set(offered().flatMap((task) => TASKS[task].fields(model)));
+function show(model) {
+  shown = model;
+  const fields = new Set(offered(model).flatMap((task) => TASKS[task].fields(model)));
   for (const name of ["text", "second", "context", "sentences", "threshold"]) $(name + "-field").hidden = !fields.has(name);
   $("send").hidden = !fields.size;
   $("text-label").textContent = fields.has("context") ? "Question" : fields.has("second") ? "First text" : "Text";
@@ -212,19 +215,22 @@ function showModel() {
   for (const [name, text] of Object.entries(examples)) if (!$(name).dataset.own) $(name).value = text;
   const limit = model.max_input_length ? `, rows of up to ${model.max_input_length} tokens` : "";
   $("about").textContent = model.version === null ? `${model.id} is not there yet` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", at present gone"}`;
-  $("status").textContent = fields.size || model.version === null ? "" : "This model answers no question that this page can ask; its routes are those of the model server.";
+  $("status").textContent = silent(model);
 }
 
-async function look() {
-  const { read } = await call("info");
+// Returns the models, and shows them unless a later look has.
+async function look(key) {
+  const turn = ++looks;
+  const { read } = await call("info", key);
+  if (turn !== looks) return read.models;
   models = read.models;
   const chosen = $("model").value;
   $("model").replaceChildren(...models.map((one) => node("option", { value: one.id }, one.id)));
-  model = models.find((one) => one.id === chosen) || models[0];
-  $("model").value = model.id;
+  show(models.find((one) => one.id === chosen) || models[0]);
+  $("model").value = shown.id;
   $("model-field").hidden = models.length < 2;
   $("key-field").hidden = !$("key").value;
-  showModel();
+  return read.models;
 }
 
 function failed(error) {
@@ -232,23 +238,29 @@ function failed(error) {
     $("key-field").hidden = $("send").hidden = false;
     $("key").focus();
   }
-  $("about").textContent = model ? $("about").textContent : "";
+  $("about").textContent = shown ? $("about").textContent : "";
   $("status").textContent = error.status === 401 && !$("key").value ? "" : error.message;
 }
 
+const form = () => ({
+  model: $("model").value, key: $("key").value, text: $("text").value, second: $("second").value, context: $("context").value,
+  sentences: lines($("sentences").value), threshold: Number($("threshold").value),
+});
+
 async function askAll() {
-  await look();
-  const asked = { text: $("text").value, second: $("second").value, context: $("context").value };
-  asked.sentences = lines($("sentences").value);
-  asked.threshold = Number($("threshold").value);
+  const first = form(), known = await look(first.key);
+  // Before the first look that succeeded, there was no model to choose and no field to fill in.
+  const asked = first.model ? first : { ...form(), key: first.key };
+  const model = known.find((one) => one.id === asked.model);
+  if (!model) throw new Error(`The model ${asked.model} is no longer there.`);
   const wide = [], narrow = [], rows = [];
-  for (const name of offered()) {
+  for (const name of offered(model)) {
     const task = TASKS[name];
     $("status").textContent = `Asking: ${task.title}`;
     let children;
     // One after another: each is timed by itself.
     try {
-      const answer = await call(task.route, { model: model.id, ...task.body(model, asked) });
+      const answer = await call(task.route, asked.key, { model: model.id, ...task.body(model, asked) });
       rows.push([task.title, answer]);
       children = task.draw(answer.read, model, asked);
     } catch (error) {
@@ -260,7 +272,7 @@ async function askAll() {
   const count = wide.length + narrow.length;
   $("results").replaceChildren(...wide, node("div", { className: "columns" }, ...narrow), ...(rows.length ? [times(rows)] : []));
   $("results").hidden = !count;
-  $("status").textContent = count ? `${rows.length} of ${count} questions answered by ${model.id}, version ${model.version}.` : $("status").textContent;
+  $("status").textContent = count ? `${rows.length} of ${count} questions answered by ${model.id}, version ${model.version}.` : silent(model);
 }
 
 let busy = false;
@@ -284,7 +296,6 @@ $("form").addEventListener("keydown", (event) => {
 });
 $("form").addEventListener("input", (event) => { event.target.dataset.own = "yes"; });
 $("model").addEventListener("change", () => {
-  model = models.find((one) => one.id === $("model").value);
-  showModel();
+  show(models.find((one) => one.id === $("model").value));
 });
-look().catch(failed);
+look("").catch(failed);

@@ -151,6 +151,29 @@ def test_every_model_is_asked_what_it_can(open_page, model):
     keep(page, model)
 
 
+@pytest.mark.parametrize("route", ["info", "tokenize"])
+def test_answers_are_those_of_the_model_that_was_asked(open_page, route):
+    """Although another model is chosen, and another text written, while they are waited for."""
+    page, held, bodies = open_page(), [], []
+    page.on("request", lambda request: bodies.append(request.post_data_json) if request.method == "POST" else None)
+    page.locator("#text").fill("the cat sat on the [MASK]")
+    page.route(f"**/{route}", lambda one: held.append(one), times=1)
+    page.get_by_role("button", name="Ask").click()
+    while not held:
+        page.wait_for_timeout(20)
+    page.get_by_label("Model", exact=True).select_option("sst2")
+    page.locator("#text").fill("another text")
+    held[0].continue_()
+    answered(page)
+    assert page.locator("#results h2").all_text_contents() == [*SECTIONS["pretrainer"], "Milliseconds by stage"]
+    assert page.locator("#results .alarm").count() == 0
+    assert page.get_by_role("status").text_content() == "6 of 6 questions answered by pretrainer, version 1."
+    assert {body["model"] for body in bodies} == {"pretrainer"} and "another text" not in str(bodies)
+    # The form shows what is chosen now.
+    assert page.locator("#about").text_content().startswith("sst2, version 1")
+    assert page.get_by_label("Model", exact=True).input_value() == "sst2"
+
+
 def test_a_span_is_marked_in_its_context(open_page):
     page = open_page()
     page.get_by_label("Model", exact=True).select_option("squad")
