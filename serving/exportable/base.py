@@ -20,6 +20,8 @@ from tfrecords.base.errors import UserError
 from tfrecords.framing import TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
+# The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
+NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
 # What the encoder says of each row beside its vectors.
 _OF_ENCODER = ("residual", "steps", "memory", "memory_lengths")

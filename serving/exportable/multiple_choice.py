@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.layers.heads import IMPOSSIBLE
-from serving.exportable.base import DenseHeadExportable
+from serving.exportable.base import NO_ANSWER, DenseHeadExportable
 from serving.exportable.ways import Way, specs
 from tfrecords.framing import TokenBatch
 
@@ -29,7 +28,7 @@ class MultipleChoiceExportable(DenseHeadExportable):
 
     Over text also `answer` string [batch], the choice itself. The number of choices is fixed when exporting: a server
     that joins requests of different numbers would fill up with copies. A row with fewer leaves the rest empty: no
-    tokens, or ""; they get probability 0.
+    tokens, or ""; they get probability 0 and the logit NO_ANSWER.
     """
 
     rows_are_answers = False
@@ -77,7 +76,7 @@ class MultipleChoiceExportable(DenseHeadExportable):
 
     def answer(self, choices: Choices):
         logits = tf.reshape(self.head(self.pool(choices.batch)), [-1, self.options.num_choices])
-        logits = tf.where(choices.present, logits, IMPOSSIBLE)
+        logits = tf.where(choices.present, logits, NO_ANSWER)
         choice = tf.argmax(logits, axis=1, output_type=tf.int32)
         probabilities = tf.nn.softmax(logits) * tf.cast(choices.present, tf.float32)
         answers = {"choice": choice, "logits": logits, "probabilities": probabilities}

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from albert_tf.layers.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from serving.exportable.base import Exportable, ExportOptions
+from serving.exportable.base import NO_ANSWER, Exportable, ExportOptions
 from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
 from tfrecords.framing import TokenBatch
@@ -13,10 +13,11 @@ from tfrecords.framing import TokenBatch
 class SpanExportable(Exportable):
     """An AlbertSpanPredictor, with either head.
 
-    Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length]; the best spans as
-    `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans]; `no_answer_score` float32
-    [batch], of which above 0 (joint head: a logit; plain head: log odds against the best span) says that there is no
-    answer. Over texts see `by_context`.
+    Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length], -1e30 where no answer
+    may be; the best spans as `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans],
+    best first. The first `num_spans` int32 [batch] of a row are its spans; zeros of score NO_ANSWER fill it up, so that
+    a row has the same answer alone and in a batch. `no_answer_score` float32 [batch], of which above 0 (joint head: a
+    logit; plain head: log odds against the best span) says that there is no answer. Over texts see `by_context`.
     """
 
     rows_are_answers = False
@@ -34,6 +35,7 @@ class SpanExportable(Exportable):
     def answer(self, rows: TokenBatch):
         # As the Keras model's own default: anywhere in segment 1.
         found = self._search(rows, (rows.segment_ids == 1) & (rows.mask > 0) & ~self._is_summary(rows))
+        found |= _filled_up(found, self.count)
         return found | {"no_answer_score": self._no_answer(found.pop("null_score"), found["scores"])}
 
     def text_signatures(self):
@@ -50,7 +52,7 @@ class SpanExportable(Exportable):
             none: never), without white space at its ends; `start`, `end` int32 [batch], such that context[start:end]
             is the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
             and the best few, with no regard to the threshold: `answers`, `starts`, `ends`, `scores` and
-            `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0.
+            `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0 and score NO_ANSWER.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
@@ -59,7 +61,8 @@ class SpanExportable(Exportable):
         found = self._search(rows, token >= 0, is_best)
         of_tokens = self._best_of_rows(tf.maximum(token, 0), windows.question, found, tf.size(context))
         best = _with_texts(context, starts.values, ends.values, of_tokens)
-        present = best["scores"] > IMPOSSIBLE / 2
+        present = _is_legal(best["scores"])
+        best["scores"] = tf.where(present, best["scores"], NO_ANSWER)
         null_score = _least_by_row(found["null_score"], windows.question, tf.size(context))
         probabilities = tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32)
         chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
@@ -120,6 +123,24 @@ class SpanExportable(Exportable):
         }
 
 
+def _is_legal(scores: tf.Tensor) -> tf.Tensor:
+    """Whether scores of `search_spans` are those of spans that may be answers."""
+    return scores > IMPOSSIBLE / 2
+
+
+def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
+    """Returns `starts`, `ends`, `scores` [batch, count] with nothing illegal in them, and `num_spans` int32 [batch]."""
+    legal = _is_legal(found["scores"])
+    padding = [[0, 0], [0, count - tf.shape(legal)[1]]]
+
+    def filled(name: str, fill) -> tf.Tensor:
+        padded = tf.pad(tf.where(legal, found[name], fill), padding, constant_values=fill)
+        return tf.ensure_shape(padded, [None, count])
+
+    spans = {"starts": filled("starts", 0), "ends": filled("ends", 0), "scores": filled("scores", NO_ANSWER)}
+    return spans | {"num_spans": tf.reduce_sum(tf.cast(legal, tf.int32), axis=1)}
+
+
 def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
     """[windows, n] to [batch, windows of the row * n]."""
     rows = tf.RaggedTensor.from_value_rowids(values, row, tf.cast(count, row.dtype), validate=False)
@@ -139,7 +160,7 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
     # Batches without a single context token gather nothing but must have something to gather from.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
     answers, starts, ends = _without_spaces(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
-    present = (best["scores"] > IMPOSSIBLE / 2) & (answers != "")
+    present = _is_legal(best["scores"]) & (answers != "")
     scores, order = tf.math.top_k(tf.where(present, best["scores"], IMPOSSIBLE), tf.shape(answers)[1])
     found = {
         "answers": tf.where(present, answers, ""),

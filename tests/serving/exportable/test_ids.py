@@ -55,10 +55,29 @@ def test_what_a_server_pads_with_changes_nothing(serve, head, signature):
             if values.dtype == object:
                 assert found.tolist() == values.tolist(), name
                 continue
-            # Of equally impossible spans the order is anybody's.
-            one_of_many = name in ("starts", "ends", "scores")
-            possible = alone["scores"] > -1e9 if one_of_many else np.full(values.shape, True)
-            np.testing.assert_allclose(found[possible], values[possible], atol=2e-5, err_msg=name)
+            np.testing.assert_allclose(found, values, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("head", ["spans", "joint spans"])
+def test_a_row_has_the_same_spans_alone_and_next_to_a_longer_one(serve, head):
+    model, served = serve(head)
+    long = sample_inputs(served.exportable, served.signatures["serving_default"], 14, seed=2)
+    # Rows with 3 and with no places of an answer.
+    for size, segments, count in ((5, [0, 0, 1, 1, 1], 3 + 2 + 1), (3, [0, 0, 0], 0)):
+        row = {"input_ids": [[2, 8, 9, 7, 3][:size]], "lengths": [size], "segment_ids": [segments]}
+        alone = served("serving_default", **row)
+        both = {
+            name: np.concatenate([_pad_as_a_server(np.array(row[name]), long[name].shape), long[name]]) for name in row
+        }
+        together = served("serving_default", **both)
+        assert alone["num_spans"].tolist() == together["num_spans"][:1].tolist() == [count]
+        for name in ("starts", "ends", "scores", "no_answer_score"):
+            assert alone[name].shape == together[name][:1].shape
+            np.testing.assert_allclose(together[name][:1], alone[name], atol=2e-5)
+            assert np.abs(together[name]).max() <= 2e4
+        assert alone["scores"].shape == (1, model.start_top * model.end_top)
+        assert set(alone["scores"][0, count:]) == {np.float32(-1e4)} and not alone["ends"][0, count:].any()
+        assert alone["no_answer_score"][0] > 9e3 or count or model.joint
 
 
 def _padded_by_the_client(inputs: dict) -> dict:
@@ -200,10 +219,10 @@ def test_spans_lie_in_the_second_segment_and_are_in_order(serve):
     _, served = serve("spans")
     segments = np.array([[0] * 4 + [1] * 8])
     answers = served("serving_default", input_ids=np.arange(5, 17)[None], lengths=[12], segment_ids=segments)
-    possible = answers["scores"][0] > -1e9
-    starts, ends = answers["starts"][0][possible], answers["ends"][0][possible]
-    assert len(starts) == 8 * 9 // 2 and (starts >= 4).all() and (ends >= starts).all()
-    assert np.all(np.diff(answers["scores"][0][possible]) <= 0)
+    count = answers["num_spans"][0]
+    starts, ends = answers["starts"][0, :count], answers["ends"][0, :count]
+    assert count == 8 * 9 // 2 and (starts >= 4).all() and (ends >= starts).all()
+    assert np.all(np.diff(answers["scores"][0, :count]) <= 0)
 
 
 def test_rows_of_examples(serve):

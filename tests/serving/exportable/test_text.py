@@ -228,6 +228,9 @@ def test_a_question_alone_and_in_a_batch_has_one_answer(serve):
         alone = served("serving_default", question=[question], context=[context])
         assert alone["answers"][0].tolist() == together["answers"][row].tolist()
         np.testing.assert_allclose(alone["scores"][0], together["scores"][row], atol=1e-4)
+    # Of the empty context too: what fills up is no score of -1e30.
+    assert not all(together["answer"]) and together["scores"].min() == together["score"].min() == -1e4
+    assert np.abs(together["no_answer_score"]).max() <= 2e4
 
 
 def test_terms_are_the_pieces_that_weigh_something(serve, tokenizer):
