@@ -198,7 +198,7 @@ class Framer:
             max_query_length: in tokens.
         """
         between = self.tokenizer.separators_between
-        question = question[:, : min(max_query_length, self.max_seq_length // 2 - 1 - between)]
+        question = question[:, : self.question_room(max_query_length)]
         sizes = _sizes(context)
         before = _sizes(question) + self._first_column + between
         room = self.max_seq_length - 2 + self._first_column - before
@@ -219,10 +219,18 @@ class Framer:
         )
         return Windows(rows, row, tf.gather(before, row), first_token, size, token, token.with_values(is_best))
 
+    def special_tokens(self, texts: int) -> int:
+        """Returns how many [CLS] and [SEP] a row of so many texts has."""
+        return 2 + (texts - 1) * self.tokenizer.separators_between
+
+    def question_room(self, max_query_length: int) -> int:
+        """Returns how many tokens of a question `windows` keeps."""
+        return min(max_query_length, self.max_seq_length // 2 - 1 - self.tokenizer.separators_between)
+
     @property
     def _pair_room(self) -> int:
         """Tokens of two texts that fit into a row."""
-        return self.max_seq_length - 2 - self.tokenizer.separators_between
+        return self.max_seq_length - self.special_tokens(2)
 
     @property
     def _first_column(self) -> int:

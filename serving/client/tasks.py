@@ -1,7 +1,7 @@
 """What a model does with texts, read from its signatures: vectors, scores of pairs, classes, tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,8 @@ _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
 _PAIR = ("first", "second")
 # Characters of UTF-8 that a piece of a vocabulary stands for, about; and [CLS] and [SEP] around each row.
 BYTES_A_TOKEN = 4.0
+# Outputs of exports that tell, of each row, the tokens of its texts and how many of them the model did not read.
+TEXT_TOKENS, TRUNCATED_TOKENS = TRUNCATION = ("text_tokens", "truncated_tokens")
 SPECIAL_TOKENS = 2
 
 
@@ -26,12 +28,14 @@ class Task:
         inputs: The names of its string inputs, in the order of a row's texts.
         outputs: The names of the outputs that are wanted.
         numbers: Names and values of float inputs that are the same for all rows.
+        tells_truncation: Whether the signature has the outputs TRUNCATION.
     """
 
     signature: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     numbers: tuple[tuple[str, float], ...] = ()
+    tells_truncation: bool = False
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the inputs of the signature, each [rows]."""
@@ -148,6 +152,16 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
     "early_exit": exits_task,
     "tokenize": tokens_task,
 }
+
+
+def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
+    """Returns all that a model can do, by the names of FINDERS."""
+    found = {name: find(signatures) for name, find in FINDERS.items()}
+    return {
+        name: replace(task, tells_truncation=set(TRUNCATION) <= signatures[task.signature].outputs.keys())
+        for name, task in found.items()
+        if task is not None
+    }
 
 
 def vectors_of(task: Task, answer: Arrays) -> np.ndarray:

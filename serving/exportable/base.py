@@ -17,7 +17,7 @@ from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make
 from serving.inference.dense import dense
 from serving.inference.memory import encode_with_memory
 from tfrecords.base.errors import UserError
-from tfrecords.framing import TextFramer, TokenBatch
+from tfrecords.framing import FramedRows, TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
 
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
@@ -87,9 +87,15 @@ class RememberingBatch(NamedTuple):
 
 
 class _Solved:
-    """What the encoder said last of its rows, while a signature is traced; no attribute that would be saved."""
+    """What was noted last of the rows, while a signature is traced; no attribute that would be saved.
+
+    Attributes:
+        outputs: What the encoder said of them.
+        truncation: What their texts lost; see `Exportable.note_truncation`.
+    """
 
     outputs: dict[str, tf.Tensor] = {}
+    truncation: dict[str, tf.Tensor] = {}
 
 
 class Exportable(tf.Module, abc.ABC):
@@ -220,7 +226,8 @@ class Exportable(tf.Module, abc.ABC):
         if self.framer is None:
             return by_ids
         others = {name: signature for name, signature in by_ids.items() if name == "stateful"}
-        return self.text_signatures() | {"ids": by_ids["serving_default"]} | others
+        by_text = {name: self._counting(signature) for name, signature in self.text_signatures().items()}
+        return by_text | {"ids": by_ids["serving_default"]} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
         """Gives what a model offers that takes token ids."""
@@ -270,13 +277,41 @@ class Exportable(tf.Module, abc.ABC):
 
         return signature._replace(function=function)
 
+    def _counting(self, signature: Signature) -> Signature:
+        """Adds to what a signature of texts gives how many of their tokens the model did not read.
+
+        A single output stays alone: REST answers with plain values in place of objects by name then.
+        """
+        if signature.method != PREDICT:
+            return signature
+
+        def function(**inputs):
+            self._solved.truncation = {}
+            answers = signature.function(**inputs)
+            return answers | self._solved.truncation if len(answers) > 1 else answers
+
+        return signature._replace(function=function)
+
+    def note_truncation(self, total: tf.Tensor, kept: tf.Tensor) -> None:
+        """Notes the tokens of each row's texts, [batch]: `total`, and those of them that the model is given."""
+        total, kept = tf.cast(total, tf.int32), tf.cast(kept, tf.int32)
+        self._solved.truncation = {"text_tokens": total, "truncated_tokens": total - kept}
+
+    def framed(self, rows: FramedRows, *tokens: tf.RaggedTensor) -> TokenBatch:
+        """Pads the rows made of the tokens of one text, or of two, and notes what did not fit."""
+        total = sum(of_text.row_lengths() for of_text in tokens)
+        self.note_truncation(total, rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens)))
+        return rows.padded()
+
     def single(self, text: tf.Tensor) -> TokenBatch:
         """Reads strings [batch]."""
-        return self.framer.single(*self.framer.tokenize(text)).padded()
+        (tokens,) = self.framer.tokenize(text)
+        return self.framed(self.framer.single(tokens), tokens)
 
     def pair(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
         """Reads pairs of strings, each [batch]."""
-        return self.framer.pair(*self.framer.tokenize(first, second)).padded()
+        tokens = self.framer.tokenize(first, second)
+        return self.framed(self.framer.pair(*tokens), *tokens)
 
 
 class DenseHeadExportable(Exportable):

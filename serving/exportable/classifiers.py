@@ -87,7 +87,11 @@ class TokenClassifierExportable(DenseHeadExportable):
 
         words, starts, ends = split_words(text)
         alone = tf.strings.join([self.framer.tokenizer.word_prefix, words.values])
-        rows, columns = self.framer.words(words.with_values(self.framer.in_graph(alone)))
+        pieces = words.with_values(self.framer.in_graph(alone))
+        rows, columns = self.framer.words(pieces)
+        # A word without a piece becomes an unknown one.
+        counts = tf.reduce_sum(tf.maximum(pieces.row_lengths(axis=2), 1), axis=1)
+        self.note_truncation(counts, rows.input_ids.row_lengths() - self.framer.special_tokens(1))
         return Words(rows.padded(), columns.to_tensor(-1), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
     def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -162,7 +162,7 @@ class PretrainerExportable(EmbedderExportable):
             text = tf.strings.regex_replace(text, pattern, mask)
         parts = tf.strings.split(text, mask)
         tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
-        return self.framer.single(tokens).padded()
+        return self.framed(self.framer.single(tokens), tokens)
 
     def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
         """The Keras head on the word embeddings that the encoder holds already: [batch, n, hidden_size] to logits."""

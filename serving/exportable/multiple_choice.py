@@ -72,7 +72,14 @@ class MultipleChoiceExportable(DenseHeadExportable):
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
-        return Choices(self.framer.choices(contexts, answers).padded(), choices != "", choices)
+        rows, present = self.framer.choices(contexts, answers), choices != ""
+
+        def of_question(tokens: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(tf.where(present, tf.reshape(tokens, tf.shape(choices)), 0), axis=1)
+
+        total = of_question(contexts.row_lengths() + answers.row_lengths())
+        self.note_truncation(total, of_question(rows.input_ids.row_lengths() - self.framer.special_tokens(2)))
+        return Choices(rows.padded(), present, choices)
 
     def answer(self, choices: Choices):
         logits = tf.reshape(self.head(self.pool(choices.batch)), [-1, self.options.num_choices])

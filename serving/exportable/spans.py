@@ -56,7 +56,11 @@ class SpanExportable(Exportable):
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
-        windows = self.framer.windows(self.framer.in_graph(question), ids, *of_windows)
+        asked = self.framer.in_graph(question)
+        windows = self.framer.windows(asked, ids, *of_windows)
+        # The windows together hold the whole context.
+        kept = tf.minimum(asked.row_lengths(), self.framer.question_room(self.options.max_query_length))
+        self.note_truncation(asked.row_lengths() + ids.row_lengths(), kept + ids.row_lengths())
         rows, token, is_best = windows.padded()
         found = self._search(rows, token >= 0, is_best)
         of_tokens = self._best_of_rows(tf.maximum(token, 0), windows.question, found, tf.size(context))

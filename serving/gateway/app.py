@@ -61,6 +61,8 @@ class _Endpoint:
         headers = [(b"content-type", reply.kind), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
         if call.model_ns:
             headers.append((b"server-timing", _timing(call, seconds)))
+        if call.truncated is not None:
+            headers.append((b"x-truncated-inputs", b"%d" % call.truncated))
         metrics = self._gateway.metrics
         metrics.requests.labels(self._path, reply.status).inc()
         metrics.seconds.labels(self._path).observe(seconds)

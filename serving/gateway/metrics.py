@@ -31,6 +31,15 @@ class Metrics:
         self.batch_tokens = Histogram(
             "gateway_batch_tokens", "Tokens of a batch, as guessed.", ("model",), buckets=_POWERS, **options
         )
+        self.text_tokens = Counter(
+            "gateway_text_tokens", "Tokens of texts, where the model tells.", ("model",), **options
+        )
+        self.truncated_tokens = Counter(
+            "gateway_truncated_tokens", "Those of them that the model did not read.", ("model",), **options
+        )
+        self.truncated_inputs = Counter(
+            "gateway_truncated_inputs", "Inputs that were cut to the model's longest row.", ("model",), **options
+        )
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
 
     def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:

@@ -10,7 +10,16 @@ import grpc
 import numpy as np
 
 from serving.client import AsyncClient, Connection, ServingError, Signature
-from serving.client.tasks import BYTES_A_TOKEN, FINDERS, SPECIAL_TOKENS, Task, estimated_tokens
+from serving.client.tasks import (
+    BYTES_A_TOKEN,
+    SPECIAL_TOKENS,
+    TEXT_TOKENS,
+    TRUNCATED_TOKENS,
+    TRUNCATION,
+    Task,
+    estimated_tokens,
+    find_tasks,
+)
 from serving.gateway import tracing
 from serving.gateway.errors import Refusal, not_ready, unreadable
 from serving.gateway.scheduler import Batch, BatchAnswer
@@ -133,8 +142,7 @@ class Model:
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
-        found = {name: find(signatures) for name, find in FINDERS.items()}
-        tasks = {name: task for name, task in found.items() if task is not None}
+        tasks = find_tasks(signatures)
         estimate = TokenEstimate()
 
         def serve(unknown: tuple[str, ...] = ()) -> None:
@@ -214,23 +222,36 @@ class Model:
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
         counts = wanted and counter is not None and counter != task and counter.inputs == task.inputs
+        asked = task.outputs + (TRUNCATION if task.tells_truncation else ())
         estimated = sum(row.size for row in batch.rows)
         try:
             with tracing.batch_span(batch.contexts, len(batch.rows), estimated):
-                call = self._ask(task, batch.texts, task.outputs, batch.timeout_s)
+                call = self._ask(task, batch.texts, asked, batch.timeout_s)
                 if counts:
-                    count = self._ask(counter, batch.texts, ("lengths",), batch.timeout_s)
+                    more = TRUNCATION if counter.tells_truncation else ()
+                    count = self._ask(counter, batch.texts, ("lengths", *more), batch.timeout_s)
                     outputs, counted = await asyncio.gather(call, count)
                 else:
                     outputs, counted = await call, None
         except ServingError:
             self.is_gone()
             raise
-        told = outputs if counter == task else counted
-        tokens = None if told is None else told["lengths"]
+        told = (outputs if counter == task else counted) or {}
+        tokens = told.get("lengths")
         if tokens is not None:
             self.estimate.learn(batch.texts, tokens)
-        return BatchAnswer(outputs, tokens)
+        of_texts = told | outputs
+        return BatchAnswer(outputs, tokens, of_texts.get(TEXT_TOKENS), of_texts.get(TRUNCATED_TOKENS))
+
+    def may_truncate(self, task: Task, rows: list[tuple[bytes, ...]]) -> bool:
+        """Whether only another call can tell that a text is truncated, and one is long enough.
+
+        Few texts have more tokens than bytes, and to count those of short ones would cost as much as to answer them.
+        """
+        counter, longest = self.tasks.get("tokenize"), self.estimate.longest
+        if task.tells_truncation or counter is None or not counter.tells_truncation or longest is None:
+            return False
+        return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
     async def _ask(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
         options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}

@@ -22,6 +22,7 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
     as_text = body.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": number, "embedding": _base64(vector) if as_text else vector.tolist()}
+        | work.flagged(number)
         for number, vector in enumerate(vectors)
     ]
     tokens = sum(work.tokens or [model.estimate.of((text.encode(),)) for (text,) in rows])
@@ -71,7 +72,7 @@ async def _cohere(service: Service, body: bodies.CohereRerankBody, call, version
     scores = relevance(_scores(work, task.outputs))
     results = []
     for index in best_first(scores)[: body.top_n]:
-        found = {"index": int(index), "relevance_score": float(scores[index])}
+        found = {"index": int(index), "relevance_score": float(scores[index])} | work.flagged(index)
         results.append(found | ({"document": {"text": texts[index]}} if body.return_documents else {}))
     meta = {"api_version": {"version": version}, "billed_units": {"search_units": 1}}
     return {"id": str(uuid.uuid4()), "results": results, "meta": meta}
@@ -85,7 +86,9 @@ async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answe
     raw = _scores(work, task.outputs)
     scores = raw if body.raw_scores else relevance(raw)
     return [
-        {"index": int(index), "score": float(scores[index])} | ({"text": body.texts[index]} if body.return_text else {})
+        {"index": int(index), "score": float(scores[index])}
+        | ({"text": body.texts[index]} if body.return_text else {})
+        | work.flagged(index)
         for index in best_first(scores)
     ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -12,6 +13,7 @@ import grpc
 import numpy as np
 
 from serving.client import ServingError
+from serving.client.tasks import TRUNCATED_TOKENS
 from serving.gateway.errors import RETRY_S, Refusal, gone
 from serving.gateway.token_queue import Row, TokenQueue
 
@@ -61,10 +63,19 @@ class Batch:
 
 @dataclass
 class BatchAnswer:
-    """Arrays [rows, ...] by output name, and the rows' tokens where they were counted."""
+    """What the model answered to a batch.
+
+    Attributes:
+        outputs: Arrays [rows, ...] by output name.
+        tokens: Of each row as the model reads it; None where they were not counted.
+        text_tokens: Of each row's whole texts; None where the export does not tell.
+        truncated_tokens: How many of those the model did not read; None where the export does not tell.
+    """
 
     outputs: dict[str, np.ndarray]
     tokens: np.ndarray | None
+    text_tokens: np.ndarray | None = None
+    truncated_tokens: np.ndarray | None = None
 
 
 @dataclass(eq=False)
@@ -96,6 +107,23 @@ class Work:
         if any(answer.tokens is None for answer, _ in self.places):
             return None
         return [int(answer.tokens[place]) for answer, place in self.places]
+
+    @functools.cached_property
+    def truncated(self) -> list[bool] | None:
+        """Whether each row was cut, of a work that is done; None where it is not known.
+
+        What only another request in the same batch wanted counted is not known: answers do not depend on neighbours.
+        """
+        found = []
+        for answer, place in self.places:
+            if answer.truncated_tokens is None or not (self.counts or TRUNCATED_TOKENS in answer.outputs):
+                return None
+            found.append(bool(answer.truncated_tokens[place] > 0))
+        return found
+
+    def flagged(self, row: int) -> dict[str, bool]:
+        """Returns the field `truncated` of a row's answer; {} where it is not known."""
+        return {} if self.truncated is None else {"truncated": self.truncated[row]}
 
 
 class Scheduler:

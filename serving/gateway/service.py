@@ -56,9 +56,11 @@ class Call:
         trace: The context of its span; None where there is none.
         queue_ns: How long its rows waited.
         model_ns: How long they were at the model.
+        truncated: How many of its inputs were cut; None where the model does not tell.
     """
 
     trace: Any = None
+    truncated: int | None = None
     queue_ns: int = 0
     model_ns: int = 0
 
@@ -157,9 +159,11 @@ class Service:
             await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
+        counts = counts or model.may_truncate(task, encoded)
         work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
         call.queue_ns += work.started_ns - work.queued_ns
         call.model_ns += work.ended_ns - work.started_ns
+        call.truncated = None if work.truncated is None else sum(work.truncated)
         self.metrics.queue_seconds.observe((work.started_ns - work.queued_ns) / 1e9)
         tracing.record_waits(call.trace, work.queued_ns, work.started_ns, work.ended_ns)
         return work
@@ -171,8 +175,10 @@ class Service:
         sizes = [model.estimate.of(row) for row in rows]
         key = (model.name, counter)
         work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
-        for number, count in enumerate(work.tokens):
-            if count >= longest:
+        # Where it is not told what was cut, a row that is full counts as cut.
+        too_long = work.truncated or [count >= longest for count in work.tokens]
+        for number, is_too_long in enumerate(too_long):
+            if is_too_long:
                 message = f"input {number} does not fit into the model's {longest} tokens; leave out truncate=false"
                 raise Refusal(413, message, "too_long")
 
@@ -181,7 +187,11 @@ class Service:
         return await self.models[name].run(task, batch)
 
     def _count(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
-        name, _ = batch.key
+        name, task = batch.key
+        if answer.truncated_tokens is not None and task != self.models[name].tasks.get("tokenize"):
+            self.metrics.text_tokens.labels(name).inc(int(answer.text_tokens.sum()))
+            self.metrics.truncated_tokens.labels(name).inc(int(answer.truncated_tokens.sum()))
+            self.metrics.truncated_inputs.labels(name).inc(int((answer.truncated_tokens > 0).sum()))
         self.metrics.batch_seconds.labels(name).observe(seconds)
         self.metrics.batch_rows.labels(name).observe(len(batch.rows))
         self.metrics.batch_tokens.labels(name).observe(sum(row.size for row in batch.rows))

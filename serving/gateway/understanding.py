@@ -16,8 +16,14 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
     model, task = service.model(body.model, "classify")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
-    answers = _classes(model, work, task.outputs, body.raw_scores)
+    found = _classes(model, work, task.outputs, body.raw_scores)
+    answers = [_flagged(work, row, classes) for row, classes in enumerate(found)]
     return answers[0] if lone else answers
+
+
+def _flagged(work: Work, row: int, found: list[dict]) -> list[dict]:
+    """The answer to a row, in each part of which stands whether the row was truncated."""
+    return [one | work.flagged(row) for one in found]
 
 
 def _classes(model: Model, work: Work, outputs: tuple[str, ...], raw: bool) -> list[list[dict]]:
@@ -60,8 +66,8 @@ async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Ans
     work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
     answers = [
         # What a batch is filled up with are masks of empty pieces.
-        [_scored(*mask, "text") for mask in zip(*row, strict=True) if mask[0][0]]
-        for row in zip(work.rows("pieces"), work.rows("probabilities"), strict=True)
+        [_flagged(work, number, _scored(*mask, "text")) for mask in zip(*row, strict=True) if mask[0][0]]
+        for number, row in enumerate(zip(work.rows("pieces"), work.rows("probabilities"), strict=True))
     ]
     return answers[0] if lone else answers
 
@@ -75,7 +81,10 @@ async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -
     model, task = service.model(body.model, "sentence_order")
     rows, lone = bodies.rows_of(body.inputs, 2)
     work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
-    answers = [_scored((b"in order", b"not in order"), row, "label") for row in work.output("probabilities")]
+    answers = [
+        _flagged(work, row, _scored((b"in order", b"not in order"), probabilities, "label"))
+        for row, probabilities in enumerate(work.output("probabilities"))
+    ]
     return answers[0] if lone else answers
 
 
@@ -84,7 +93,10 @@ async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answe
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call)
-    found = [_answers({name: values[place] for name, values in _places(work, task)}) for place in range(len(asked))]
+    found = [
+        _answers({name: values[place] for name, values in _places(work, task)}) | work.flagged(place)
+        for place in range(len(asked))
+    ]
     return found[0] if lone else found
 
 
@@ -112,14 +124,14 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
     names = ("words", "labels", "starts", "ends", "probabilities")
-    answers = [
-        [
+    answers = []
+    for number, one in enumerate(zip(*(work.rows(name) for name in names), strict=True)):
+        words = [
             {"word": _text(word), "label": _text(label), "start": int(start), "end": int(end), "score": float(max(row))}
             for word, label, start, end, row in zip(*one, strict=True)
             if label
         ]
-        for one in zip(*(work.rows(name) for name in names), strict=True)
-    ]
+        answers.append(_flagged(work, number, words))
     return answers[0] if lone else answers
 
 
@@ -132,6 +144,7 @@ async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Ans
     classes = _classes(model, work, task.outputs, raw=False) if len(task.outputs) > 1 else None
     answers = [
         {"steps": int(steps), "of": max(model.steps.values(), default=None)}
+        | work.flagged(row)
         | ({} if classes is None else {"classes": classes[row]})
         for row, steps in enumerate(work.rows("steps"))
     ]

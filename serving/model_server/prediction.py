@@ -14,6 +14,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, regression_pb2
 
+from serving.client.tasks import TRUNCATION
 from serving.model_server import telemetry
 from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
@@ -21,6 +22,7 @@ from serving.wire.tensors import checked_shape, has_numpy_type, to_numpy
 
 DEFAULT_SIGNATURE = "serving_default"
 PREDICT, CLASSIFY, REGRESS = (f"tensorflow/serving/{method}" for method in ("predict", "classify", "regress"))
+_TOKENIZE = "tokenize"
 _METHODS = (PREDICT, CLASSIFY, REGRESS)
 _INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
 
@@ -34,6 +36,7 @@ def predict(
     output_filter: Sequence[str] = (),
     timeout: float | None = None,
     check_method: bool = False,
+    counts: bool = True,
 ) -> tuple[str, dict[str, np.ndarray]]:
     """Runs one signature.
 
@@ -44,6 +47,7 @@ def predict(
         output_filter: the outputs to compute, all when empty.
         timeout: seconds.
         check_method: refuse signatures whose method is none of TF Serving's.
+        counts: whether truncated texts are counted.
 
     Returns:
         The signature's resolved name, and output alias -> array.
@@ -60,8 +64,28 @@ def predict(
                                f"Was: {signature.method_name}")  # fmt: skip
     feeds = _feeds(signature, inputs)
     aliases = _outputs(signature, output_filter)
-    values = servable.run("Predict", feeds, [signature.outputs[alias].name for alias in aliases], timeout)
-    return name, dict(zip(aliases, values, strict=True))
+    counted = TRUNCATION if counts and _tells_truncation(servable, name, aliases) else ()
+    fetched = list(dict.fromkeys((*aliases, *counted)))
+    values = servable.run("Predict", feeds, [signature.outputs[alias].name for alias in fetched], timeout)
+    answers = dict(zip(fetched, values, strict=True))
+    if counted:
+        telemetry.record_truncation(servable.name, *(answers[alias] for alias in counted))
+    return name, {alias: answers[alias] for alias in aliases}
+
+
+def _tells_truncation(servable: Servable, name: str, aliases: Sequence[str]) -> bool:
+    """Whether an answer tells how much of its texts was cut, and is the one to count.
+
+    Who asks for the tokens of a text does so next to another request, which is the one to count where it tells.
+    """
+
+    def tells(key: str) -> bool:
+        outputs = servable.signatures[key].outputs if key in servable.signatures else {}
+        return all(alias in outputs and outputs[alias].dtype == types_pb2.DT_INT32 for alias in TRUNCATION)
+
+    if name == _TOKENIZE:
+        return tells(name) and set(TRUNCATION) <= set(aliases) and not tells(DEFAULT_SIGNATURE)
+    return tells(name)
 
 
 def _feeds(signature: SignatureDef, inputs: Mapping) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from prometheus_client import Counter, Histogram
 from tensorflow_serving.apis import model_pb2
 
@@ -59,6 +60,12 @@ PADDING_SIZE = _histogram(f"{_BATCHING}/padding_size", ("execution_batch_size",)
 INPUT_BATCH_SIZE = _histogram(f"{_BATCHING}/input_batch_size", (), _powers(1, 2, 15))
 PROCESSED_BATCH_SIZE = _histogram(f"{_BATCHING}/processed_batch_size", (), _powers(1, 2, 15))
 
+# Not in the real server.
+_OWN = "/albert_tf/serving"
+TEXT_TOKENS = _counter(f"{_OWN}/text_tokens", "model_name")
+TRUNCATED_TOKENS = _counter(f"{_OWN}/truncated_tokens", "model_name")
+TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
+
 _served: set[str] = set()
 
 
@@ -77,6 +84,13 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
     REQUEST_COUNT.labels(model, status).inc()
     if status == "OK":
         REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
+
+
+def record_truncation(model: str, text_tokens: np.ndarray, truncated_tokens: np.ndarray) -> None:
+    """Counts the tokens of texts, and what the model did not read of them; both are [rows]."""
+    TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
+    TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
+    TRUNCATED_INPUTS.labels(model).inc(int((truncated_tokens > 0).sum()))
 
 
 def total(path: str) -> int:

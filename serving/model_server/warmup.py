@@ -76,7 +76,7 @@ def _run(servable: Servable, log: prediction_log_pb2.PredictionLog) -> None:
     kind = log.WhichOneof("log_type")
     request = getattr(log, kind).request if kind in _KINDS else None
     if kind == "predict_log":
-        predict(servable, request.model_spec.signature_name, request.inputs, request.output_filter)
+        predict(servable, request.model_spec.signature_name, request.inputs, request.output_filter, counts=False)
     elif kind == "classify_log":
         classify(servable, request.model_spec.signature_name, request.input)
     elif kind == "regress_log":

@@ -49,11 +49,12 @@ def test_a_text_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, head):
     _, served = serve(head, text=True, **OPTIONS[head])
     rows = Framer(tokenizer, 20).single(encode(tokenizer, FIRST)).input_ids.to_list()
     by_ids = served("ids", **padded(rows))
-    for name, values in served("serving_default", text=FIRST).items():
+    answers = served("serving_default", text=FIRST)
+    for name, values in by_ids.items():
         if values.dtype == object:
-            assert values.tolist() == by_ids[name].tolist()
+            assert values.tolist() == answers[name].tolist()
         else:
-            np.testing.assert_allclose(values, by_ids[name], atol=1e-5)
+            np.testing.assert_allclose(values, answers[name], atol=1e-5)
     tokens = served("tokenize", text=FIRST)
     assert [ids[:size].tolist() for ids, size in zip(tokens["input_ids"], tokens["lengths"])] == [row for row in rows]
     assert tokens["pieces"][2].tolist()[:4] == [b"[CLS]", b"paris", b"[SEP]", b""]
@@ -73,6 +74,46 @@ def test_a_pair_is_framed_and_cut_as_in_fine_tuning(serve, tokenizer, limit):
         np.testing.assert_array_equal(tokens[name], expected[name])
     logits = served("serving_default", **texts)["logits"]
     np.testing.assert_allclose(logits, served("ids", **expected)["logits"], atol=1e-5)
+
+
+# Of a head what its text signature is asked, and the texts of each row as tokens are counted.
+TRUNCATED = {
+    "classifier": ({"text": FIRST}, lambda row: [FIRST[row]]),
+    "pretrainer": ({"text": FIRST}, lambda row: [FIRST[row]]),
+    "token classifier": ({"text": FIRST}, lambda row: FIRST[row].split()),
+    "multiple choice": (
+        {"context": FIRST, "question": ["what"] * 4, "choices": [["in paris", "the cat", ""]] * 4},
+        lambda row: [FIRST[row], "what in paris", FIRST[row], "what the cat"],
+    ),
+    "joint spans": ({"context": FIRST, "question": SECOND}, lambda row: [FIRST[row], SECOND[row]]),
+}
+
+
+@pytest.mark.parametrize("head", TRUNCATED)
+@pytest.mark.few(2)
+def test_it_tells_how_many_tokens_were_not_read(serve, tokenizer, head):
+    inputs, texts = TRUNCATED[head]
+    _, served = serve(head, text=True, **OPTIONS[head])
+    answers = served("serving_default", **inputs)
+    whole = [sum(len(ids_of(tokenizer, text)) for text in texts(row)) for row in range(len(FIRST))]
+    assert answers["text_tokens"].tolist() == whole
+    # [CLS] and [SEP] take room too; of a context every token is read, of a question the first eight.
+    room = {"classifier": 18, "pretrainer": 18, "token classifier": 10, "multiple choice": 2 * 21}
+    if head == "joint spans":
+        expected = [max(len(ids_of(tokenizer, text)) - 8, 0) for text in SECOND]
+    else:
+        expected = [max(size - room[head], 0) for size in whole]
+    assert answers["truncated_tokens"].tolist() == expected and max(expected) > 0
+    tokens = served("tokenize", text=FIRST)
+    assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
+
+
+def test_a_single_output_stays_alone(serve):
+    """REST would answer with objects in place of values."""
+    for head, signature in (("embedder", "serving_default"), ("regressor", "serving_default")):
+        _, served = serve(head, text=True, max_seq_length=20)
+        assert len(served(signature, text=FIRST)) == 1
+        assert served("tokenize", text=FIRST)["truncated_tokens"][3] > 0
 
 
 def test_examples_carry_the_texts_by_the_names_of_the_default_signature(serve):

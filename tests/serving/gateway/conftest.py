@@ -21,6 +21,7 @@ from serving.wire.tensors import fill_tensor, read_tensor
 
 STRINGS, PAIR = {"text": (7, 1)}, {"first": (7, 1), "second": (7, 1)}
 PIECES = {"input_ids": (3, 2), "lengths": (3, 1), "pieces": (7, 2), "segment_ids": (3, 2)}
+TOLD = {"text_tokens": (3, 1), "truncated_tokens": (3, 1)}
 CLASSES = {"label": (7, 1), "logits": (1, 2), "probabilities": (1, 2)}
 SPANS = {
     "answer": (7, 1), "start": (3, 1), "end": (3, 1), "score": (1, 1), "no_answer_score": (1, 1),
@@ -55,6 +56,10 @@ SIGNATURES = {
     },
     "spans": {"serving_default": ({"context": (7, 1), "question": (7, 1)}, SPANS), "tokenize": (STRINGS, PIECES)},
     "tagger": {"serving_default": (STRINGS, WORDS), "tokenize": (STRINGS, PIECES)},
+    # As exports of today: they tell what they cut, but never next to a single output.
+    "telling classifier": {"serving_default": (STRINGS, CLASSES | TOLD), "tokenize": (STRINGS, PIECES | TOLD)},
+    "telling regressor": {"serving_default": (PAIR, {"value": (1, 1)}), "tokenize": (PAIR, PIECES | TOLD)},
+    "telling embedder": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES | TOLD)},
     "cls last": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES)},
     "bare": {"serving_default": (STRINGS, {"embedding": (1, 2)})},
 }
@@ -71,6 +76,12 @@ def logits(texts) -> np.ndarray:
 def tokens(texts) -> list[bytes]:
     words = [word for text in texts for word in [*text.split(), b"[SEP]"]]
     return [b"[CLS]", *words[: LONGEST - 2], b"[SEP]"] if len(words) > LONGEST - 1 else [b"[CLS]", *words]
+
+
+def truncation(rows) -> dict[str, np.ndarray]:
+    sizes = np.array([sum(len(text.split()) for text in row) for row in rows], np.int32)
+    room = np.array([LONGEST - 1 - len(row) for row in rows], np.int32)
+    return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - room, 0)}
 
 
 class FakeModel:
@@ -123,6 +134,7 @@ class FakeModel:
                 "input_ids": np.array([row + [0] * (width - len(row)) for row in ids], np.int32),
                 "lengths": np.array(list(map(len, pieces)), np.int32),
                 "pieces": np.array([row + [b""] * (width - len(row)) for row in pieces], object),
+                **truncation(rows),
             }
         if signature == "classify":
             return {"classes": np.array([LABELS] * len(rows), object)}
@@ -150,6 +162,7 @@ class FakeModel:
             "logits": scores,
             "probabilities": shares,
             "value": scores[:, 0],
+            **truncation(rows),
         }
 
     @staticmethod

@@ -247,6 +247,47 @@ def test_long_texts_are_cut_unless_that_is_refused(shared_gateway):
     assert len(ask(gateway, "/embed", inputs=["short"], truncate=False)) == 1
 
 
+LONG, FULL = "word " * 40, "word " * (LONGEST - 2)
+
+
+def test_answers_say_what_was_truncated(shared_gateway):
+    gateway = shared_gateway("telling classifier")
+    answer = gateway.http.post("/predict", json={"inputs": ["short", LONG, FULL]})
+    assert [[one["truncated"] for one in row] for row in answer.json()] == [[False] * 2, [True] * 2, [False] * 2]
+    assert answer.headers["x-truncated-inputs"] == "1"
+    # Known to the token: a row that is just full is not cut.
+    for text, status in ((FULL, 200), (LONG, 413)):
+        assert gateway.http.post("/predict", json={"inputs": text, "truncate": False}).status_code == status
+    text = gateway.http.get("/metrics").text
+    # FULL was answered twice.
+    for name, value in {"text_tokens": 1 + 40 + 2 * 14, "truncated_tokens": 26, "truncated_inputs": 1}.items():
+        assert f'gateway_{name}_total{{model="default"}} {value}.0' in text
+
+
+def test_truncation_is_counted_where_a_long_text_meets_a_single_output(shared_gateway):
+    pairs = shared_gateway("telling regressor")
+    ranked = {one["index"]: one["truncated"] for one in ask(pairs, "/rerank", query="q", texts=["a", LONG])}
+    assert ranked == {0: False, 1: True}
+    assert "truncated" not in ask(pairs, "/rerank", query="q", texts=["a", "b"])[0], "not counted: not known"
+    embedder = shared_gateway("telling embedder")
+    answer = embedder.http.post("/embed", json={"inputs": ["a", LONG]})
+    assert answer.headers["x-truncated-inputs"] == "1"
+    data = ask(embedder, "/v1/embeddings", input=["a", LONG])["data"]
+    assert [one["truncated"] for one in data] == [False, True]
+    assert 'gateway_truncated_inputs_total{model="default"} 2.0' in embedder.http.get("/metrics").text
+
+
+def test_an_older_export_says_nothing_of_truncation(shared_gateway):
+    for kind, path, body in (
+        ("classifier", "/predict", {"inputs": [LONG, "a"]}),
+        ("embedder", "/v1/embeddings", {"input": LONG}),
+        ("regressor", "/rerank", {"query": "q", "texts": [LONG]}),
+    ):
+        answer = shared_gateway(kind).http.post(path, json=body)
+        assert answer.status_code == 200 and "truncated" not in answer.text
+        assert "x-truncated-inputs" not in answer.headers
+
+
 def test_what_a_model_cannot_is_said(shared_gateway):
     answer = shared_gateway("embedder").http.post("/rerank", json={"query": "q", "texts": ["a"]})
     assert answer.status_code == 400 and answer.json()["error"] == "no model here can rerank"

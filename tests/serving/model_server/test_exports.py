@@ -12,6 +12,7 @@ from tensorflow_serving.apis import classification_pb2, regression_pb2
 
 from serving import cpu
 from serving.client import Client
+from serving.model_server import telemetry
 
 TASK = {"labels": ["dull", "so so", "fine"], "inputs": ["sentence"]}
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
@@ -41,6 +42,20 @@ def text_classifier(export_model):
 @pytest.fixture(scope="module")
 def reader(export_model):
     return export_model("spans", inputs="text", max_seq_length=24, doc_stride=5, warm_up_lengths="")
+
+
+@pytest.fixture
+def counted_own():
+    """counted_own(model): what the server counts of truncated texts, by the metric's name."""
+    metrics = (telemetry.TEXT_TOKENS, telemetry.TRUNCATED_TOKENS, telemetry.TRUNCATED_INPUTS)
+    names = ("text_tokens", "truncated_tokens", "truncated_inputs")
+
+    def read(model):
+        page = telemetry.exposition()
+        assert all(f"# TYPE :albert_tf:serving:{name} counter" in page for name in names)
+        return {name: metric.labels(model)._value.get() for name, metric in zip(names, metrics)}
+
+    return read
 
 
 def ask_at_once(ask, items: list, clients: int = 8) -> tuple[list, list]:
@@ -115,6 +130,23 @@ def test_warm_up_runs_before_the_version_is_open(start_server, text_classifier):
         assert client.status()[0].state == "AVAILABLE"
         labels = client.predict_text(TEXTS)["label"].tolist()
     assert set(labels) <= {b"dull", b"so so", b"fine"}
+
+
+def test_truncated_texts_are_counted_once_and_whatever_is_asked(start_server, text_classifier, counted_own):
+    server = start_server(model_base_path=str(text_classifier.parent))
+    texts = {"text": ["the cat", "the film is dull " * 40, "fine " * 100]}
+    with Client(server.address, "default") as client:
+        before = counted_own("default")
+        told = client.predict(texts)
+        client.predict(texts, outputs=["label"])
+        client.predict(texts, outputs=["lengths", "truncated_tokens"], signature="tokenize")
+    assert told["truncated_tokens"][0] == 0 and (told["truncated_tokens"][1:] > 0).all()
+    counts = {name: value - before[name] for name, value in counted_own("default").items()}
+    assert counts == {
+        "text_tokens": 2 * told["text_tokens"].sum(),
+        "truncated_tokens": 2 * told["truncated_tokens"].sum(),
+        "truncated_inputs": 2 * 2,
+    }
 
 
 def test_a_version_for_another_cpu_is_refused_and_the_others_go_on(
