@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import IMPOSSIBLE
@@ -29,6 +30,7 @@ from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.preprocessing import Preprocessor, pairs, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.tables import whole_characters
+from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -54,6 +56,8 @@ def _outputs(model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, ba
     # Imported here: it needs TensorFlow, which the models do not.
     from albert_tf.training.batches import predict as outputs
 
+    if rows.truncation.truncated_texts:
+        logging.warning("truncated to rows of %d tokens: %s", preprocess.max_seq_length, rows.truncation)
     return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
 
 
@@ -167,8 +171,11 @@ def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int
     parts = [re.split(framer.mask_pattern, text) for text in texts]
     tokens = encode(tokenizer, [part for text in parts for part in text])
     counts = np.array([len(text) for text in parts], np.int64)
-    rows = framer.single(framer.masked(tf.RaggedTensor.from_row_lengths(tokens, counts, validate=False)))
-    features = FeatureRows(features_of(rows), {}, rows.pad_id)
+    whole = framer.masked(tf.RaggedTensor.from_row_lengths(tokens, counts, validate=False))
+    rows = framer.single(whole)
+    kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(1)
+    truncation = Truncation.of(whole.row_lengths().numpy(), kept)
+    features = FeatureRows(features_of(rows), {}, rows.pad_id, truncation=truncation)
     for text, row in zip(texts, features.tokens["input_ids"]):
         if tokenizer.mask_id not in row:
             raise UserError(

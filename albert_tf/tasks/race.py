@@ -15,6 +15,7 @@ from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.tasks.truncation import Truncation
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -69,15 +70,19 @@ class RaceTask(Task):
         article = [numbers.setdefault(example.article, len(numbers)) for example in examples]
         contexts = tf.gather(encode(tokenizer, list(numbers)), np.repeat(article, len(LETTERS)))
         answers = encode(tokenizer, [answer for example in examples for answer in example.answers])
-        rows = Framer(tokenizer, max_seq_length).choices(contexts, answers)
+        framer = Framer(tokenizer, max_seq_length)
+        rows = framer.choices(contexts, answers)
+        whole = (contexts.row_lengths() + answers.row_lengths()).numpy().reshape(-1, len(LETTERS)).sum(axis=1)
+        kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(2)
+        truncation = Truncation.of(whole, kept.reshape(-1, len(LETTERS)).sum(axis=1))
         tokens = {
             name: _by_question(array, rows.pad_id if name == "input_ids" else 0)
             for name, array in features_of(rows).items()
         }
         if not training:
-            return FeatureRows(tokens, {}, rows.pad_id)
+            return FeatureRows(tokens, {}, rows.pad_id, truncation=truncation)
         labels = np.array([example.label for example in examples], np.int32)
-        return FeatureRows(tokens, {"label": labels}, rows.pad_id, target="label")
+        return FeatureRows(tokens, {"label": labels}, rows.pad_id, target="label", truncation=truncation)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         return AlbertMultipleChoice(encoder, dropout)

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -85,6 +86,7 @@ class FeatureRows:
         target: which feature is the label that `fit` gets as `y`; None where the model's loss finds its labels among
             the features.
         weight: which feature weighs the loss, [rows] or [rows, length].
+        truncation: what of the texts is in no row.
     """
 
     tokens: Mapping[str, RaggedArray]
@@ -92,6 +94,7 @@ class FeatureRows:
     pad_id: int
     target: str | None = None
     weight: str | None = None
+    truncation: Truncation = dataclasses.field(default_factory=Truncation)
 
     def __len__(self) -> int:
         return len(self.tokens["input_ids"])
@@ -157,8 +160,11 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
     """Makes a row of each text, or of each pair of texts, without labels; `texts`: all firsts, and all seconds."""
-    rows = Framer(tokenizer, max_seq_length).frame(*(encode(tokenizer, column) for column in texts))
-    return FeatureRows(features_of(rows), {}, rows.pad_id)
+    framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
+    rows = framer.frame(*tokens)
+    whole = sum(column.row_lengths().numpy() for column in tokens)
+    kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(len(tokens))
+    return FeatureRows(features_of(rows), {}, rows.pad_id, truncation=Truncation.of(whole, kept))
 
 
 def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
@@ -169,7 +175,7 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
     Raises:
         UserError: there are no rows, or there is no room for them among the temporary files.
     """
-    chunk, files, lengths, values = None, {}, [], []
+    chunk, files, lengths, values, truncation = None, {}, [], [], Truncation()
     for chunk in chunks:
         with _room():
             files = files or {name: tempfile.TemporaryFile(dir=_folder()) for name in chunk.tokens}  # noqa: SIM115
@@ -178,6 +184,7 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
                     files[name].write(block)
         lengths.append(chunk.lengths)
         values.append(chunk.values)
+        truncation += chunk.truncation
     if chunk is None:
         raise UserError("no example is left to train on; give a training file with at least one")
     with _room():
@@ -186,7 +193,7 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
     splits = np.cumsum(np.concatenate([[0], *lengths]))
     tokens = {name: StoredArray(file, splits, chunk.tokens[name].lead) for name, file in files.items()}
     joined = {name: np.concatenate([part[name] for part in values]) for name in chunk.values}
-    return FeatureRows(tokens, joined, chunk.pad_id, chunk.target, chunk.weight)
+    return FeatureRows(tokens, joined, chunk.pad_id, chunk.target, chunk.weight, truncation)
 
 
 def chunked(examples: Iterable, size: int) -> Iterator[list]:

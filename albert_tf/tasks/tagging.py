@@ -19,6 +19,7 @@ from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
+from albert_tf.tasks.truncation import Truncation
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -164,18 +165,23 @@ def tagged_rows(
     counts = np.array([len(example.words) for example in examples], np.int64)
     words = encode(tokenizer, [_alone(word, tokenizer.word_prefix) for example in examples for word in example.words])
     pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
-    rows, columns = Framer(tokenizer, max_seq_length).words(pieces)
+    framer = Framer(tokenizer, max_seq_length)
+    rows, columns = framer.words(pieces)
+    # A word without a piece becomes an unknown one.
+    whole = tf.reduce_sum(tf.maximum(pieces.row_lengths(axis=2), 1), axis=1).numpy()
+    kept = rows.input_ids.row_lengths().numpy() - framer.special_tokens(1)
+    truncation = Truncation.of(whole, kept)
     fits = columns.values.numpy() < max_seq_length - 1
     first, row = columns.values.numpy()[fits], np.repeat(np.arange(len(examples)), counts)[fits]
     heads = RaggedArray(first, np.searchsorted(row, np.arange(len(examples) + 1)))
     if not training:
-        return TaggedRows(features_of(rows), {}, rows.pad_id, heads=heads)
+        return TaggedRows(features_of(rows), {}, rows.pad_id, heads=heads, truncation=truncation)
     tag, weight = np.zeros((2, rows.input_ids.values.shape[0]), np.int32)
     place = rows.input_ids.row_starts().numpy()[row] + first
     tag[place] = np.array(list(itertools.chain.from_iterable(example.tags for example in examples)))[fits]
     weight[place] = 1
     features = features_of(rows, tag=tag, tag_weight=weight)
-    return TaggedRows(features, {}, rows.pad_id, target="tag", weight="tag_weight", heads=heads)
+    return TaggedRows(features, {}, rows.pad_id, target="tag", weight="tag_weight", heads=heads, truncation=truncation)
 
 
 def _alone(word: str, prefix: str) -> str:

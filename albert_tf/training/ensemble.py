@@ -15,6 +15,7 @@ from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import EnsembleSettings, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
+from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training.batches import predict
 from albert_tf.training.preparation import Split
 from tfrecords.base import files
@@ -56,6 +57,7 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
     for split, outputs in zip(splits, together):
         for path in task.write_predictions(folder, split.name, split.examples, split.rows, outputs):
             print(f"wrote {path}")
+    print(truncation_line({split.name: split.rows.truncation for split in splits}))
     files.write_json(output_dir / "ensemble.json", summary)
     return summary
 

@@ -16,6 +16,7 @@ from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task
 from albert_tf.optimizers import create_optimizer
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
+from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training import run_folder
 from albert_tf.training.batches import predict, reader
 from albert_tf.training.devices import Devices, make_devices
@@ -94,6 +95,9 @@ def _finetune(
             return None
         if devices.is_chief:
             training.write_predictions()
+    if devices.is_chief:
+        splits = {split.name: split.rows.truncation for split in (*run.evaluation, *run.test)}
+        print(truncation_line({"train": run.train.truncation} | splits))
     if len(folders) > 1 and devices.is_chief:
         summarize(output_dir, folders, run.main_metric)
     return output_dir
@@ -181,6 +185,9 @@ class Finetuning(Training):
         rows, share = len(self.inputs.train), self.inputs.unknown_share
         unmeasured = "" if self.inputs.evaluation else ", no dev file: nothing will be measured"
         return f", {rows:,} rows, {share:.1%} of the tokens unknown to the vocabulary{unmeasured}"
+
+    def data_figures(self) -> dict[str, float]:
+        return self.inputs.train.truncation.shares()
 
     def phases(self) -> list[Phase]:
         return [Phase(0, self.settings.num_train_steps)]

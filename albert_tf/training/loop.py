@@ -171,6 +171,10 @@ class Training(abc.ABC):
         self.signals.end()
         return not self.stopped
 
+    def data_figures(self) -> dict[str, float]:
+        """Returns figures of the training data, for each row of the history."""
+        return {}
+
     def _say(self, line: str) -> None:
         if self.devices.is_chief:
             print(line)
@@ -235,7 +239,7 @@ class Training(abc.ABC):
         figures, seconds = self.steps.results(), self.report.seconds
         optimizer = self.model.optimizer
         figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
-        figures |= memory_figures()
+        figures |= memory_figures() | self.data_figures()
         self._warn_of_open_rows(figures)
         self.check(figures)
         self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds, saves)

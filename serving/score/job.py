@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from serving.client.tasks import TRUNCATION
 from serving.score.folder import (
     BAD_ROWS,
     JOB,
@@ -109,6 +110,7 @@ def score(
         manifest = _assemble(folder, job, names, pieces, reports, FORMATS[format](described["outputs"], keep))
         seconds = time.monotonic() - begin
         print(f"'{folder}' holds {_counts(manifest)}; {new:,} rows in {seconds:,.1f} s, {new / seconds:,.1f} rows/s")
+        print(_truncation(manifest))
         return manifest
 
 
@@ -186,6 +188,12 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
         for rows in _bad_rows(parts, pieces, reports):
             file.write(msgspec.json.Encoder().encode_lines(rows))
     counts = {name: sum(report[of] for report in reports) for name, of in (("rows", "rows"), ("bad_rows", "bad"))}
+    # Absent where the model does not tell.
+    counts |= {
+        name: sum(report[of] for report in reports)
+        for name, of in (("truncated_rows", "truncated"), *((name, name) for name in TRUNCATION))
+        if all(of in report for report in reports)
+    }
     manifest = {**counts, "tables": names, "job": job}
     files.write_json(folder / MANIFEST, manifest)
     shutil.rmtree(parts)
@@ -210,6 +218,16 @@ def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
         for number in broken:
             part_path(parts, number, ".json").unlink()
         raise UserError(f"{len(broken)} parts in '{parts}' are damaged; run the same command again to make them anew")
+
+
+def _truncation(manifest: dict[str, Any]) -> str:
+    if "truncated_rows" not in manifest:
+        return "this signature does not tell which texts were truncated"
+    rows, tokens = manifest["rows"] - manifest["bad_rows"], manifest["text_tokens"]
+    return (
+        f"truncated: {manifest['truncated_rows'] / max(rows, 1):.1%} of the rows, "
+        f"{manifest['truncated_tokens'] / max(tokens, 1):.1%} of their tokens were not read"
+    )
 
 
 def _counts(manifest: dict[str, Any]) -> str:

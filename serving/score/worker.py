@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.client.messages import token_batches
-from serving.client.tasks import estimated_tokens
+from serving.client.tasks import TRUNCATED_TOKENS, TRUNCATION, estimated_tokens
 from serving.score.folder import part_path
 from serving.score.models import Arrays, Model, ModelSource, Refused, open_model
 from serving.score.rows import Piece, Row, read
@@ -65,7 +65,8 @@ class Worker:
             raise UserError(f"--fields={','.join(self.fields)} must name a field for each of {', '.join(model.inputs)}")
         if unknown := [name for name in self.outputs if name not in model.outputs]:
             raise UserError(f"--outputs={unknown[0]} is none of the model's; it gives {', '.join(model.outputs)}")
-        wanted = self.outputs or next((w for w in _WANTED if set(w) <= model.outputs.keys()), tuple(model.outputs))
+        others = tuple(name for name in model.outputs if name not in TRUNCATION)
+        wanted = self.outputs or next((w for w in _WANTED if set(w) <= model.outputs.keys()), others)
         if taken := [name for name in (*wanted, "error") if name in self.keep]:
             raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
         outputs = {name: model.outputs[name] for name in wanted}
@@ -82,7 +83,8 @@ class Worker:
             outputs: Those that are wanted, with their types.
 
         Returns:
-            The count of `rows`, and that of `bad` ones.
+            The count of `rows`, and that of `bad` ones; where the model tells, also `truncated` rows, `text_tokens` in
+            all, and `truncated_tokens`, which the model did not read.
         """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -94,9 +96,11 @@ class Worker:
 
         # Here, not in the threads: each of them would load its own.
         model = open_model(self.source)
+        counted = TRUNCATION if set(TRUNCATION) <= model.outputs.keys() else ()
+        asked = tuple(dict.fromkeys((*outputs, *counted)))
 
         def ask(batch: list[int]) -> None:
-            _ask(model, rows, answers, batch, inputs, tuple(outputs))
+            _ask(model, rows, answers, batch, inputs, asked)
 
         pool = ThreadPoolExecutor(_IN_FLIGHT)
         try:
@@ -104,16 +108,24 @@ class Worker:
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
+        told = _truncation(answers) if counted else {}
+        answers = [{name: answer[name] for name in outputs if name in answer} for answer in answers]
         table = FORMATS[self.format](outputs, self.keep)
         lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
         bad = [(n, row.error, row.line.decode(errors="replace")) for n, row in enumerate(rows) if row.error]
         write_whole(table, part_path(self.parts, number, table.suffix), lines)
         if bad:
             write_bad(part_path(self.parts, number, BAD_SUFFIX), bad)
-        report = {"rows": len(rows), "bad": len(bad)}
+        report = {"rows": len(rows), "bad": len(bad)} | told
         # Of what is on the disk by now; a power cut that takes the report alone costs only the piece's time.
         files.write_json(part_path(self.parts, number, ".json"), report, durable=False)
         return report
+
+
+def _truncation(answers: list[dict[str, Any]]) -> dict[str, int]:
+    answered = [answer for answer in answers if answer]
+    tokens = {name: sum(answer[name] for answer in answered) for name in TRUNCATION}
+    return {"truncated": sum(answer[TRUNCATED_TOKENS] > 0 for answer in answered)} | tokens
 
 
 def _ask(

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.squad.data import SquadExample
+from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -65,7 +66,11 @@ def make_rows(
     ids, splits, offsets = tokenizer.encode_with_offsets(list(numbers))
     passages = tf.gather(tf.RaggedTensor.from_row_splits(ids, splits, validate=False), context)
     questions = encode(tokenizer, [example.question for example in examples])
-    windows = Framer(tokenizer, max_seq_length).windows(questions, passages, doc_stride, max_query_length)
+    framer = Framer(tokenizer, max_seq_length)
+    windows = framer.windows(questions, passages, doc_stride, max_query_length)
+    asked, read = questions.row_lengths().numpy(), passages.row_lengths().numpy()
+    # The windows together hold the whole passage.
+    kept = np.minimum(asked, framer.question_room(max_query_length)) + read
     p_mask = (windows.token.values.numpy() < 0).astype(np.int32)
     null_column = windows.rows.input_ids.row_lengths().numpy().astype(np.int32) - 1
     null_column *= tokenizer.cls_last
@@ -82,6 +87,7 @@ def make_rows(
         size=windows.size.numpy(),
         null_column=null_column,
         offsets=[of_context[number] for number in context],
+        truncation=Truncation.of(asked + read, kept),
     )
     return _label(rows, examples) if training else rows
 

@@ -19,7 +19,7 @@ from serving.score import job, models, rows
 from serving.score.models import STRING, ModelSource
 from serving.score.worker import Worker
 from tests.conftest import ROOT
-from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
+from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
 from tests.test_commands import without_tensorflow
 from tfrecords.base.errors import UserError
 
@@ -120,6 +120,21 @@ def test_a_row_that_the_model_refuses_fails_alone(saved_model, tmp_path):
     assert read_lines(tmp_path / "out" / "bad_rows.jsonl")[0]["row"] == "poison"
 
 
+def test_it_says_how_much_of_the_texts_was_not_read(saved_model, tmp_path, monkeypatch, capsys):
+    (tmp_path / "in.txt").write_text("good\n" * 3 + "word " * 40 + "\n")
+    monkeypatch.setattr(job, "PIECE_BYTES", 8)
+    with StandIn(FakeModel("telling classifier"), signatures=SIGNATURES["telling classifier"]) as server:
+        source = ModelSource("default", server.target)
+        manifest = job.score(str(tmp_path / "in.txt"), tmp_path / "out", source)
+    counts = (manifest["truncated_rows"], manifest["text_tokens"], manifest["truncated_tokens"])
+    assert counts == (1, 43, 40 - (LONGEST - 2))
+    assert "truncated: 25.0% of the rows, 60.5% of their tokens were not read" in capsys.readouterr().out
+    assert read_lines(tmp_path / "out" / "in.jsonl")[0].keys() == {"label", "probabilities"}
+    other = run(saved_model, str(tmp_path / "in.txt"), tmp_path / "other")
+    assert "truncated_rows" not in other
+    assert "this signature does not tell which texts were truncated" in capsys.readouterr().out
+
+
 def test_parquet_has_the_same_answers(saved_model, inputs, tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     run(saved_model, inputs, tmp_path / "json", keep=("id",))
@@ -203,6 +218,8 @@ def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
     opened = []
 
     class Slow:
+        outputs = {"label": (STRING, 1)}
+
         def __init__(self, source):
             opened.append(source)
             time.sleep(0.2)
