@@ -1,6 +1,6 @@
 """The report's plots, each a PNG: latency against length, throughput against latency, distribution."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from io import BytesIO
 from itertools import groupby
 
@@ -28,7 +28,8 @@ _STYLE = {
     "axes.titlelocation": "left",
     "legend.frameon": False,
 }
-_QUOTED = {"p50": "-", "p90": "--", "p99": ":"}
+# How percentiles differ: by the share of black (below 0) or of white in the colour, and by the marker.
+_QUOTED = {"p50": (-0.4, "o"), "p90": (0.1, "s"), "p99": (0.5, "^")}
 # Colours before they come again.
 _DIFFERENT = 20
 # So many points' timelines are drawn at most.
@@ -57,7 +58,7 @@ def all_plots(report: dict) -> dict[str, bytes]:
 
 
 def latency_plot(report: dict) -> bytes | None:
-    """Median, p90 and p99 against length, a colour for each batch and load, 95 % intervals shaded."""
+    """Draws median, p90 and p99 against length: a colour for each batch and load, 95 % intervals as bands."""
     points = [point for point in report["points"] if point["length"] is not None]
     if not points:
         return None
@@ -65,15 +66,15 @@ def latency_plot(report: dict) -> bytes | None:
     # A search ends at another rate for every length: they are one line all the same.
     loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
+    quoted = _Quoted(axes)
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
         load = "at the highest rate found" if report["found_rates"] else _load_label(members[0])
-        for name, dashes in _QUOTED.items():
-            values = [_or_nan(point["latency_ms"][name]) for point in members]
-            if np.isfinite(values).any():
-                axes.plot(lengths, values, dashes, marker="o", markersize=4, color=colour, label=load)
+        for name in _QUOTED:
+            shade = quoted.draw(name, lengths, members, colour, load)
+            if shade is not None:
                 low, high = np.array([point["interval_ms"][name] or [np.nan, np.nan] for point in members]).T
-                axes.fill_between(lengths, low, high, color=colour, alpha=0.15, linewidth=0)
+                axes.fill_between(lengths, low, high, color=shade, alpha=0.2, linewidth=0, zorder=1)
     _draw_in_process(axes, points)
     if not axes.lines:
         plt.close(figure)
@@ -82,7 +83,7 @@ def latency_plot(report: dict) -> bytes | None:
         xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None), title=_title(report, "Latency")
     )
     axes.set_xticks(sorted({point["length"] for point in points}))
-    _legend_of_colours(figure, axes, _QUOTED)
+    quoted.explain(figure)
     return _png(figure)
 
 
@@ -90,7 +91,7 @@ def _draw_in_process(axes, points: list[dict]) -> None:
     measured = [point for point in points if point["in_process"] and point["batch"] == points[0]["batch"]]
     by_length = {point["length"]: _or_nan(point["in_process"]["latency_ms"]["p50"]) for point in measured}
     if by_length:
-        axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50")
+        axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50", zorder=3)
 
 
 def throughput_plot(report: dict) -> bytes | None:
@@ -99,13 +100,12 @@ def throughput_plot(report: dict) -> bytes | None:
     if not curves:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    quoted = _Quoted(axes)
     for colour, (label, rows) in zip(_colours(), curves.items(), strict=False):
         rows = sorted(rows, key=lambda row: row["requests_per_second"])
         rates = [row["requests_per_second"] for row in rows]
         for name in ("p50", "p99"):
-            values = [_or_nan(row["latency_ms"][name]) for row in rows]
-            if np.isfinite(values).any():
-                axes.plot(rates, values, _QUOTED[name], marker="o", markersize=4, color=colour, label=label)
+            quoted.draw(name, rates, rows, colour, label)
     if not axes.lines:
         plt.close(figure)
         return None
@@ -115,7 +115,7 @@ def throughput_plot(report: dict) -> bytes | None:
         axes.annotate(f"bound {bound:g} ms", (axes.get_xlim()[0], bound), fontsize=8, va="bottom")
     axes.set(xlabel="answers per second", ylabel="latency, ms", title=_title(report, "Throughput and latency"))
     _log_scale(axes)
-    _legend_of_colours(figure, axes, ("p50", "p99"))
+    quoted.explain(figure)
     return _png(figure)
 
 
@@ -206,16 +206,57 @@ def breakdown_plot(report: dict) -> bytes | None:
     return _png(figure)
 
 
-def _legend_of_colours(figure, axes, quoted: Iterable[str]) -> None:
-    """A line for each colour, and one for each dash pattern that is drawn: not one for every curve."""
-    drawn = {line.get_linestyle() for line in axes.lines}
-    handles = {}
-    for line in axes.lines:
-        if not line.get_label().startswith("_"):
-            handles.setdefault(line.get_label(), Line2D([], [], color=line.get_color(), marker=line.get_marker()))
-    dashes = {name: _QUOTED[name] for name in quoted if _QUOTED[name] in drawn}
-    handles |= {name: Line2D([], [], color="grey", linestyle=dash) for name, dash in dashes.items()}
-    legend_beside(figure, list(handles.values()), list(handles))
+class _Quoted:
+    """The curves of percentiles: each is whole, or left out with a remark.
+
+    A percentile that a point has too few answers for has no value there; of such a curve single dots would remain.
+    """
+
+    def __init__(self, axes):
+        self._axes = axes
+        self._colours: dict[str, tuple] = {}
+        self._drawn: set[str] = set()
+        self._left_out: dict[str, list[str]] = {}
+
+    def draw(self, name: str, places: list, points: list[dict], colour: tuple, label: str) -> tuple | None:
+        """Draws a percentile of points in its shade of `colour`; returns the shade, None where it is left out."""
+        # Where nobody was answered, all curves have a gap.
+        answered = [point["latency_ms"] for point in points if point["latency_ms"]["p50"] is not None]
+        if not answered:
+            return None
+        if any(latency[name] is None for latency in answered):
+            self._left_out.setdefault(name, []).append(label)
+            return None
+        values = [_or_nan(point["latency_ms"][name]) for point in points]
+        shade, marker = _shaded(colour, name), _QUOTED[name][1]
+        self._axes.plot(places, values, marker=marker, markersize=5, color=shade, label=label, zorder=3)
+        self._colours.setdefault(label, colour)
+        self._drawn.add(name)
+        return shade
+
+    def explain(self, figure) -> None:
+        """Adds the legend, a line for each colour and one for each percentile, and says what is left out."""
+        handles = {label: Line2D([], [], color=colour, linewidth=3) for label, colour in self._colours.items()}
+        for line in self._axes.lines:
+            # Other lines than those of percentiles.
+            if line.get_label() not in self._colours and not line.get_label().startswith("_"):
+                handles[line.get_label()] = Line2D([], [], color=line.get_color(), marker=line.get_marker())
+        for name, (_, marker) in _QUOTED.items():
+            if name in self._drawn:
+                handles[name] = Line2D([], [], color=_shaded((0.5, 0.5, 0.5), name), marker=marker, markersize=5)
+        legend_beside(figure, list(handles.values()), list(handles))
+        if self._left_out:
+            # A load of which nothing can be drawn has no colour, but is named here.
+            parts = [f"{name} of {'; '.join(labels)}" for name, labels in self._left_out.items()]
+            remark = "Left out, since some points have too few answers for it: " + ", ".join(parts)
+            figure.supxlabel(wrapped(remark, 110), fontsize=8, x=0.01, ha="left")
+
+
+def _shaded(colour: tuple, name: str) -> tuple:
+    """A colour, mixed with black or white as the percentile's shade says."""
+    share = _QUOTED[name][0]
+    towards = np.full(3, 0.0 if share < 0 else 1.0)
+    return tuple((1 - abs(share)) * np.array(colour[:3]) + abs(share) * towards)
 
 
 def _log_scale(axes) -> None:

@@ -44,6 +44,7 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     assert task["metrics"]["accuracy"] == pytest.approx(float(best["dev_accuracy"]), abs=1e-6)
     assert load_task(finetuned / "model.keras") == task and load_task(finetuned / "tensorboard") is None
     assert [row["step"] for row in history(finetuned)] == ["2", "4", "5"]
+    assert {(row["truncated_texts"], row["truncated_tokens"]) for row in history(finetuned)} == {("0", "0")}
 
 
 def test_predictions_are_the_kept_models(finetuned, class_settings):
@@ -108,9 +109,11 @@ def test_a_finished_run_is_left_alone_but_answers_new_files(class_settings, fine
     shutil.copytree(class_settings.data_dir, data, ignore=shutil.ignore_patterns("run"))
     shutil.copytree(finetuned, folder)
     before = (folder / "last.keras").stat().st_mtime_ns
-    (data / "test.tsv").write_text("text\n" + "good\n" * 5)
+    (data / "test.tsv").write_text("text\n" + "good\n" * 4 + "good " * 100 + "\n")
     finetuning.finetune(dataclasses.replace(class_settings, data_dir=str(data), output_dir=str(folder)))
-    assert "trained already" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "trained already" in said
+    assert "truncated: train 0.00% of " in said and "test 20.00% of 5 texts (" in said
     assert (folder / "last.keras").stat().st_mtime_ns == before
     assert len((folder / "predictions" / "test.tsv").read_text().splitlines()) == 6
 
