@@ -10,6 +10,9 @@ from serving.gateway.model import Model, task_at
 from serving.gateway.scheduler import Work
 from serving.gateway.service import Answer, Call, Service, best_first
 
+# Scores of answers lie between this and its negative (serving.exportable.base.NO_ANSWER).
+_NO_ANSWER = 1e4
+
 
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: of each row all classes, likeliest first."""
@@ -109,13 +112,18 @@ def _answers(row: dict[str, Any]) -> dict[str, Any]:
     ranked = [several[place] for place in best_first(row["probabilities"])]
     return {
         **_span(row["answer"], row["start"], row["end"], row["score"]),
-        "no_answer_score": float(row["no_answer_score"]),
+        "no_answer_score": _limited(row["no_answer_score"]),
         "answers": [_span(*one) for one in ranked if one[0]],
     }
 
 
 def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
-    return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
+    return {"answer": _text(text), "start": int(start), "end": int(end), "score": _limited(score)}
+
+
+def _limited(score: Any) -> float:
+    """A score as exports of today give it: those of before say 1e30 where a context holds nothing to answer with."""
+    return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
 
 
 async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:

@@ -19,9 +19,8 @@ def point(length, p99, clients=1, p50=1.0):
 
 
 def report(*points):
-    return {
-        "points": list(points), "found_rates": [], "model": {"name": "albert", "version": 1}, "settings": {"bound_ms": 0},
-    }  # fmt: skip
+    model = {"name": "albert", "version": 1}
+    return {"points": list(points), "found_rates": [], "model": model, "settings": {"bound_ms": 0}}
 
 
 @pytest.fixture

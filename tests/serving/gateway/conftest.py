@@ -172,7 +172,9 @@ class FakeModel:
         answers, ends = np.array(words, object), np.array([[len(w.decode()) for w in row] for row in words], np.int32)
         return {
             "answer": answers[:, 0], "answers": answers, "start": ends[:, 0] * 0, "starts": ends * 0, "end": ends[:, 0],
-            "ends": ends, "score": ends[:, 0] / 2, "no_answer_score": ends[:, 0] / -4, "scores": ends / 2,
+            # As exports of before where there is none.
+            "ends": ends, "score": np.where(ends[:, 0], ends[:, 0] / 2, -1e30), "scores": ends / 2,
+            "no_answer_score": np.where(ends[:, 0], ends[:, 0] / -4, 1e30),
             "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
         }  # fmt: skip
 

@@ -212,6 +212,7 @@ def test_answers_are_spans_of_their_contexts(shared_gateway):
     assert answer["no_answer_score"] == -0.75 and [one["answer"] for one in answer["answers"]] == ["Zoë", "met"]
     several = ask(shared_gateway("spans"), "/answer", inputs=[question, {"question": "who?", "context": ""}])
     assert several[0] == answer and several[1]["answer"] == "" and several[1]["answers"] == []
+    assert (several[1]["score"], several[1]["no_answer_score"]) == (-1e4, 1e4)
 
 
 def test_words_have_classes_and_places(shared_gateway):
