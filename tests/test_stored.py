@@ -11,13 +11,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import albert_tf  # noqa: F401  its classes are registered with Keras
+import albert_tf
 from tfrecords.base import files
 
 STORED = Path(__file__).parent / "stored"
-_spec = importlib.util.spec_from_file_location("stored_make", STORED / "make.py")
-make = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make)
+
+
+def _script(name: str):
+    spec = importlib.util.spec_from_file_location(f"stored_{name}", STORED / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make, extensions = _script("make"), _script("extensions")
 HEADS = list(make.heads())
 # The others run by the name `slow`: a graph of each head takes ten seconds to build.
 # SHA-256 of the training records of format version 3. The stored ones are of version 2.
@@ -123,3 +130,70 @@ def test_finetuning_curve_is_that_of_before(name, tmp_path):
 
     run = finetune(make.finetuning_settings(STORED, tmp_path / "run", **make.FINETUNINGS[name]))
     _assert_curve(run, f"finetuning: {name}")
+
+
+@pytest.fixture(scope="module")
+def tiny_files(tmp_path_factory) -> Path:
+    """The files of `stored/extensions.py`: every extension, XLNet and RoBERTa."""
+    folder = tmp_path_factory.mktemp("stored")
+    with tarfile.open(STORED / "extensions.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "extensions"
+
+
+@pytest.fixture(scope="module")
+def tiny_answers() -> dict[str, np.ndarray]:
+    with np.load(STORED / "extensions.npz") as file:
+        return dict(file)
+
+
+def _assert_same(found: dict[str, np.ndarray], name: str, answers: dict[str, np.ndarray]) -> None:
+    """Equal but for the last bits, in which kinds of CPU differ."""
+    prefix = f"{name}/"
+    expected = {key.removeprefix(prefix): value for key, value in answers.items() if key.startswith(prefix)}
+    assert sorted(found) == sorted(expected) and expected
+    for key, value in expected.items():
+        assert found[key].dtype == value.dtype and found[key].shape == value.shape, key
+        if value.dtype.kind == "S":
+            np.testing.assert_array_equal(found[key], value)
+            continue
+        # On the kind of CPU that wrote them they are equal; without oneDNN's kernels 1.7e-6 off at most.
+        np.testing.assert_allclose(found[key], value, rtol=1e-6, atol=5e-6, err_msg=f"{name}/{key}")
+
+
+TINY = (*extensions.ENCODERS, "electra", "xlnet", "xlnet_classifier", "roberta", "roberta_classifier")
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_file_of_an_extension_answers_as_before(name, tiny_files, tiny_answers):
+    model = keras.saving.load_model(tiny_files / f"{name}.keras")
+    _assert_same(extensions.answers_of(name, model), name, tiny_answers)
+
+
+@pytest.mark.parametrize("name", extensions.FOLDERS)
+def test_huggingface_folder_answers_as_before(name, tiny_files, tiny_answers):
+    from albert_tf.checkpoints import load_huggingface
+
+    model = load_huggingface(tiny_files / f"{name}_huggingface")
+    _assert_same(extensions.answers_of(name, model), f"{name}_huggingface", tiny_answers)
+
+
+# A graph of six extensions takes some seconds to load.
+_EXPORTED = [
+    pytest.param(name, marks=pytest.mark.slow if name == "six_at_once" else ()) for name in extensions.EXPORTED
+]
+
+
+@pytest.mark.parametrize("name", _EXPORTED)
+def test_export_of_an_extension_answers_as_before(name, tiny_files, tiny_answers):
+    found = extensions.signature_answers(tiny_files / f"{name}_export")
+    _assert_same(found, f"{name}_export", tiny_answers)
+
+
+def test_every_extension_is_stored():
+    """A field that no stored file sets could be read wrongly by a later version; the others change no layout."""
+    stored = set().union(*extensions.ENCODERS.values(), extensions.XLNET, extensions.ROBERTA, extensions.SIZES)
+    others = {"inner_group_num", "always_project", "initializer_range", "gate_init", "rotary_theta"}
+    others |= {"depth_lora_target", "hidden_dropout_prob", "attention_probs_dropout_prob"}
+    others |= {"halting_threshold", "ponder_cost", "equilibrium_phantom_steps", "equilibrium_damping"}
+    assert set(albert_tf.AlbertConfig.__dataclass_fields__) - stored == others

@@ -1,0 +1,154 @@
+"""Wrote `extensions.tar.xz` and `extensions.npz` next to it: `PYTHONPATH=. python tests/stored/extensions.py`.
+
+They hold a tiny model of every extension, of XLNet and of RoBERTa, exports and folders in HuggingFace's form, as the
+commit before the encoder was restructured wrote them. `tests/test_stored.py` says that all of it still loads and
+answers as then. Run it again only to add what is not there: what a user has on disk does not change.
+"""
+
+import io
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+HERE = Path(__file__).parent
+SIZES = dict(
+    vocab_size=24, embedding_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+    max_position_embeddings=16,
+)  # fmt: skip
+RELATIVE = dict(position_type="relative")
+ENCODERS = {
+    "modern": dict(norm_position="pre", norm="rms_norm", feed_forward="glu", use_bias=False),
+    "groups": dict(num_hidden_groups=2, sharing="attention", factorization="word"),
+    "plan": dict(depth_plan="1+1x2", num_hidden_layers=3, sharing="ffn"),
+    "random_depth": dict(random_depth_min=1, num_hidden_layers=3),
+    "step_signal": dict(step_signal="learned"),
+    "step_signal_sinusoid": dict(step_signal="sinusoid"),
+    "hyper_connections": dict(hyper_connections=2),
+    "depth_lora": dict(depth_lora_rank=2),
+    "halting": dict(halting="act"),
+    "halting_t2t": dict(halting="act_t2t"),
+    "rotary": dict(position_type="rotary"),
+    "window": dict(attention_window=2, global_attention_every=2),
+    "six_at_once": dict(
+        step_signal="sinusoid", halting="act", hyper_connections=2, depth_lora_rank=1, depth_plan="1+1x2",
+        num_hidden_layers=3, attention_window=2, global_attention_every=2, position_type="rotary",
+    ),
+    "equilibrium": dict(equilibrium_solver="anderson", equilibrium_tolerance=0.0, equilibrium_max_steps=3),
+    "equilibrium_implicit": dict(
+        equilibrium_solver="fixed_point", equilibrium_gradient="implicit", equilibrium_tolerance=0.0,
+        equilibrium_max_steps=3,
+    ),
+    "relative": RELATIVE | dict(attention_type="uni", clamp_length=3),
+    "relative_memory": RELATIVE | dict(memory_length=4, reuse_length=3, untie_biases=True),
+}  # fmt: skip
+XLNET = RELATIVE | dict(sharing="none", embedding_size=8, memory_length=4, hidden_act="gelu_erf", type_vocab_size=2)
+ROBERTA = dict(
+    sharing="none", embedding_size=8, position_offset=2, type_vocab_size=1, hidden_act="gelu_erf", layer_norm_eps=1e-5
+)
+LENGTHS = np.array([7, 4, 1])
+EXPORTED = ("xlnet_classifier", "roberta_classifier", "six_at_once")
+FOLDERS = ("xlnet", "roberta")
+
+
+def features() -> dict[str, np.ndarray]:
+    """Three rows of 7 tokens, of which 7, 4 and 1 are real."""
+    mask = (np.arange(7) < LENGTHS[:, None]).astype("int32")
+    ids = np.random.default_rng(3).integers(5, SIZES["vocab_size"], mask.shape).astype("int32") * mask
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(7) > 3).astype("int32") * mask}
+
+
+def inputs_of(name: str, config: Any) -> dict[str, np.ndarray]:
+    """The batch that a model answers: two streams and memory of XLNet's pre-trainer."""
+    found = features()
+    if config.type_vocab_size == 1:
+        del found["segment_ids"]
+    if config.memory_length:
+        shape = (config.num_steps, 3, 3, config.hidden_size)
+        found["memory"] = np.random.default_rng(4).normal(size=shape).astype("float32")
+    if name in ("xlnet", "relative", "relative_memory"):
+        found["perm_mask"] = np.random.default_rng(5).integers(0, 2, (3, 7, 7)).astype("int32")
+        targets = "masked_lm_positions" if name == "xlnet" else "query_positions"
+        found[targets] = np.array([[1, 2], [0, 3], [0, 0]], "int32")
+    return found
+
+
+def answers_of(name: str, model: keras.Model) -> dict[str, np.ndarray]:
+    """What a model answers, as arrays by name."""
+    outputs = model(inputs_of(name, getattr(model, "encoder", model).config))
+    outputs = outputs if isinstance(outputs, dict) else {"output": outputs}
+    tensors = {key: value for key, value in outputs.items() if not isinstance(value, list)}
+    return {key: keras.ops.convert_to_numpy(value) for key, value in tensors.items()}
+
+
+def signature_answers(version: Path) -> dict[str, np.ndarray]:
+    """What an export answers to three rows of ids."""
+    import tensorflow as tf
+
+    function = tf.saved_model.load(str(version)).signatures["serving_default"]
+    given = features() | {"lengths": LENGTHS.astype("int32")}
+    specs = function.structured_input_signature[1]
+    # A threshold, of models that may leave early.
+    inputs = {key: tf.cast(given.get(key, np.full(3, 2.0)), spec.dtype) for key, spec in specs.items()}
+    found = {key: value.numpy() for key, value in function(**inputs).items()}
+    return {key: value.astype("S") if value.dtype == object else value for key, value in found.items()}
+
+
+def models() -> dict[str, keras.Model]:
+    """Makes every model, with weights far from those that it begins with."""
+    import albert_tf
+
+    def encoder(fields: dict) -> albert_tf.AlbertEncoder:
+        return albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**SIZES | fields), seed=1)
+
+    found: dict[str, keras.Model] = {name: encoder(fields) for name, fields in ENCODERS.items()}
+    found["electra"] = albert_tf.ElectraPretrainer(encoder({}), generator_size=0.5, seed=2)
+    found["xlnet"] = albert_tf.XlnetPretrainer(encoder(XLNET))
+    found["xlnet_classifier"] = albert_tf.AlbertClassifier(encoder(XLNET | {"memory_length": 0}), 2)
+    found["roberta"] = albert_tf.AlbertPretrainer(encoder(ROBERTA), pair_task=None)
+    found["roberta_classifier"] = albert_tf.AlbertClassifier(encoder(ROBERTA), 2)
+    random = np.random.default_rng(6)
+    for model in found.values():
+        for weight in model.weights:
+            if "float" in weight.dtype:
+                start = keras.ops.convert_to_numpy(weight) if weight.name in ("gamma", "scale") else 0
+                weight.assign(start + random.normal(scale=0.3, size=weight.shape))
+    return found
+
+
+def main() -> None:
+    """Writes both files."""
+    from albert_tf.checkpoints import load_huggingface, save_huggingface
+    from serving.export import ExportSettings, export
+
+    answers = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "extensions"
+        folder.mkdir()
+        made = models()
+        for name, model in made.items():
+            model.save(folder / f"{name}.keras")
+            answers |= {f"{name}/{key}": value for key, value in answers_of(name, model).items()}
+        for name in FOLDERS:
+            save_huggingface(made[name], folder / f"{name}_huggingface")
+            found = answers_of(name, load_huggingface(folder / f"{name}_huggingface"))
+            answers |= {f"{name}_huggingface/{key}": value for key, value in found.items()}
+        for name in EXPORTED:
+            settings = ExportSettings(str(folder / f"{name}.keras"), f"{scratch}/{name}", warm_up_lengths="")
+            version = export(settings)
+            version.rename(folder / f"{name}_export")
+            found = signature_answers(folder / f"{name}_export")
+            answers |= {f"{name}_export/{key}": value for key, value in found.items()}
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:xz", preset=9) as archive:
+            archive.add(folder, "extensions")
+    (HERE / "extensions.tar.xz").write_bytes(buffer.getvalue())
+    np.savez_compressed(HERE / "extensions.npz", **answers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
