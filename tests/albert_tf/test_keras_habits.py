@@ -223,11 +223,10 @@ def test_summaries_and_plots_know_every_shape(kind):
     )  # fmt: skip
     assert "?" not in table and "input_ids" in table
     found = model(features(model))
-    shapes = model.compute_output_shape()
-    found, shapes = (one if isinstance(one, dict) else {"": one} for one in (found, shapes))
-    for name, shape in shapes.items():
-        known = tuple(size if known is not None else None for size, known in zip(found[name].shape, shape, strict=True))
-        assert known == tuple(shape)
+    keras.tree.assert_same_structure(found, model.output)
+    for tensor, symbol in zip(keras.tree.flatten(found), keras.tree.flatten(model.output), strict=True):
+        known = tuple(size if size is None else one for one, size in zip(tensor.shape, symbol.shape, strict=True))
+        assert known == symbol.shape
 
 
 MIRRORED = """
