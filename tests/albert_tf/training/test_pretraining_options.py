@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, run_pretraining
+from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training import loop, phases, pretraining
+from albert_tf.training import evaluation, loop, phases, pretraining
 from albert_tf.training.pretraining_settings import shrunk
 from tfrecords.base.errors import UserError
 
@@ -250,6 +251,20 @@ def test_the_last_line_is_of_the_model_that_was_kept(tmp_path, capsys):
         run_pretraining._say_end(tmp_path, after)
         expected = f"held-out loss {said}, the best\n" if said else "nothing was measured, as there was no --eval_data"
         assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/model.keras: {expected}")
+
+
+def test_an_evaluation_says_what_of_the_records_the_model_has_no_task_for(tmp_path, monkeypatch, capsys):
+    for name in ("check_model", "read_manifest"):
+        monkeypatch.setattr(run_evaluation, name, lambda *_: None)
+    model = object.__new__(AlbertPretrainer)
+    monkeypatch.setattr(loading, "load", lambda *_, **__: SimpleNamespace(model=model, tokenizer=None))
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: {"masked_lm_accuracy": 0.25, "loss": 1.0})
+    baselines = {"masked_lm_accuracy": 0.125, "sentence_order_accuracy": 0.5}
+    monkeypatch.setattr(evaluation, "trivial_baselines", lambda *_: baselines)
+    run_evaluation.main(run_evaluation.EvaluationSettings(model="m", train_data="t", eval_data="e"))
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert "25.00%" in first
+    assert "sentence_order_accuracy" in second and "not measured: no task of this model" in second
 
 
 @pytest.mark.parametrize(
