@@ -302,8 +302,8 @@ class AlbertEncoder(BaseModel):
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
         """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
 
-        A head on the encoder is trained beside them. Call it before `compile`. Files hold kernels with the adapters
-        added, so what is loaded is an ordinary model.
+        A head on the encoder is trained next to them. Call it before `compile`. Files hold the adapters apart, so that
+        training goes on from them, and the kernels with the adapters added, for models without adapters.
 
         Args:
             rank: width of each adapter: rank * 2 * hidden_size weights a projection.
