@@ -50,7 +50,7 @@ class BaseModel(keras.Model):
         if keras.backend.backend() == "tensorflow":
             return compute_output_spec(call, *args, **kwargs)
         # JAX cannot trace a model of an unknown length: what differs between two lengths is unknown.
-        specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (1, 3)]
+        specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (2, 5)]
         return keras.tree.map_structure(_joined, *specs)
 
     @property

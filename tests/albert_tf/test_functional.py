@@ -113,15 +113,16 @@ SAVED = (
 
 
 def inputs_of(features):
-    return {
-        name: keras.Input((None,) * (values.ndim - 1), dtype=str(values.dtype), name=name, batch_size=axis(values))
+    inputs = {
+        name: keras.Input((None,) * (values.ndim - 1), dtype=str(values.dtype), name=name)
         for name, values in features.items()
+        if name != "memory"
     }
-
-
-def axis(values):
-    # The first axis of memory is the steps.
-    return values.shape[0] if values.ndim == 4 else None
+    if "memory" in features:
+        # Its first axis is the steps.
+        steps, *_, width = features["memory"].shape
+        inputs["memory"] = keras.Input((None, None, width), batch_size=steps, name="memory")
+    return inputs
 
 
 def leaves(outputs):
