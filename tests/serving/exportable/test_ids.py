@@ -28,6 +28,18 @@ def test_equals_the_keras_model_ondifferent_lengths(serve, head):
         np.testing.assert_allclose(np.maximum(answers[name], -1e9), np.maximum(values, -1e9), atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("input_ids", -1), ("input_ids", 10**6), ("segment_ids", -1), ("segment_ids", 9)]
+)
+def test_a_value_that_no_table_has_is_refused(serve, name, value):
+    _, served = serve("classifier")
+    inputs = sample_inputs(served.exportable, served.signatures["masked"], 9, 2, seed=1)
+    inputs[name] = np.array(inputs[name])
+    inputs[name][1, 3] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        served("masked", **inputs)
+
+
 PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "masked")] + [
     ("classifier", "int64"),
     ("multiple choice", "int64"),
