@@ -76,6 +76,9 @@ XLNET = {
     "relative low rank": RELATIVE | dict(depth_lora_rank=2),
     "relative pre glu": RELATIVE | dict(norm_position="pre", feed_forward="glu"),
     "relative equilibrium": RELATIVE | dict(equilibrium_solver="anderson") | EQUILIBRIUM,
+    # As transformers has it: biases that all layers share.
+    "xlnet published": RELATIVE
+    | dict(sharing="none", embedding_size=8, memory_length=6, hidden_act="gelu_erf", type_vocab_size=2),
     "xlnet": RELATIVE
     | dict(untie_biases=True, sharing="none", embedding_size=8, memory_length=6, reuse_length=4, hidden_act="gelu_erf"),
 }

@@ -1,6 +1,7 @@
 """Exports of every kind: what each signature answers, and the nodes of the graph by type."""
 
 import functools
+import hashlib
 import json
 import shutil
 from collections import Counter
@@ -110,7 +111,7 @@ def exported(head: str, name: str = "albert", *, folders: Folders, **options: An
     settings = {"max_seq_length": LENGTH, "warm_up_lengths": "", "num_choices": 2, "top_k": 3} | options
     settings = take("ExportSettings")(model=str(place), output_dir=str(place / "servable"), **settings)
     version = take("export")(settings)
-    found: dict[str, Any] = nodes(version)
+    found: dict[str, Any] = nodes(version) | variables(version)
     loaded = tf.saved_model.load(str(version))
     for signature, function in sorted(loaded.signatures.items()):
         specs = function.structured_input_signature[1]
@@ -162,12 +163,14 @@ def _strings(name: str, shape: list[int], lengths: np.ndarray) -> Any:
 def nodes(version: Path) -> dict[str, str]:
     """Counts the nodes of a SavedModel's graph and its functions by type; the signatures and the manifest."""
     from tensorflow.core.protobuf import saved_model_pb2
+    from tensorflow.python.framework import tensor_util
 
     model = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
     graph = model.meta_graphs[0].graph_def
-    counts = Counter(node.op for node in graph.node)
-    for function in graph.library.function:
-        counts.update(node.op for node in function.node_def)
+    every = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    counts = Counter(node.op for node in every)
+    # What no answer to a few rows may show: the last bit of a range, or of what is clipped.
+    values = [tensor_util.MakeNdarray(node.attr["value"].tensor) for node in every if node.op == "Const"]
     signatures = model.meta_graphs[0].signature_def
     lines = [
         f"{name} {signature.method_name} {side} {key} {tensor.dtype} {[size.size for size in tensor.tensor_shape.dim]}"
@@ -177,7 +180,33 @@ def nodes(version: Path) -> dict[str, str]:
     ]
     manifests = {path.name: _steady(path.read_text()) for path in sorted(version.glob("*.json"))}
     by_type = "\n".join(f"{op} {count}" for op, count in sorted(counts.items()))
-    return {"nodes": by_type, "functions": str(len(graph.library.function)), "signatures": "\n".join(lines)} | manifests
+    found = {"nodes": by_type, "functions": str(len(graph.library.function)), "signatures": "\n".join(lines)}
+    return found | {"constants": digests(values)} | manifests
+
+
+def variables(version: Path) -> dict[str, str]:
+    """The weights of a SavedModel, whatever their names."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
+    values = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if not name.startswith("_CHECK")]
+    return {"variables": digests(values)}
+
+
+def digests(values: list[Any]) -> str:
+    """Types, shapes and digests of arrays of numbers, sorted: the same whatever the arrays' names and order."""
+    arrays = [np.asarray(value) for value in values]
+    lines = [
+        f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()[:12]} {_start(array)}"
+        for array in arrays
+        if array.dtype != object
+    ]
+    return "\n".join(f"{line} x {count}" for line, count in sorted(Counter(lines).items()))
+
+
+def _start(array: np.ndarray) -> str:
+    """The first numbers of an array, to know it by."""
+    return " ".join(repr(float(number)) for number in array.ravel()[:2]) if array.dtype.kind in "fiu" else ""
 
 
 def _steady(text: str) -> str:

@@ -34,7 +34,7 @@ def cases(folders: Folders) -> Iterator[Case]:
         yield f".keras of a model in training, {optimizer}", functools.partial(trained_file, optimizer, folders)
     yield "weights alone", functools.partial(weights_file, folders)
     for form in ("official", "huggingface", "keras_hub"):
-        for name in ("albert", "bert", "roberta", "xlnet"):
+        for name in ("albert", "bert", "roberta", "xlnet published"):
             yield f"{form}, {name}", functools.partial(other_format, form, name, folders)
     yield "a folder and its texts", functools.partial(folder_of_texts, folders)
 
@@ -137,7 +137,7 @@ def other_format(form: str, name: str, folders: Folders) -> dict[str, Any]:
     place.mkdir()
     config = take("AlbertConfig").from_dict(fields_of(name))
     encoder = take("AlbertEncoder")(config, seed=1)
-    if name == "xlnet":
+    if name.startswith("xlnet"):
         model = fill(take("XlnetPretrainer")(encoder))
     else:
         model = fill(take("AlbertPretrainer")(encoder, pair_task=None if name == "roberta" else "sop"))

@@ -25,7 +25,7 @@ MULTILINGUAL = [
     "a fox <unk> dog <mask> [MASK] [SEP] </s> <s>",
     "ALL CAPS and MixedCase don't we'll they're",
     "\u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
-    "x" * 250 + " end",
+    *(f"{'x' * length} end {'ab' * (length // 2)}" for length in (99, 100, 101, 199, 200, 201, 250)),
     "tabs\x00nulls\x7f\ufffd\u00a0spaces",
 ]
 
@@ -40,6 +40,14 @@ def sentences(count: int, seed: int = 5) -> list[str]:
     """Returns sentences of known words, of 4 to 12 words."""
     source = random.Random(seed)
     return [" ".join(source.choices(WORDS.split(), k=source.randint(4, 12))) + "." for _ in range(count)]
+
+
+def noise(count: int) -> list[str]:
+    """Returns words of random frequent letters: in them every order of merges and every longest piece counts."""
+    source = random.Random(11)
+    letters = "aaeeiinnrssttdfoumcp"
+    words = ["".join(source.choices(letters, k=source.randint(2, 14))) for _ in range(count * 8)]
+    return [" ".join(words[8 * i : 8 * i + 8]) for i in range(count)]
 
 
 def corpus(path: Path, documents: int = 60, multilingual: bool = False) -> Path:

@@ -12,7 +12,7 @@ from .commands import preload
 from .groups import Case, Folders
 from .places import take
 from .records import tokenizer_file, vocabulary
-from .texts import MULTILINGUAL, sentences
+from .texts import MULTILINGUAL, noise, sentences
 
 KINDS = {
     "wordpiece": {},
@@ -21,7 +21,7 @@ KINDS = {
     "sentencepiece": {},
     "bpe": {},
 }
-TEXTS = [*MULTILINGUAL, *sentences(20)]
+TEXTS = [*MULTILINGUAL, *sentences(20), *noise(60)]
 
 
 def cases(folders: Folders) -> Iterator[Case]:
