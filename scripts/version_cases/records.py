@@ -59,7 +59,7 @@ def cases(folders: Folders) -> Iterator[Case]:
 def vocabulary(kind: str, place: Path, folders: Folders) -> dict[str, Any]:
     """A vocabulary that is trained."""
     text = corpus(place / "multilingual.txt", 60, multilingual=True)
-    arguments = (f"--input={text}", f"--output_prefix={place / kind}", "--vocab_size=320", "--nohard_vocab_limit")
+    arguments = (f"--input={text}", f"--output_prefix={place / kind}", "--vocab_size=440", "--nohard_vocab_limit")
     found = run("tfrecords.train_tokenizer", *arguments, f"--kind={kind}", folders=folders)
     return found | {path.name: path.read_bytes() for path in sorted(place.glob(f"{kind}.*"))}
 

@@ -56,7 +56,9 @@ def corpus(path: Path, documents: int = 60, multilingual: bool = False) -> Path:
     texts = ["\n".join(next(lines) for _ in range(source.randint(3, 9))) for _ in range(documents)]
     if multilingual:
         others = [text.strip() for text in MULTILINGUAL if text.strip() and "\x00" not in text]
-        texts = [f"{text}\n{others[i % len(others)]}" for i, text in enumerate(texts)]
+        texts = [
+            f"{text}\n{others[i % len(others)]}\n{line}" for i, (text, line) in enumerate(zip(texts, noise(documents)))
+        ]
     path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     return path
 
