@@ -137,10 +137,11 @@ def scrubbed(text: str, folders: Folders) -> str:
         text = text.replace(str(path), name)
     lines = (re.split(r"\r", line)[-1] for line in text.splitlines())
     kept = [line for line in lines if not _PROGRESS.search(line)]
-    return _TIME.sub("TIME", "\n".join(kept))
+    return _TIME.sub("TIME", _DATE.sub("DATE", "\n".join(kept)))
 
 
 _PROGRESS = re.compile(r"it/s|s/it|\d+%\||\[\d\d:\d\d|W0000|I0000|E0000|^WARNING:|TF-TRT|oneDNN|cuda|XLA service")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[ T@]\d\d:\d\d:\d\d([.,]\d+)?")
 _TIME = re.compile(r"\b\d+(\.\d+)? ?(ms|s|min|h|seconds|minutes|hours|examples/s|tokens/s|GFLOP/s|MB/s)\b")
 
 
