@@ -99,9 +99,7 @@ def cases(folders: Folders, what: str) -> Iterator[Case]:
         for name in RESUMED_FINETUNINGS:
             yield f"resumed fine-tuning, {name}", functools.partial(resumed, what, name, folders)
     if what == "compression":
-        yield "fine-tuning", functools.partial(finetuning, "exits", folders)
-        for name in ("encoder", "classifier"):
-            yield f"compression, {name}", functools.partial(compression, name, folders)
+        yield "compression, encoder", functools.partial(compression, "encoder", folders)
         yield "resumed compression", functools.partial(resumed, what, "encoder", folders)
 
 
@@ -177,17 +175,14 @@ def finetuning(name: str, folders: Folders) -> dict[str, Any]:
 def compression_flags(name: str, folders: Folders) -> list[str]:
     """Returns the flags of a compression but for its folder, and writes what it compresses."""
     place = given(folders)
-    model = folders.write / ("bert" if name == "encoder" else "f_exits")
-    if name == "encoder" and not model.is_dir():
+    model = folders.write / "bert"
+    if not model.is_dir():
         flags = [f"--train_data={place}/static", f"--config={place}/bert.json", *_STEPS, "--num_train_steps=2"]
         run("albert_tf.run_pretraining", *flags, f"--output_dir={model}", folders=folders, eagerly=True)
         _without_dropout(model / "model.keras")
     flags = [f"--model={model}", f"--text={place}/text.txt", "--embedding_size=4", "--held_out_rows=16"]
     flags += ["--max_seq_length=16", "--num_train_steps=6", "--train_batch_size=8", "--learning_rate=0.005"]
     flags += ["--save_checkpoints_steps=2", "--num_warmup_steps=1", "--seed=3"]
-    if name == "classifier":
-        task = ["--task=classification", f"--data_dir={place}/classes", "--task_train_steps=3", "--plan=none"]
-        return [*flags, *task, "--embedding_size=2"]
     return [*flags, "--plan=1x2", "--lora_rank=2"]
 
 
