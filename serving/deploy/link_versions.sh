@@ -11,6 +11,7 @@
 set -u
 MODELS=${MODELS:-/models}
 # Memory that every container may write to, also with a read-only root file system.
+# Outside a container, where other users may write there too, give a folder of your own.
 LINKS=${LINKS:-/dev/shm/models}
 cpu_info=${ALBERT_TF_CPUINFO:-/proc/cpuinfo}
 # The links lead from another folder.
@@ -46,8 +47,9 @@ link_model() {
     refused=""
     # A share that is away for a moment must not unload a model.
     [ -d "$MODELS/$1" ] || return 0
+    # Of versions that are gone, and of another start with other MODELS.
     for link in "$LINKS/$1"/*; do
-        [ -e "$link" ] || rm -f "$link"
+        [ "$link" -ef "$MODELS/$1/${link##*/}" ] || rm -f "$link"
     done
     for version in "$MODELS/$1"/[0-9]*; do
         number=${version##*/}

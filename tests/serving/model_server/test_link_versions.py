@@ -94,6 +94,14 @@ def test_without_a_version_that_can_run_one_line_says_so_and_nothing_starts(mode
                                 "export one with --compute=float32 or int8\n")  # fmt: skip
 
 
+def test_links_of_an_earlier_start_that_lead_to_another_folder_are_replaced(models, tmp_path):
+    write_manifest(tmp_path / "others" / "m" / "1", "float32")
+    for folder in (models, tmp_path / "others"):
+        assert link(settings(tmp_path, MODELS=str(folder))).returncode == 0
+    assert linked(tmp_path) == ["1"]
+    assert (tmp_path / "links" / "m" / "1").resolve() == tmp_path / "others" / "m" / "1"
+
+
 def test_several_models_and_one_that_is_not_there_yet(models, tmp_path):
     write_manifest(models / "n" / "7", "bfloat16")
     environment = settings(tmp_path, CPUS["avx512"], MODEL_NAME="m n later")
