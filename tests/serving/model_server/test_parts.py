@@ -12,6 +12,7 @@ from serving.gateway.server import GatewayServer
 from serving.gateway.service import Options
 from serving.score.job import score
 from serving.score.models import ModelSource
+from tests.serving.model_server.conftest import wait_for
 
 TEXTS = ["a fine film", "fine", "one that is longer by some words", "", "dull", "so so", "a b", "w x y z", "the end"]
 
@@ -63,9 +64,7 @@ def test_gateway(targets):
         gateway.start()
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}") as http:
-                for _ in range(200):
-                    if http.get("/health").status_code == 200:
-                        break
+                assert wait_for(lambda: http.get("/health").status_code == 200)
                 answers.append(http.post("/embed", json={"inputs": TEXTS}).json())
                 assert http.post("/embed", json={"inputs": [*TEXTS, "bad"]}).status_code == 400
         finally:
