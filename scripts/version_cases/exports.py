@@ -66,6 +66,8 @@ CONFIGURATIONS = {
     ),
 }
 OTHER_HEADS = {"int8": ("classifier", "joint spans", "embedder"), "bfloat16": ("classifier", "joint spans", "embedder")}
+# Of a manifest: the time, the folders, and digests of files that hold names of this run.
+_UNSTEADY = ("created", "export", "files_sha256")
 _TASKS = {"classifier": {"labels": ["bad", "good", "odd"], "inputs": ["text"]},
           "regressor": {"labels": None, "inputs": ["text", "text_b"]}}  # fmt: skip
 
@@ -178,10 +180,11 @@ def nodes(version: Path) -> dict[str, str]:
         for side, tensors in (("in", signature.inputs), ("out", signature.outputs))
         for key, tensor in sorted(tensors.items())
     ]
-    manifests = {path.name: _steady(path.read_text()) for path in sorted(version.glob("*.json"))}
+    manifest = json.loads((version / "assets.extra" / "manifest.json").read_text())
+    steady = {key: value for key, value in manifest.items() if key not in _UNSTEADY}
     by_type = "\n".join(f"{op} {count}" for op, count in sorted(counts.items()))
     found = {"nodes": by_type, "functions": str(len(graph.library.function)), "signatures": "\n".join(lines)}
-    return found | {"constants": digests(values)} | manifests
+    return found | {"constants": digests(values), "manifest": json.dumps(steady, indent=1, sort_keys=True)}
 
 
 def variables(version: Path) -> dict[str, str]:
@@ -207,9 +210,3 @@ def digests(values: list[Any]) -> str:
 def _start(array: np.ndarray) -> str:
     """The first numbers of an array, to know it by."""
     return " ".join(repr(float(number)) for number in array.ravel()[:2]) if array.dtype.kind in "fiu" else ""
-
-
-def _steady(text: str) -> str:
-    """A manifest without times and paths."""
-    words = ("time", "date", "created", "output_dir", "/", "sha256", "bytes", "size", "host", "cpu")
-    return "\n".join(line for line in text.splitlines() if not any(word in line.lower() for word in words))
