@@ -222,14 +222,12 @@ class Model:
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
         counts = wanted and counter is not None and counter != task and counter.inputs == task.inputs
-        asked = task.outputs + (TRUNCATION if task.tells_truncation else ())
         estimated = sum(row.size for row in batch.rows)
         try:
             with tracing.batch_span(batch.contexts, len(batch.rows), estimated):
-                call = self._ask(task, batch.texts, asked, batch.timeout_s)
+                call = self._with_truncation(task, batch.texts, task.outputs, batch.timeout_s)
                 if counts:
-                    more = TRUNCATION if counter.tells_truncation else ()
-                    count = self._ask(counter, batch.texts, ("lengths", *more), batch.timeout_s)
+                    count = self._with_truncation(counter, batch.texts, ("lengths",), batch.timeout_s)
                     outputs, counted = await asyncio.gather(call, count)
                 else:
                     outputs, counted = await call, None
@@ -252,6 +250,19 @@ class Model:
         if task.tells_truncation or counter is None or not counter.tells_truncation or longest is None:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
+
+    async def _with_truncation(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
+        """Asks for outputs, and for TRUNCATION where the signature has it.
+
+        While versions change, or differ between the servers of a name, one that has no such outputs may answer.
+        """
+        if task.tells_truncation:
+            try:
+                return await self._ask(task, rows, outputs + TRUNCATION, timeout_s)
+            except ServingError as error:
+                if error.code is not grpc.StatusCode.INVALID_ARGUMENT or "alias not found" not in error.details:
+                    raise
+        return await self._ask(task, rows, outputs, timeout_s)
 
     async def _ask(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
         options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}

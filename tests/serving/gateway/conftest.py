@@ -97,6 +97,8 @@ class FakeModel:
         self.refuses = None
         # Whether the last axis of every answer is turned round.
         self.reverses = False
+        # Outputs that it does not have, whatever its metadata says, as an older version behind the same name.
+        self.lacks = frozenset()
         # By (model, signature): an event that its answers wait for.
         self.gates = {}
 
@@ -115,6 +117,9 @@ class FakeModel:
         assert gate is None or gate.wait(30)
         if self.failure:
             context.abort(*self.failure)
+        for output in self.lacks.intersection(asked.output_filter):
+            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
         if self.refuses and any(self.refuses in text for row in rows for text in row):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no {self.refuses}\nat all")
         answer = protos.PredictResponse()

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS, LONGEST, SIZE, STEPS, logits, vector
+from tests.serving.gateway.conftest import KINDS, LONGEST, SIZE, STEPS, TOLD, logits, vector
 
 
 def unit(vectors):
@@ -287,6 +287,21 @@ def test_an_older_export_says_nothing_of_truncation(shared_gateway):
         answer = shared_gateway(kind).http.post(path, json=body)
         assert answer.status_code == 200 and "truncated" not in answer.text
         assert "x-truncated-inputs" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body"),
+    [("telling classifier", "/predict", {"inputs": [LONG]}), ("telling embedder", "/v1/embeddings", {"input": [LONG]})],
+)
+def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, kind, path, body):
+    gateway = shared_gateway(kind)
+    gateway.model.lacks = frozenset(TOLD)
+    try:
+        answer = gateway.http.post(path, json=body)
+    finally:
+        gateway.model.lacks = frozenset()
+    assert answer.status_code == 200, answer.text
+    assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers
 
 
 def test_what_a_model_cannot_is_said(shared_gateway):
