@@ -137,7 +137,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Makes the library's own settings of them once, which check themselves."""
-        _made(TokenizerSettings, {"input": "", "output_prefix": ""} | self.vocabulary, "vocabulary")
+        _made(TokenizerSettings, {"input": "corpus.txt", "output_prefix": ""} | self.vocabulary, "vocabulary")
         self.build_settings()
         self.albert_config()
         for name in self.training.keys() & set(_GIVEN):

@@ -19,9 +19,8 @@ def fails(*_, **__):
 
 
 def test_a_failing_client_of_the_gateway_fails_its_benchmark():
-    settings = gateway.Settings(seconds=0.1)
     with pytest.raises(RuntimeError, match="too busy"):
-        gateway._load(settings, ["a text"], lambda: fails, clients=2)
+        gateway._load(0.1, ["a text"], lambda: fails, clients=2)
 
 
 def test_a_failing_client_of_the_model_server_fails_its_benchmark(monkeypatch):

@@ -101,7 +101,7 @@ def test_only_padding_is_packed(settings):
     settings = dataclasses.replace(settings, gradient_accumulation_steps=1)
     short = phase(settings)
     assert short.fill < 0.8
-    assert all(rows < 16 for rows, _ in shapes(settings, short))
+    assert sum(rows for rows, _ in shapes(settings, short)) < 0.9 * 6 * 16
     assert shapes(settings, short, packed=False) == [(16, 96)] * 6
     full = {"train": {"examples": 100, "tokens": 8000}}
     assert phase(settings, splits=full).fill == 8000 / 9600
