@@ -5,6 +5,8 @@ import grpc
 from serving.client import ServingError
 
 RETRY_S = 1
+# The code while a model is being read.
+NOT_READY = "not_ready"
 _TOO_BUSY = (grpc.StatusCode.RESOURCE_EXHAUSTED,)
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.CANCELLED)
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
@@ -51,7 +53,7 @@ def gone() -> Refusal:
 def not_ready(name: str) -> Refusal:
     """Returns the answer while the gateway reads what a model can do."""
     message = f"not ready yet: the gateway is still reading what the model '{name}' can do"
-    return Refusal(503, message, "not_ready", RETRY_S)
+    return Refusal(503, message, NOT_READY, RETRY_S)
 
 
 def unreadable(name: str, error: Exception) -> Refusal:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from serving.gateway import openapi
-from serving.gateway.errors import RETRY_S, Refusal
+from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
 from serving.gateway.model import Model
 from serving.gateway.playground import PLAYGROUND, POLICY
 from serving.gateway.routes import ROUTES
@@ -49,10 +49,25 @@ def _playground(service: Service) -> Reply:
 _OK = Reply(b'{"status":"ok"}')
 
 
+def _health(service: Service) -> Reply:
+    return _ok_unless(_absences(service))
+
+
 def _ready(service: Service) -> Reply:
-    absent = [f"{name}: {model.absence.message}" for name, model in service.models.items() if model.absence]
-    if absent:
-        raise Refusal(503, "; ".join(absent), "unavailable", RETRY_S)
+    absences = _absences(service)
+    # A model that its server lacks must not keep requests from the others.
+    is_read = all(absence.code != NOT_READY for absence in absences.values())
+    return _OK if is_read and len(absences) < len(service.models) else _ok_unless(absences)
+
+
+def _absences(service: Service) -> dict[str, Refusal]:
+    return {name: model.absence for name, model in service.models.items() if model.absence}
+
+
+def _ok_unless(absences: dict[str, Refusal]) -> Reply:
+    if absences:
+        lines = [f"{name}: {absence.message}" for name, absence in absences.items()]
+        raise Refusal(503, "; ".join(lines), "unavailable", RETRY_S)
     return _OK
 
 
@@ -110,7 +125,7 @@ def _metrics(service: Service) -> Reply:
 
 PAGES = (
     Page("/", True, _playground),
-    Page("/health", True, _ready),
+    Page("/health", True, _health),
     Page("/health/ready", True, _ready),
     Page("/health/live", True, lambda service: _OK),
     Page("/v1/models", False, _models),

@@ -101,6 +101,8 @@ class FakeModel:
         self.lacks = frozenset()
         # By (model, signature): an event that its answers wait for.
         self.gates = {}
+        # Names of models that the server has not loaded.
+        self.absent = set()
 
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
@@ -115,6 +117,8 @@ class FakeModel:
             assert self.open.wait(30)
         gate = self.gates.get((asked.model_spec.name, name))
         assert gate is None or gate.wait(30)
+        if asked.model_spec.name in self.absent:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
         if self.failure:
             context.abort(*self.failure)
         for output in self.lacks.intersection(asked.output_filter):

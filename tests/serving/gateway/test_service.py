@@ -256,6 +256,16 @@ def test_a_model_that_is_not_loaded_is_named(fake_server, gateway_to):
     assert gateway.http.get("/health/live").status_code == 200 != gateway.http.get("/health/ready").status_code
 
 
+def test_a_model_that_is_not_loaded_keeps_no_request_from_the_others(fake_server, gateway_to):
+    model, stand_in = fake_server("embedder")
+    model.absent.add("gone")
+    gateway = gateway_to(stand_in.target, live=False, models=("there", "gone"))
+    wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
+    health = gateway.http.get("/health")
+    assert health.status_code == 503 and "has not loaded the model 'gone'" in health.text and "there" not in health.text
+    assert gateway.http.post("/embed", json={"inputs": "a", "model": "there"}).status_code == 200
+
+
 def test_stopping_answers_what_runs(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
     gateway = gateway_to(stand_in.target)
