@@ -61,7 +61,7 @@ def check_own(
     if found := difference_from_own(model, tokenizer, folder, own):
         raise UserError(
             f"'{where}' is another tokenizer than the model in '{folder}' was trained with ({found}); give the "
-            "model's own, or add --other_tokenizer to use this one all the same"
+            "model's own, or, where the command has this flag, add --other_tokenizer to use this one all the same"
         )
 
 

@@ -229,17 +229,22 @@ class BuildFolder:
 
     def _other_build(self, present: dict[str, Any]) -> UserError:
         asked = self.description
-        name = next(key for key in asked | present if present.get(key, ...) != asked.get(key, ...))
-        if name == "format_version":
+        different = [key for key in asked | present if present.get(key, ...) != asked.get(key, ...)]
+        changes = []
+        for name in different:
+            before, now = (described.get(name, UNSAID.get(name)) for described in (present, asked))
+            changes.append(f"{name} {before!r}, now {now!r}")
+        if different[0] != "format_version":
             return UserError(
-                f"'{self.folder}' was begun by another version (format_version {present.get(name)}, now "
-                f"{asked[name]}), which holds out other documents; finish it with that version, give another "
-                "--output_dir, or --overwrite to build it anew"
+                f"'{self.folder}' holds records built with {changes[0]}; give another --output_dir, or --overwrite"
             )
-        before, now = (described.get(name, UNSAID.get(name)) for described in (present, asked))
-        change = f"{name} {before!r}, now {now!r}"
+        fix = "finish it with that version"
+        if different == ["format_version", "word_rule"]:
+            before = present.get("word_rule", UNSAID["word_rule"])
+            fix = f"if it is complete, add --word_rule={before} to keep it; if not, {fix}"
         return UserError(
-            f"'{self.folder}' holds records built with {change}; give another --output_dir, or --overwrite"
+            f"'{self.folder}' was begun by another version ({'; '.join(changes)}), which holds out other documents; "
+            f"{fix}, give another --output_dir, or --overwrite to build it anew"
         )
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:

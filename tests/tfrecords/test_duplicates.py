@@ -13,6 +13,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.words import PUBLISHED
 
 WORDS = [f"w{number}" for number in range(300)]
 
@@ -126,13 +127,16 @@ def test_what_is_in_both_splits_is_counted(numbers, tmp_path, capsys, monkeypatc
 
 def test_a_folder_of_the_version_before_is_kept_or_refused_and_never_mixed(numbers, tmp_path, capsys, monkeypatch):
     contents = LAYOUTS["a file"](documents())
-    build(tmp_path, contents, numbers)
+    build(tmp_path, contents, numbers, word_rule=PUBLISHED)
     path, data = tmp_path / "data/manifest.json", tmp_path / "data"
     earlier = files.read_json(path) | {"format_version": 2}
     del earlier["splits"]["eval"]["also_in_training"]
     files.write_json(path, earlier)
+    assert "word_rule" not in earlier
+    with pytest.raises(UserError, match="if it is complete, add --word_rule=published to keep it"):
+        build(tmp_path, contents, numbers)
     records = {file: file.stat().st_mtime_ns for file in data.iterdir()}
-    assert build(tmp_path, contents, numbers) == earlier
+    assert build(tmp_path, contents, numbers, word_rule=PUBLISHED) == earlier
     said = capsys.readouterr().out
     assert "was built by an earlier version" in said and "is complete already" in said
     assert records == {file: file.stat().st_mtime_ns for file in data.iterdir()}
@@ -140,15 +144,15 @@ def test_a_folder_of_the_version_before_is_kept_or_refused_and_never_mixed(numbe
     next(data.glob("train-*")).unlink()
     refused = "was begun by another version .format_version 2, now 3.*--overwrite"
     with pytest.raises(UserError, match=refused):
-        build(tmp_path, contents, numbers)
+        build(tmp_path, contents, numbers, word_rule=PUBLISHED)
 
     unfinished = tmp_path / "unfinished"
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
-        build(unfinished, contents, numbers)
+        build(unfinished, contents, numbers, word_rule=PUBLISHED)
     run = unfinished / "data/.parts/run.json"
     begun = files.read_json(run)
     begun["description"]["format_version"] = 2
     files.write_json(run, begun)
     with pytest.raises(UserError, match=refused):
-        build(unfinished, contents, numbers)
+        build(unfinished, contents, numbers, word_rule=PUBLISHED)
