@@ -124,9 +124,8 @@ def _add(settings: TokenizerSettings) -> None:
     larger.save(folder)
     new = len(set(larger.pieces) - set(former.pieces))
     print(f"wrote {folder}: {larger.vocab_size:,} pieces, {new:,} of them new, in place of {former.vocab_size:,}")
-    say_next(
-        f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={folder}"
-    )
+    text = settings.input or "..."
+    say_next(f"python -m tfrecords.create_pretraining_data --input='{text}' --output_dir=data --tokenizer={folder}")
 
 
 def _read_words(path: str) -> list[str]:

@@ -109,6 +109,7 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
     rules, characters = tokenizer.rules, byte_characters()
     ids, merges = dict(rules.ids), list(rules.merges)
     ranks = {merge: rank for rank, merge in enumerate(merges)}
+    last = max(ids.values())
     for word in words:
         text = f" {unicodedata.normalize('NFC', word) if rules.compose else word}".encode()
         # Behind all former merges, so that other words have the pieces that they had.
@@ -117,7 +118,9 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
             ranks[first, piece] = len(merges)
             merges.append((first, piece))
             first += piece
-            ids.setdefault(first, max(ids.values()) + 1)
+            if first not in ids:
+                last += 1
+                ids[first] = last
     file = as_tokenizer_json(dataclasses.replace(rules, ids=ids, merges=merges))
     return type(tokenizer)(file, roles=rules.roles, special_in_text=tokenizer.special_in_text)
 

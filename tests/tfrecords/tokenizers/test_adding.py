@@ -159,6 +159,11 @@ def test_differences_are_named(former_of, kind):
         assert difference(cased, former) == "lower_case is False, not True"
         other = WordPieceTokenizer(former.vocabulary.replace(b"hepat\n", b"liver\n"))
         assert difference(other, former) == "piece 8 is 'liver', not 'hepat'"
+    if kind == "sentencepiece":
+        proto = model_pb2.ModelProto.FromString(former.vocabulary)
+        proto.normalizer_spec.precompiled_charsmap = b""
+        other = type(former)(proto.SerializeToString(), former.lower_case, keep_accents=former.keep_accents)
+        assert difference(other, former) == "other ids of the text 'The Dog'"
 
 
 def add(**flags):
