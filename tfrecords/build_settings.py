@@ -15,7 +15,7 @@ OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Said in the manifest of permutation records only: those of masked words are described as before these settings were.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-# What folders of before a setting was there were built with: these values are left out of a manifest.
+# Values by which folders were built before these settings existed. A manifest leaves them out.
 UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
 # Tokens of A and of B at least, and [SEP] twice and [CLS].
 _SHORTEST_PAIR = 5
