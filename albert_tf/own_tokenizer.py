@@ -85,14 +85,15 @@ def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, 
     rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
     if rows != pieces and not (rows % 8 == 0 and 0 < rows - pieces < _PADDING):
         return f"{pieces:,} pieces, and the model's table has {rows:,} rows"
-    return special_difference(tokenizer, _said_ids(folder))
+    return special_difference(tokenizer, _said_ids(folder, tokenizer.kind))
 
 
-def _said_ids(folder: Path) -> dict[str, int]:
+def _said_ids(folder: Path, kind: str) -> dict[str, int]:
     """The ids of special pieces that the configuration next to a published model names."""
     path = folder / "config.json"
     values = files.read_json(path) if path.is_file() else {}
     names = {role: f"{role}_token_id" for role in SPECIAL}
-    if values.get("model_type") in _BOS_IS_CLS:
+    # Chinese ALBERTs over WordPiece keep the defaults of bos and eos, which are those of SentencePiece models.
+    if values.get("model_type") in _BOS_IS_CLS and kind != "wordpiece":
         names |= {"cls": "bos_token_id", "sep": "eos_token_id"}
     return {role: values[name] for role, name in names.items() if isinstance(values.get(name), int)}

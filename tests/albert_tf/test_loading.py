@@ -8,6 +8,7 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, loading
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
 from albert_tf.convert_checkpoint import convert
+from albert_tf.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -170,6 +171,12 @@ def test_without_a_tokenizer_next_to_the_weights_what_they_say_is_compared(token
     with pytest.raises(UserError, match=rf"another tokenizer than .*{said}"):
         loading.load(tmp_path / "bare", given)
     assert loading.load(tmp_path / "bare", given, other_tokenizer=True).tokenizer.sha256 == tokenizer.sha256
+
+
+def test_defaults_of_bos_and_eos_say_nothing_of_wordpiece(tokenizer, tmp_path):
+    """Chinese ALBERTs keep those of SentencePiece models in their configuration."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "bos_token_id": 6, "eos_token_id": 7}))
+    assert difference_from_own(encoder(vocab_size=tokenizer.vocab_size), tokenizer, tmp_path, None) == ""
 
 
 def test_a_folders_own_tokenizer_that_leaves_many_rows_without_a_piece_is_warned_of(tokenizer, tmp_path, caplog):
