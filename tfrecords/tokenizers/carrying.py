@@ -26,6 +26,7 @@ class Carried(NamedTuple):
         kept: how many pieces both have.
         new: how many pieces only the new one has.
         dropped: how many pieces only the former one has.
+        unknown: how many of the new pieces the former tokenizer does not know, so that they begin as its unknown piece.
     """
 
     ids: np.ndarray
@@ -33,11 +34,14 @@ class Carried(NamedTuple):
     kept: int
     new: int
     dropped: int
+    unknown: int
 
     def __str__(self) -> str:
         return (
             f"{self.kept:,} pieces kept, {self.new:,} new from the mean of their former pieces, "
             f"{self.dropped:,} dropped"
+            + f" ({self.unknown:,} of the new begin as the unknown piece)"
+            * bool(self.unknown)
         )
 
 
@@ -60,6 +64,8 @@ def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
     >>> carried = carry_over(WordPieceTokenizer("\\n".join([*pieces, "hepatitis"]).encode()), former)
     >>> carried.ids[carried.row_splits[7] :].tolist(), str(carried)
     ([5, 6], '7 pieces kept, 1 new from the mean of their former pieces, 0 dropped')
+    >>> str(carry_over(WordPieceTokenizer("\\n".join([*pieces, "é"]).encode()), former)).partition(" (")[2]
+    '1 of the new begin as the unknown piece)'
     """
     if tokenizer.kind != former.kind:
         raise UserError(
@@ -80,7 +86,11 @@ def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
     same_ids = {
         int(parts[0]) for number, parts in enumerate(found) if number in roles or tokenizer.pieces[number] in known
     }
-    return Carried(ids, splits, kept, new, former.vocab_size - len(same_ids))
+    unknown = sum(
+        list(parts) == [former.unk_id] and number not in roles and tokenizer.pieces[number] not in known
+        for number, parts in enumerate(found)
+    )
+    return Carried(ids, splits, kept, new, former.vocab_size - len(same_ids), unknown)
 
 
 # What each makes takes the new tokenizer and the id of a piece there, and gives the piece's former ids.
