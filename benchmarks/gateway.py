@@ -57,7 +57,7 @@ CANDIDATES: dict[str, str | None] = {
     "batching.config": "",
     "timeout 0 ms": "batch_timeout_micros { value: 0 }",
     "timeout 1 ms": "batch_timeout_micros { value: 1000 }",
-    "timeout 2 ms": "batch_timeout_micros { value: 2000 }",
+    "timeout 5 ms": "batch_timeout_micros { value: 5000 }",
     "timeout 10 ms": "batch_timeout_micros { value: 10000 }",
     "at most 8 rows": "max_batch_size { value: 8 } max_enqueued_batches { value: 128 }",
     "2 batches at once": "num_batch_threads { value: 2 }",
