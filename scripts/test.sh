@@ -22,4 +22,4 @@ case "${1:-}" in
     set -- $tests "$@"
     ;;
 esac
-exec "$PYTHON" -m pytest -n "${TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder --durations=15 "$@"
+exec "$PYTHON" -m pytest -n "${TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"

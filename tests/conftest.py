@@ -1,4 +1,4 @@
-"""Fixtures for every room: reference data that a clone does not carry, and a tiny road on text that CPython does."""
+"""What all tests share: reference data that a clone does not carry, a tiny pipeline, slow groups, times by package."""
 
 import gc
 import json
@@ -6,12 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+from tests.slow_groups import GROUPS, group_of
+from tfrecords.base import files
+
 ROOT = Path(__file__).parents[1]
+# Examples are the same in every run. `HYPOTHESIS_PROFILE=thorough` draws others, and 20 times as many.
+hypothesis.settings.register_profile("default", max_examples=50, deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # Set before any test imports Keras or TensorFlow.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -30,9 +39,17 @@ LONGEST = (
 )
 
 
+def pytest_configure(config):
+    for group in GROUPS:
+        config.addinivalue_line("markers", f"slow_{group}: the slow tests of the group {group} (tests/slow_groups.py)")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     _mark_most_as_slow(items)
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(f"slow_{group_of(item)}")
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
@@ -56,6 +73,68 @@ def pytest_collection_finish():
     gc.freeze()
     # Tracing makes many objects and little garbage: walks through them were 8 % of the exports' tests.
     gc.set_threshold(200_000, 50, 1000)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Prints the time of the tests by package, and the ten that took longest."""
+    seconds = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] += report.duration
+    if len(seconds) < 50:
+        return
+    packages = defaultdict(float)
+    for test, duration in seconds.items():
+        packages["/".join(Path(test.split("::")[0]).parts[1:-1]) or "tests"] += duration
+    terminalreporter.section("seconds of the tests by package")
+    for package, duration in sorted(packages.items(), key=lambda item: -item[1]):
+        terminalreporter.write_line(f"{duration:8.1f}  {package}")
+    terminalreporter.section("the ten tests that took longest (more than 5 s needs a comment that says why)")
+    for test, duration in sorted(seconds.items(), key=lambda item: -item[1])[:10]:
+        terminalreporter.write_line(f"{duration:8.1f}  {test}")
+
+
+@pytest.fixture(scope="module")
+def eagerly():
+    """Functions run without graphs, which for a tiny model take a hundred times as long to build as to run."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(before)
+
+
+@pytest.fixture
+def in_graphs():
+    """The exceptions in a module that runs eagerly."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    yield
+    tf.config.run_functions_eagerly(before)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """made_once(name, make): the folder that `make(folder)` fills once for all workers of a run; not to be changed."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make) -> Path:
+        work, folder = base / f"{name}.making", base / name
+        work.mkdir(exist_ok=True)
+        with files.locked(work, wait=True):
+            if not folder.exists():
+                # A failed or killed attempt leaves a folder under another name.
+                attempt = Path(tempfile.mkdtemp(dir=base))
+                make(attempt)
+                attempt.rename(folder)
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from serving.model_server.server import ModelServer
 from tests.serving.gateway.conftest import wait_until
 
 playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("browser")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 MODELS = {
     "pretrainer": ("pretrainer", None, {"exit_rule": "movement"}),

@@ -1,0 +1,29 @@
+"""The groups of slow tests: what each holds, by the places of its tests. `python -m scripts.slow` runs them in turn.
+
+A test is in the group that its marker names (`@pytest.mark.slow("browser")`), or else in the first one below whose path
+its own begins with. `pytest -m slow_models` runs one group.
+"""
+
+GROUPS = {
+    "depth": ("tests/albert_tf/test_depth.py", "tests/albert_tf/test_any_depth.py", "tests/albert_tf/test_equilibrium"),
+    "training": ("tests/albert_tf/training", "tests/albert_tf/compression", "tests/albert_tf/test_training_state.py"),
+    "stored": ("tests/test_stored.py", "tests/test_hidden_cpu.py"),
+    "models": ("tests/albert_tf",),
+    "inference": ("tests/serving/inference",),
+    "exports": ("tests/serving/exportable", "tests/serving/test_"),
+    "serving": ("tests/serving",),
+    "tfrecords": ("tests/tfrecords",),
+    "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts"),
+    # By their markers alone.
+    "browser": (),
+    "jax": (),
+}
+
+
+def group_of(item) -> str:
+    """Returns the group of a slow test."""
+    marked = [name for marker in item.iter_markers("slow") for name in marker.args]
+    if marked:
+        return marked[0]
+    path = item.nodeid.split("::")[0]
+    return next((group for group, places in GROUPS.items() if path.startswith(places)), "experiments")
