@@ -71,10 +71,11 @@ def main() -> int:
     """Returns the status of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a regular expression of files and promises")
+    parser.add_argument("--table", type=Path, default=TABLE, help="the faults")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     parser.add_argument("--list", action="store_true", help="print the table, and plant nothing")
     arguments = parser.parse_args()
-    mutants = [m for m in read_mutants() if re.search(arguments.only, f"{m.file} {m.promise}")]
+    mutants = [m for m in read_mutants(arguments.table) if re.search(arguments.only, f"{m.file} {m.promise}")]
     if not mutants:
         parser.error(f"--only={arguments.only} matches no fault")
     if arguments.list:
