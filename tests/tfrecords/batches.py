@@ -9,7 +9,8 @@ def features_of(path, compression=""):
     return [
         {name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in example.features.feature.items()}
         for example in (
-            tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(str(path), compression).as_numpy_iterator()
+            tf.train.Example.FromString(record)
+            for record in tf.data.TFRecordDataset(str(path), compression).as_numpy_iterator()
         )
     ]
 

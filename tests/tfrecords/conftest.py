@@ -54,8 +54,8 @@ def build(build_corpus, made_once):
     """A function of settings that builds the corpus's records once for each and returns their folder."""
 
     def build_once(**settings) -> Path:
-        name = " ".join(f"{key}={value}" for key, value in sorted(settings.items()))
-        return made_once(f"records {name}", lambda folder: build_corpus(folder, BuildSettings(**SMALL | settings)))
+        name = "-".join(["records", *(f"{key}={value}" for key, value in sorted(settings.items()))])
+        return made_once(name, lambda folder: build_corpus(folder, BuildSettings(**SMALL | settings)))
 
     return build_once
 

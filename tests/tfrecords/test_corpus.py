@@ -3,7 +3,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrecords import corpus
@@ -95,7 +95,6 @@ def documents_of(chunks):
     return [document for chunk in chunks for document in corpus.parse_documents(chunk)]
 
 
-@settings(max_examples=80, deadline=None)
 @given(documents, st.integers(64, 2000), st.booleans(), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_documents_do_not_depend_on_the_cuts(tmp_path_factory, lines_of, chunk_bytes, json_lines, line_end):
     path = tmp_path_factory.mktemp("chunks") / ("a.jsonl" if json_lines else "a.txt")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfrecords.tokenizers.in_graph import split_words
@@ -27,7 +27,6 @@ def both(request):
     return tokenizer, graph, function.get_concrete_function(tf.TensorSpec([None], tf.string))
 
 
-@settings(max_examples=60, deadline=None)
 @given(texts=TEXTS)
 @example(texts=["cafe\u0301s Café", "", " 2,000, x", "a" * 201])
 def test_offsets_are_those_of_the_python_tokenizer(both, texts):
@@ -43,7 +42,6 @@ def test_offsets_are_those_of_the_python_tokenizer(both, texts):
             assert first <= start <= end <= max(last, start)
 
 
-@settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text(st.sampled_from("ab é\t\n 日\u00a0"), max_size=15), min_size=1, max_size=4))
 def test_words_are_what_stands_between_spaces(texts):
     words, starts, ends = split_words(tf.constant(texts))

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -24,7 +24,6 @@ def any_tokenizer(request, tokenizer, wordpiece):
     return tokenizer if request.param == "sentencepiece" else wordpiece
 
 
-@settings(max_examples=300, deadline=None)
 @given(batch=st.lists(texts, max_size=4))
 def test_ids_are_those_of_encode_and_offsets_never_go_back(tokenizer, wordpiece, batch):
     for one in (tokenizer, wordpiece):
@@ -40,7 +39,6 @@ def test_ids_are_those_of_encode_and_offsets_never_go_back(tokenizer, wordpiece,
                 assert of_text[0, 0] >= 0 and of_text[-1, 1] <= len(text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=texts)
 def test_what_no_token_covers_is_no_text(tokenizer, wordpiece, text):
     for one in (tokenizer, wordpiece):

@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords import builder
+from tests.tfrecords.batches import features_of
+from tests.tfrecords.conftest import SMALL, contents
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
 from tfrecords.masking import MaskingRule, MaskingVocabulary
 from tfrecords.permutation import document_end_id, lay_out_steps, make_streams, sample_spans
@@ -21,16 +20,9 @@ FEATURES = ("input", "target", "is_masked", "seg_id")
 
 
 def rows_of(path):
-    """The features of a file's records, parsed by protobuf alone: int [records, values] by name."""
-    records = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
-    return {
-        name: np.array([record.features.feature[name].int64_list.value for record in records])
-        for name in (*FEATURES, "label")
-    }
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """The features of a file's records: int [records, values] by name."""
+    records = features_of(path)
+    return {name: np.array([record[name] for record in records]) for name in (*FEATURES, "label")}
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +105,8 @@ def test_labels_are_even_and_say_whether_b_follows_a(of_files):
                 assert b[: min(len(b), 3)].tobytes() in text
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_any_number_of_workers_writes_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, workers):
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
-    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=workers, overwrite=False)
-    assert contents(tmp_path) == contents(folder)
-
-
-def test_an_interrupted_build_goes_on_to_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, monkeypatch):
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
-        builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
-    part = tmp_path / ".parts/shard-000002.tfrecord"
-    part.write_bytes(part.read_bytes()[:-9])
-    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
+def test_several_workers_write_the_same_bytes(folder, build_corpus, tmp_path):
+    build_corpus(tmp_path, BuildSettings(**SMALL | PERMUTATION), workers=2)
     assert contents(tmp_path) == contents(folder)
 
 
@@ -161,14 +140,6 @@ def test_published_sizes_are_the_defaults():
     config = BuildSettings(objective="permutation")
     assert (config.max_seq_length, config.reuse_length, config.max_predictions_per_seq) == (512, 256, 85)
     assert config.predictions_of_parts == (43, 42)
-
-
-def test_too_little_text_is_said(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("one line.\nand another.")
-    config = BuildSettings(objective="permutation", max_seq_length=64, held_out_fraction=0)
-    with pytest.raises(UserError, match="a stream needs more tokens than --max_seq_length"):
-        builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
-    assert not list((tmp_path / "data").iterdir())
 
 
 RULE = (6, 1, False)
@@ -209,7 +180,6 @@ def test_a_span_has_six_times_its_length_around_it():
     assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     starts=st.lists(st.booleans(), min_size=12, max_size=80), share=st.floats(0, 0.9), seed=st.integers(0, 10**6),
     backwards=st.booleans(), by_words=st.booleans(),

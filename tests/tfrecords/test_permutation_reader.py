@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecords.batches import assert_same
@@ -57,7 +57,6 @@ def batches_of_rows(draw):
     return input_ids, is_masked, np.concatenate(parts, axis=1).astype(np.int32), reuse
 
 
-@settings(max_examples=60, deadline=None)
 @given(batches_of_rows())
 def test_masks_are_those_of_a_reference_written_apart(batch):
     input_ids, _, orders, reuse = batch

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrecords.pairs import NONE, NSP, PAIR_TASKS, SOP, SOP_LEGACY, pair_spans
@@ -28,7 +28,6 @@ def make_pairs(corpus, max_tokens, task, seed=0, short=0.1, single=False, by_doc
     return pair_spans(sentence_splits, document_splits, keys, max_tokens, short, by_document, task, single)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), min_size=1, max_size=5), st.integers(4, 40))
 def test_long_sentences_are_cut_evenly_and_no_token_is_lost(corpus, max_tokens):
     sentence_splits, document_splits = splits_of(corpus)
@@ -42,7 +41,6 @@ def test_long_sentences_are_cut_evenly_and_no_token_is_lost(corpus, max_tokens):
         np.testing.assert_array_equal(cut, np.unique(sentence_splits))
 
 
-@settings(max_examples=60, deadline=None)
 @given(corpora, st.integers(4, 60), st.sampled_from(range(len(PAIR_TASKS))), st.booleans(), st.integers(0, 999))
 def test_pairs_fit_and_hold_what_the_task_says(corpus, max_tokens, task, single, seed):
     spans, labels, _ = make_pairs(corpus, max_tokens, task, seed, single=single)
@@ -184,7 +182,6 @@ def test_sentence_pairs_are_two_sentences():
     assert spans.tolist() == [[0, 3, 3, 7], [7, 12, 12, 18], [18, 25, 25, 25]]
 
 
-@settings(max_examples=60, deadline=None)
 @given(corpora, st.integers(30, 60), st.floats(0, 1), st.integers(0, 999))
 def test_single_segments_are_whole_sentences_of_one_document(corpus, max_tokens, short, seed):
     sentence_splits, document_splits = splits_of(corpus)
