@@ -18,13 +18,17 @@ WORDS = ["Hello", "World", "hello", "world", "##s", "the", "The", "a", "##b", "!
 TEXTS = ["Hello World!", "the hellos, worlds", "Ünseen", "The a ab"]
 
 
-def wordpiece(folder, lower_case, name="tokenizer.json", normalizer=None, pre_tokenizer=None, **rules):
-    vocabulary = {piece: number for number, piece in enumerate(SPECIAL + WORDS)}
+def wordpiece(folder, lower_case, words=WORDS, normalizer=None, pre_tokenizer=None, **rules):
+    vocabulary = {piece: number for number, piece in enumerate(SPECIAL + words)}
     tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizer or normalizers.BertNormalizer(lowercase=lower_case, **rules)
     tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.BertPreTokenizer()
-    tokenizer.save(str(folder / name))
+    tokenizer.save(str(folder / "tokenizer.json"))
     return tokenizer
+
+
+def their_ids(theirs, text):
+    return theirs.encode(text, add_special_tokens=False).ids
 
 
 def write_vocabulary(folder, pieces=WORDS, name="vocab.txt"):
@@ -39,8 +43,10 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
         write_vocabulary(tmp_path)
     ours = tokenizer_in(tmp_path)
     assert (ours.kind, ours.lower_case) == ("wordpiece", lower_case)
+    # By `load_tokenizer` all commands take --tokenizer.
+    assert load_tokenizer(tmp_path).sha256 == ours.sha256
     for text in TEXTS:
-        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+        assert ours.encode(text) == their_ids(theirs, text), text
     assert read_tokenizer(tmp_path / "tokenizer.json").sha256 == ours.sha256
 
 
@@ -52,7 +58,7 @@ def test_a_folder_of_transformers_with_and_without_its_vocabulary_file(tmp_path,
         (["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"], []),
     ],
 )
-def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, topics, special, lower):
+def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, corpus_lines, special, lower):
     theirs = tokenizers.Tokenizer(models.Unigram())
     theirs.normalizer = normalizers.Sequence(
         [
@@ -66,8 +72,7 @@ def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, to
     trainer = trainers.UnigramTrainer(
         vocab_size=300, special_tokens=special, unk_token="<unk>", show_progress=False, max_piece_length=8
     )
-    lines = topics.read_text().splitlines()
-    theirs.train_from_iterator(lines[:2000], trainer)
+    theirs.train_from_iterator(corpus_lines[:600], trainer)
     theirs.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer_in(tmp_path)
     assert (ours.kind, ours.lower_case) == ("sentencepiece", bool(lower))
@@ -76,23 +81,19 @@ def test_an_albert_or_xlnet_of_the_tokenizers_library_gives_its_ids(tmp_path, to
     assert found == [cls, sep, mask, "<pad>", "<unk>"]
     assert ours.special_ids.tolist() == list(range(len(special)))
     same = [
-        ours.encode(line) == theirs.encode(line, add_special_tokens=False).ids
-        # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign.
-        for line in lines[:400]
-        if line.strip() and not re.search("[0-9]|``|''", line)
+        ours.encode(line) == their_ids(theirs, line)
+        # ALBERT's own rules: a comma after a digit is a piece, doubled quotes are one sign. Runs have ties of scores.
+        for line in corpus_lines[:600]
+        if line.strip() and not re.search(r"[0-9]|``|''|(.)\1\1\1", line)
     ]
     assert len(same) > 100 and all(same)
 
 
 def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
-    write_vocabulary(tmp_path)
-    assert not tokenizer_in(tmp_path).lower_case
-    write_vocabulary(tmp_path, ["hello", "world", "##s"])
-    assert tokenizer_in(tmp_path).lower_case
-    write_vocabulary(tmp_path, ["Привет", "мир", "##ы"])
-    assert not tokenizer_in(tmp_path).lower_case
-    write_vocabulary(tmp_path, ["привет", "мир", "中", "\u211d"])
-    assert tokenizer_in(tmp_path).lower_case
+    cased, lower = (WORDS, ["Привет", "мир", "##ы"]), (["hello", "world", "##s"], ["привет", "мир", "中", "\u211d"])
+    for number, words in enumerate(cased + lower):
+        write_vocabulary(tmp_path, words)
+        assert tokenizer_in(tmp_path).lower_case == (number > 1)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not tokenizer_in(tmp_path).lower_case
     assert not read_tokenizer(tmp_path / "vocab.txt").lower_case
@@ -103,20 +104,15 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
 def test_a_vocabulary_that_keeps_its_accents(tmp_path, with_file):
     """As of lower-cased German BERTs: strip_accents false."""
     words = ["schön", "schon", "##e", "schone"]
-    theirs = tokenizers.Tokenizer(
-        models.WordPiece({piece: number for number, piece in enumerate(SPECIAL + words)}, unk_token="[UNK]")
-    )
-    theirs.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
-    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs = wordpiece(tmp_path, True, words, strip_accents=False)
     if with_file:
+        (tmp_path / "tokenizer.json").unlink()
         write_vocabulary(tmp_path, words)
         (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
-    else:
-        theirs.save(str(tmp_path / "tokenizer.json"))
     ours = tokenizer_in(tmp_path)
     assert ours.lower_case and ours.keep_accents
     for text in ("Schöne schon", "SCHÖN Schone"):
-        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
+        assert ours.encode(text) == their_ids(theirs, text), text
 
 
 @pytest.mark.parametrize(
@@ -236,9 +232,3 @@ def test_none_several_and_unknown_ones(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": []}}')
     with pytest.raises(UserError, match="copy it again"):
         tokenizer_in(tmp_path)
-
-
-def test_records_are_built_with_a_published_folder_as_it_is(tmp_path):
-    """`load_tokenizer`, by which all commands take --tokenizer."""
-    theirs = wordpiece(tmp_path, lower_case=False)
-    assert load_tokenizer(tmp_path).encode("Hello hello") == theirs.encode("Hello hello", add_special_tokens=False).ids
