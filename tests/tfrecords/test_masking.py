@@ -114,7 +114,7 @@ class TestStatistics:
         whole = gaps.all(axis=1)
         # Three in a row: a 3-gram (2/11), or shorter spans that happen to touch; these touch in under 1 of 5 cases.
         assert 2 / 11 - 0.01 < whole.mean() < 2 / 11 + 0.2 * 9 / 11
-        simulated = simulate_runs(10_000, 21)
+        simulated = simulate_runs(5000, 21)
         assert abs(whole.mean() - simulated) < 0.02
 
     def test_every_word_is_as_likely_as_its_neighbours(self):
