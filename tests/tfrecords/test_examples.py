@@ -24,8 +24,8 @@ def tokenized(seed=0, documents=6, sentences=8):
     return ids, splits, np.arange(documents + 1) * sentences, np.arange(documents)
 
 
-def build_examples(config, vocabulary, *documents, copy):
-    plan = plan_examples(config, vocabulary, *documents, copy)
+def build_examples(config, vocabulary=VOCABULARY, documents=None, copy=0):
+    plan = plan_examples(config, vocabulary, *(documents or tokenized()), copy)
     return lay_out(config, vocabulary, plan, np.arange(len(plan)))
 
 
@@ -64,7 +64,7 @@ def test_bytes_are_those_of_tensorflow(tmp_path_factory, seed, examples, width):
 
 def test_static_records_have_the_official_features(written):
     config = BuildSettings(max_seq_length=32, max_predictions_per_seq=5)
-    batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
+    batch = build_examples(config)
     path = written(config, VOCABULARY, batch)
     # The specification of google-research/albert run_pretraining.py:391-410.
     sizes = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "token_boundary"), 32)
@@ -94,7 +94,7 @@ def test_static_records_have_the_official_features(written):
 
 def test_dynamic_records_are_unmasked_and_unpadded(written):
     config = BuildSettings(max_seq_length=32, max_predictions_per_seq=5, masking="dynamic")
-    batch = build_examples(config, VOCABULARY, *tokenized(), copy=0)
+    batch = build_examples(config)
     for row, features in enumerate(features_of(written(config, VOCABULARY, batch))):
         length = batch.lengths[row]
         assert features["input_ids"] == batch.input_ids[row, :length].tolist()
@@ -106,14 +106,11 @@ def test_dynamic_records_are_unmasked_and_unpadded(written):
 @pytest.mark.parametrize("input_format", ["full-sentences", "doc-sentences"])
 def test_single_segment_formats(input_format):
     config = BuildSettings(max_seq_length=40, input_format=input_format, pair_task="none", short_seq_prob=0.0)
-    ids, sentence_splits, document_splits, numbers = tokenized()
-    batch = build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=0)
-    texts = []
-    inner = 0
+    ids, _, _, numbers = tokenized()
+    batch = build_examples(config)
+    texts, inner = [], 0
     for row, length in zip(batch.input_ids, batch.lengths):
-        assert row[0] == CLS
-        assert row[length - 1] == SEP
-        assert row[length - 2] != SEP
+        assert row[0] == CLS and row[length - 1] == SEP != row[length - 2]
         texts.append(row[1 : length - 1])
         inner += (texts[-1] == SEP).sum()
     joined = np.concatenate(texts)
@@ -125,22 +122,19 @@ def test_single_segment_formats(input_format):
 def test_copies_differ_and_documents_do_not_depend_on_their_batch():
     config = BuildSettings(max_seq_length=32)
     ids, sentence_splits, document_splits, numbers = tokenized()
-    first, again, other = (
-        build_examples(config, VOCABULARY, ids, sentence_splits, document_splits, numbers, copy=copy)
-        for copy in (0, 0, 1)
-    )
+    first, again, other = (build_examples(config, copy=copy) for copy in (0, 0, 1))
     np.testing.assert_array_equal(first.input_ids, again.input_ids)
     assert not np.array_equal(first.keys, other.keys)
-    tail = build_examples(config, VOCABULARY, ids, sentence_splits, document_splits[3:], numbers[3:], copy=0)
+    tail = build_examples(config, documents=(ids, sentence_splits, document_splits[3:], numbers[3:]))
     np.testing.assert_array_equal(tail.input_ids, first.input_ids[-len(tail.input_ids) :])
     np.testing.assert_array_equal(tail.keys, first.keys[-len(tail.keys) :])
 
 
 def test_single_segments_are_not_cut_short_unless_asked_to():
     for input_format, expected in (("segment-pair", 0.1), ("full-sentences", 0.0), ("doc-sentences", 0.0)):
-        task = "sop" if input_format == "segment-pair" else "none"
-        assert BuildSettings(input_format=input_format, pair_task=task).short_seq_prob == expected
-        assert BuildSettings(input_format=input_format, pair_task=task, short_seq_prob=0.3).short_seq_prob == 0.3
+        settings = {"input_format": input_format, "pair_task": "sop" if expected else "none"}
+        assert BuildSettings(**settings).short_seq_prob == expected
+        assert BuildSettings(**settings, short_seq_prob=0.3).short_seq_prob == 0.3
 
 
 @pytest.mark.parametrize(
@@ -168,11 +162,9 @@ def test_wrong_settings_are_named(wrong):
     ("length", "rate", "most"), [(512, 0.15, 77), (128, 0.15, 20), (30, 0.1, 3), (64, 0.0, 1), (8, 1.0, 8)]
 )
 def test_predictions_follow_from_length_and_rate(length, rate, most):
-    assert BuildSettings(max_seq_length=length, masked_lm_prob=rate).max_predictions_per_seq == most
-    assert (
-        BuildSettings(max_seq_length=length, masked_lm_prob=rate, max_predictions_per_seq=5).max_predictions_per_seq
-        == 5
-    )
+    settings = {"max_seq_length": length, "masked_lm_prob": rate}
+    assert BuildSettings(**settings).max_predictions_per_seq == most
+    assert BuildSettings(**settings, max_predictions_per_seq=5).max_predictions_per_seq == 5
 
 
 # RoBERTa's: `<s>` is 0, padding 1, two separators stand between two texts, and there is one segment.
@@ -186,7 +178,7 @@ def test_rows_of_roberta_in_all_formats_and_packed(input_format, masking, writte
     config = BuildSettings(
         max_seq_length=40, input_format=input_format, pair_task="nsp" if is_pair else "none", masking=masking
     )
-    batch = build_examples(config, ROBERTA, *tokenized(documents=20), copy=0)
+    batch = build_examples(config, ROBERTA, tokenized(documents=20))
     for row, length, second in zip(batch.input_ids, batch.lengths, batch.second_starts):
         assert row[0] == 0 and row[length - 1] == 2 and length <= 40
         assert (row[length:] == 1).all()

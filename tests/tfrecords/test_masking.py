@@ -66,8 +66,9 @@ def test_gold_cases_of_tf_models():
     vocabulary = MaskingVocabulary(CLS, SEP, MASK, starts, np.arange(5, 20, dtype=np.int32))
     ids = np.tile(np.array([CLS, 10, 11, 12, 13, 14, 15, SEP], np.int32), (200, 1))
     lengths, keys = np.full(200, 8), derive(0, np.arange(200))
-    assert (mask_examples(ids, lengths, keys, MaskingRule(3, 1.0, 1, False), vocabulary)[3] == 3).all()
-    assert (mask_examples(ids, lengths, keys, MaskingRule(3, 1.0, 1, True), vocabulary)[3] == 2).all()
+    for whole_words, count in ((False, 3), (True, 2)):
+        counts = mask_examples(ids, lengths, keys, MaskingRule(3, 1.0, 1, whole_words), vocabulary)[3]
+        assert (counts == count).all()
 
 
 class TestStatistics:

@@ -142,8 +142,8 @@ def test_published_sizes_are_the_defaults():
     assert config.predictions_of_parts == (43, 42)
 
 
-RULE = (6, 1, False)
-THRESHOLDS = MaskingRule(1, max_ngram=5).ngram_thresholds
+def sample(starts, goal, key, backwards=False, by_words=False):
+    return sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), MaskingRule(1, max_ngram=5).ngram_thresholds)
 
 
 def spans_of(taken):
@@ -156,7 +156,7 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
     """Of long rows with few predictions: p(n) ~ 1/n, and a first span of n begins at 0 to 6 n - 1, evenly."""
     lengths, begins = [], []
     for key in derive(5, np.arange(2000)):
-        begin, length = spans_of(sample_spans(np.ones(600, bool), False, 40, key, 0, RULE, THRESHOLDS))
+        begin, length = spans_of(sample(np.ones(600, bool), 40, key))
         lengths += length[:-1].tolist()  # The last is cut to the goal.
         begins.append((begin[0], length[0]))
     shares = np.bincount(lengths, minlength=6)[1:] / len(lengths)
@@ -173,9 +173,7 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
 
 def test_a_span_has_six_times_its_length_around_it():
     """So spans are a seventh of a long row, where the goal does not end them before."""
-    taken = [
-        sample_spans(np.ones(3000, bool), False, 300, key, 0, RULE, THRESHOLDS) for key in derive(6, np.arange(200))
-    ]
+    taken = [sample(np.ones(3000, bool), 300, key) for key in derive(6, np.arange(200))]
     shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
     assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
 
@@ -188,18 +186,18 @@ def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards, by_w
     starts = np.array(starts)
     goal = int(share * len(starts))
     key = derive(seed, 1)
-    taken = sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    taken = sample(starts, goal, key, backwards, by_words)
     assert taken.sum() == goal
-    mirrored = sample_spans(starts[::-1].copy(), not backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    mirrored = sample(starts[::-1].copy(), goal, key, not backwards, by_words)
     np.testing.assert_array_equal(taken, mirrored[::-1])
 
 
 def test_spans_begin_with_a_word_and_count_pieces_or_words():
     starts = np.arange(900) % 3 == 0
     for key in derive(7, np.arange(50)):
-        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, False), THRESHOLDS))
+        begins, lengths = spans_of(sample(starts, 30, key))
         assert (begins % 3 == 0).all() and set(lengths) <= {1, 2, 3, 4, 5}
-        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, True), THRESHOLDS))
+        begins, lengths = spans_of(sample(starts, 30, key, by_words=True))
         # What no whole word fits into any more are single tokens.
         whole = lengths % 3 == 0
         assert (begins[whole] % 3 == 0).all() and set(lengths[whole]) <= {3, 6, 9, 12, 15}

@@ -15,6 +15,10 @@ from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.training import train_tokenizer, vocabulary_listing
 
+NMT_NFKC = sentencepiece.SentencePieceNormalizer(
+    rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True
+)
+
 
 @given(texts)
 def test_rules_are_the_preprocessing_and_then_nmt_nfkc(text):
@@ -22,10 +26,7 @@ def test_rules_are_the_preprocessing_and_then_nmt_nfkc(text):
     text = text.replace("Σ", "")
     plain = " ".join(text.strip().split()).replace("``", '"').replace("''", '"')
     plain = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c)).lower()
-    base = sentencepiece.SentencePieceNormalizer(
-        rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True
-    )
-    assert normalization.albert_normalizer(True).normalize(text) == base.normalize(plain)
+    assert normalization.albert_normalizer(True).normalize(text) == NMT_NFKC.normalize(plain)
 
 
 def test_gold_ids_of_the_published_vocabulary(shared):
@@ -66,11 +67,8 @@ def test_a_piece_that_ends_in_digit_and_comma_is_split(tokenizer):
 @given(texts)
 def test_with_accents_the_rules_are_composition_and_lower_case(text):
     text = unicodedata.normalize("NFC", text.replace("``", "").replace("''", "")).replace("Σ", "")
-    base = sentencepiece.SentencePieceNormalizer(
-        rule_name="nmt_nfkc", add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=True
-    )
     plain = "".join(" " if c.isspace() else unicodedata.normalize("NFKC", c).lower() for c in text)
-    assert normalization.albert_normalizer(True, True).normalize(text) == base.normalize(plain)
+    assert normalization.albert_normalizer(True, True).normalize(text) == NMT_NFKC.normalize(plain)
 
 
 @pytest.mark.parametrize(
