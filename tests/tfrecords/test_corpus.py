@@ -39,7 +39,7 @@ def test_json_lines_keep_empty_documents_and_survive_lone_surrogates(tmp_path):
 def test_a_line_is_a_document(tmp_path):
     plain, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
     plain.write_text("One. Two.\n\nthree\n \nfour")
-    lines.write_text(json.dumps({"text": "One. Two.\n\nthree\nfour"}) + "\n" + json.dumps({"text": ""}))
+    lines.write_text(json.dumps({"text": "One. Two.\n \nthree\n\nfour"}) + "\n" + json.dumps({"text": ""}))
     for path in (plain, lines):
         (chunk,) = read_chunks(Section(str(path)))
         assert list(corpus.read_texts(chunk, "text", line_documents=True)) == [b"One. Two.", b"three", b"four"]

@@ -37,7 +37,8 @@ def planned(order, skip, step, worker, count, like=None):
     return found[:count]
 
 
-UNEVEN = [5, 1, 0, 9, 30, 2, 2, 17]
+# No number of workers divides their sum.
+UNEVEN = [5, 1, 0, 9, 30, 2, 2, 18]
 
 
 class TestLanes:
@@ -63,7 +64,7 @@ class TestLanes:
 
     @pytest.mark.parametrize(
         ("counts", "lanes"),
-        [([5, 1, 0, 9, 30, 2, 2, 17], 6), ([5, 1, 0, 9, 30, 2, 2, 17], 1), ([40] * 9, 4), ([1, 1], 6)],
+        [(UNEVEN, 6), (UNEVEN, 1), ([40] * 9, 4), ([1, 1], 6)],
     )
     def test_plans_of_any_start_and_worker_fit_and_an_epoch_holds_all(self, counts, lanes):
         order, total = self.lanes(counts, lanes, window=lanes * 4), sum(counts)
