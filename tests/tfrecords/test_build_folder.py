@@ -156,7 +156,7 @@ def inodes(folder):
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["lost", "lost, and a report too"])
-def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp_path, kill):
+def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp_path, monkeypatch, kill):
     folder = shutil.copytree(one_worker, tmp_path / "data")
     next(folder.glob("train-00001-*")).unlink()
     before = inodes(folder)
@@ -164,7 +164,10 @@ def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp
         cut_off(folder)
         (folder / ".parts/shard-000005.json").write_bytes(b"")
         del before["train-00005-of-" + next(iter(before)).split("-of-")[1]]
+    built, make = [], Worker.build
+    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[2]) or make(*task))
     build_corpus(folder)
+    assert built == ([1, 5] if kill else [1])
     assert contents(folder) == contents(one_worker)
     assert before.items() <= inodes(folder).items()
 
