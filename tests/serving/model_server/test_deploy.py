@@ -292,7 +292,7 @@ def test_clients_lose_no_request_when_their_connections_end(start_server, half_p
     dockerfile = check_flags(recipes()["Dockerfile"].arguments)
     assert connection_age(dockerfile) == connection_age(check_flags(recipes()["kubernetes"].arguments))
     arguments = dockerfile["grpc_channel_arguments"].replace("age_ms=30000", "age_ms=100")
-    server = start_server(model_base_path=str(half_plus_two), grpc_channel_arguments=arguments)
+    server = start_server(grpc_channel_arguments=arguments)
     # One attempt: what leaves while the server ends the connection gRPC itself sends again, no server having seen it.
     with Client(Connection(server.address, attempts=1), "default") as client:
         end = time.monotonic() + 1
