@@ -5,8 +5,6 @@ import http.client
 import json
 import os
 import signal
-import socket
-from pathlib import Path
 
 import grpc
 import pytest
@@ -18,7 +16,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from scripts.server import free_port
 from serving.wire.tensors import MAX_RANK, to_numpy
-from tests.serving.model_server.conftest import config_text, is_refused, predict_request, wait_for
+from tests.serving.model_server.conftest import LISTENING, config_text, is_refused, predict_request, sockets, wait_for
 
 KINDS = ["string", "float32", "bool", "int8", "int32", "int64", "uint64", "float16", "bfloat16", "complex64"]
 # Blames the client, or says that the answer cannot be made; anything else is the server's fault.
@@ -196,21 +194,10 @@ def test_any_bytes_get_a_status(victim, data, cut):
             assert error.code().name in ("INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
 
 
-def listening_addresses(port):
-    """The IPv4 addresses on which something listens on `port`, from the kernel's own tables."""
-    result = set()
-    for line in (Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()).splitlines():
-        fields = line.split()
-        host, _, number = fields[1].partition(":")
-        if fields[3] == "0A" and int(number, 16) == port:
-            # IPv6 sockets show an IPv4 address in their last 32 bits.
-            result.add(socket.inet_ntoa(bytes.fromhex(host[-8:])[::-1]))
-    return result
-
-
 def test_sigterm_finishes_what_runs_and_ends_with_status_0(victim, held_run):
     """Last: it ends the process, which by now has had every chance to go by itself."""
-    assert listening_addresses(victim.port) == listening_addresses(victim.rest_port) == {"127.0.0.1"}
+    for port in (victim.port, victim.rest_port):
+        assert {address for address, _ in sockets(port, LISTENING)} == {"127.0.0.1"}
     call = victim.stub.Predict.future(predict_request("held", text=[str(held_run.folder)]), 120)
     held_run.wait_until_it_runs()
     os.kill(victim.process.pid, signal.SIGTERM)
