@@ -151,6 +151,8 @@ def nested(rank, value):
     return value
 
 
+# Of a type that TensorFlow alone reads, with a value that it does not hold.
+TOO_LARGE = tensor_pb2.TensorProto(dtype=types_pb2.DT_QINT8, int_val=[300])
 signatures = st.sampled_from([*KINDS, "reshape", "number"])
 # Few each time, many on request.
 many = pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
@@ -162,6 +164,7 @@ def test_any_tensor_is_answered_and_ends_no_process(victim, count):
     @given(signatures, tensors, tensors)
     # A type that NumPy has none for, and bits of half floats that their two bytes do not hold.
     @example("float32", tensor_pb2.TensorProto(dtype=types_pb2.DT_QINT8), tensor_pb2.TensorProto())
+    @example("int8", TOO_LARGE, tensor_pb2.TensorProto())
     @example("float16", proto("float16", [1], half_val=[-1]), tensor_pb2.TensorProto())
     def send(signature, x, shape):
         code, message = victim.predict(signature, x=x, **({"shape": shape} if signature == "reshape" else {}))

@@ -47,9 +47,11 @@ def test_rest_takes_nothing_new_while_the_gateway_finishes(held, held_run):
         asked = pool.submit(httpx.post, f"{gateway}/embed", json={"inputs": str(held_run.folder)}, timeout=120)
         held_run.wait_until_it_runs()
         stopped = pool.submit(running.stop)
-        assert wait_for(lambda: is_refused(running.options.rest_api_port))
-        assert not stopped.done() and not asked.done()
-        held_run.finish()
+        try:
+            assert wait_for(lambda: is_refused(running.options.rest_api_port))
+            assert not stopped.done() and not asked.done()
+        finally:
+            held_run.finish()
         assert asked.result().status_code == 200
 
 

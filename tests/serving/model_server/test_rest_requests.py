@@ -143,6 +143,8 @@ REGRESS = {
     "400 Feature: x has element with unexpected JSON type: Null",
     '{"signature_name": "regress_x_to_y", "examples": [{"x": [1.0, 2]}]}':
     "400 Unexpected element type in feature: x expecting type: float",
+    '{"signature_name": "regress_x_to_y", "examples": [{"x": [1.0, true]}]}':
+    "400 Unexpected element type in feature: x expecting type: float",
     '{"signature_name": "regress_x_to_y", "examples": [{"x": 9223372036854775808}]}':
     "400 Feature: x has uint64 element. Only int64 is supported.",
     b'{"signature_name": "regress_x_to_y", "examples": [{"\xff": 1}]}': r"400 Feature name '\udcff' is not UTF-8",
