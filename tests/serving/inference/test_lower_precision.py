@@ -11,6 +11,7 @@ from serving.inference.dense import LayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
     MODERN,
+    RELATIVE,
     both,
     compiled,
     features,
@@ -28,11 +29,13 @@ AVX512 = "avx512f avx512bw avx512vl avx512dq"
     ("compute", "hint", "changes"),
     [
         pytest.param("bfloat16", "latency", {}, marks=needs_avx512),
-        pytest.param("bfloat16", "throughput", {"hyper_connections": 3}, marks=(needs_avx512, pytest.mark.slow)),
+        pytest.param("bfloat16", "throughput", {"hyper_connections": 3}, marks=needs_avx512),
         pytest.param("bfloat16", "latency", MODERN, marks=(needs_avx512, pytest.mark.slow)),
-        pytest.param("int8", "latency", {}, marks=pytest.mark.slow),
-        ("int8", "throughput", {"hyper_connections": 3, "halting": "act"}),
         ("int8", "latency", MODERN),
+        ("int8", "throughput", {}),
+        pytest.param("int8", "latency", {}, marks=pytest.mark.slow),
+        pytest.param("int8", "latency", RELATIVE, marks=pytest.mark.slow),
+        pytest.param("int8", "throughput", {"depth_lora_rank": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_an_answer_has_the_same_bits_in_every_batch(compute, hint, changes):
