@@ -35,7 +35,7 @@ HEADS = ["classifier", "regressor", "embedder", "cls embedder", "encoder", "pret
     ("head", "length", "changes"),
     [
         ("classifier", 12, {"num_hidden_groups": 2}),
-        ("embedder", None, {"sharing": "none", "hidden_act": "gelu_erf"}),
+        ("embedder", None, {"sharing": "none", "hidden_act": "gelu_erf", "num_hidden_layers": 2}),
         ("pretrainer", None, MODERN | GATED),
         *(pytest.param(head, length, {}, marks=pytest.mark.slow) for head in HEADS for length in (12, None)),
         pytest.param("classifier", None, {"position_type": "rotary"}, marks=pytest.mark.slow),
@@ -64,12 +64,10 @@ def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_mode
 )
 def test_the_file_does_not_grow_with_depth(make_model, compute, bytes_per_weight):
     wide = {"hidden_size": 128, "intermediate_size": 512}
-    models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 6)]
+    models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 5)]
     shallow, deep = (len(convert(model, compute)) for model in models)
     assert abs(deep - shallow) < 100
     assert deep < bytes_per_weight * models[1].count_params() + 80_000
-    unshared = make_model("classifier", num_hidden_layers=3, sharing="none", **wide)
-    assert len(convert(unshared, compute)) > 2 * shallow
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ needs_avx512 = pytest.mark.skipif(not has_avx512(), reason="bfloat16 products ne
 needs_vnni = pytest.mark.skipif(not has_vnni(), reason="int8_vnni needs a CPU with avx512_vnni or avx_vnni")
 
 CONFIG = AlbertConfig(
-    vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=4, num_attention_heads=3, intermediate_size=40,
+    vocab_size=60, embedding_size=8, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
     max_position_embeddings=16, initializer_range=0.3,
 )  # fmt: skip
 # What models of today have in place of BERT's block.
@@ -20,38 +20,47 @@ MODERN = {
     "norm_position": "pre", "norm": "rms_norm", "feed_forward": "glu", "position_type": "rotary", "use_bias": False,
 }  # fmt: skip
 RELATIVE = {"position_type": "relative"}
-# Every option of an encoder at least once, and every two of the five above. Larger weights would have the last bits of
-# those before a gate move what comes of it by more than 1e-5.
+# Larger weights would have the last bits of those before a gate move what comes of it by more than 1e-5.
 GATED = {"feed_forward": "glu", "initializer_range": 0.15}
+# A first block, one that repeats, and a last one.
+PLAN = {"depth_plan": "1+1x2+1", "num_hidden_layers": 4}
+# Every option of an encoder at least once, and every two of MODERN's five.
 ENCODERS = {
     "albert": {},
     "unshared, exact gelu": {"sharing": "none", "hidden_act": "gelu_erf"},
-    "modern": MODERN | GATED | {"depth_plan": "1+1x2+1"},
+    "modern": MODERN | GATED | PLAN,
     "pre, rms": {"norm_position": "pre", "norm": "rms_norm", "sharing": "attention", "hidden_act": "relu"},
     "pre, gated, no bias": GATED | {"norm_position": "pre", "use_bias": False, "num_hidden_groups": 2},
     "rms, rotary, no bias": {
-        "norm": "rms_norm", "position_type": "rotary", "use_bias": False, "inner_group_num": 2,
-        "num_hidden_layers": 2, "factorization": "word",
+        "norm": "rms_norm", "position_type": "rotary", "use_bias": False, "inner_group_num": 2, "factorization": "word",
     },
-    "gated, rotary": GATED | {"position_type": "rotary", "embedding_size": 24, "hidden_act": "silu"},
     "windows": {"attention_window": 2, "global_attention_every": 2, "step_signal": "learned"},
     "windows alone, rotary": {"attention_window": 3, "position_type": "rotary"},
-    "low rank, gated": {
-        "depth_lora_rank": 2, "depth_plan": "1+1x3", "feed_forward": "glu", "position_type": "rotary",
+    "low rank, gated": GATED | {
+        "depth_lora_rank": 2, "depth_plan": "1+1x2", "num_hidden_layers": 3, "position_type": "rotary",
+        "hidden_act": "silu", "embedding_size": 24,
     },
-    "halting before norms": {"halting": "act_t2t", "norm_position": "pre"},
-    "halting streams": {"halting": "act", "hyper_connections": 2, "depth_plan": "1+1x2+1"},
-    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
-    "relative": RELATIVE,
-    "relative, untied, one-directional": RELATIVE | {
-        "depth_plan": "1+1x2+1", "untie_biases": True, "attention_type": "uni", "clamp_length": 2,
-    },
+    "halting before norms": {"halting": "act_t2t", "norm_position": "pre", "num_hidden_layers": 4},
+    "halting streams": PLAN | {"halting": "act", "hyper_connections": 2},
+    "all": PLAN | {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2},
+    "relative, one-directional": RELATIVE | PLAN | {"untie_biases": True, "attention_type": "uni", "clamp_length": 2},
     "relative, extended": RELATIVE | {
         "hyper_connections": 3, "depth_lora_rank": 2, "step_signal": "learned", "factorization": "word",
     },
     "relative, unshared, gated": RELATIVE | GATED | {"sharing": "none", "norm_position": "pre", "norm": "rms_norm"},
 }  # fmt: skip
-encoders = pytest.mark.parametrize("changes", ENCODERS.values(), ids=ENCODERS)
+
+
+def encoders_mostly_slow(*quick: str):
+    """Parametrizes a test by the changes of every encoder, those that are not named being slow."""
+    named = [
+        pytest.param(changes, id=name, marks=() if name in quick else pytest.mark.slow)
+        for name, changes in ENCODERS.items()
+    ]
+    return pytest.mark.parametrize("changes", named)
+
+
+encoders = encoders_mostly_slow(*ENCODERS)
 
 
 def make_keras(seed=0, **changes) -> AlbertEncoder:

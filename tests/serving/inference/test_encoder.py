@@ -15,11 +15,11 @@ from serving.inference.dense import act
 from serving.inference.rows import SIZES, FlatBatch, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
-    ENCODERS,
     MODERN,
     RELATIVE,
     both,
     compiled,
+    encoders_mostly_slow,
     features,
     make_batch,
     make_keras,
@@ -93,8 +93,10 @@ def test_pooled_answers_compute_the_last_step_for_one_token_a_row(monkeypatch):
     assert counts == [28, 4]
 
 
-@pytest.mark.parametrize(("halting", "padding"), [("act", "computed"), ("act_t2t", "skipped")])
-@pytest.mark.parametrize("gate", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(
+    ("halting", "padding", "gate"),
+    [("act", "computed", 0.6), ("act", "skipped", 0.0), ("act_t2t", "skipped", 0.6), ("act_t2t", "computed", 1.0)],
+)
 def test_tokens_halt_where_they_do_in_keras(halting, padding, gate):
     encoder, batch = make_keras(halting=halting, num_hidden_layers=6), make_batch()
     mask = batch[3]
@@ -118,17 +120,10 @@ def test_steps_end_once_all_tokens_have_halted():
     assert twin(*make_batch()[:2])["steps"].numpy().max() == 1 and len(runs) == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("windows", "halting before norms") else pytest.mark.slow)
-        for name, changes in ENCODERS.items()
-        if "relative" not in name and "inner_group_num" not in changes
-    ],
-)
-def test_ranges_of_8_bits_are_of_what_every_step_reads(name, monkeypatch):
+@encoders_mostly_slow("windows", "halting before norms")
+def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
     # 26 tokens, with which two more are computed: of SIZES. These are in no range.
-    encoder, (ids, lengths, _, mask) = make_keras(**ENCODERS[name]), make_batch()
+    encoder, (ids, lengths, _, mask) = make_keras(**changes), make_batch()
     twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
     block, largest = AlbertEncoder.block, []
 
