@@ -72,6 +72,15 @@ def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes, padding):
     require_near(found, encoder(features(batch)), mask)
 
 
+@paddings
+def test_a_row_without_tokens_counts_its_first(padding):
+    for changes in ({}, RELATIVE):
+        twin = make_encoder(make_keras(**changes), InferenceOptions("float32", padding))
+        none, one = (both(twin)(*make_batch((4, 1), 4)[:1], np.array([4, count], "int32")) for count in (0, 1))
+        for name, values in none.items():
+            np.testing.assert_allclose(values, one[name], atol=1e-6, err_msg=name)
+
+
 def test_without_segments_all_are_the_first():
     for changes in ({}, RELATIVE):
         twin, (ids, lengths, segments, _) = make_encoder(make_keras(**changes)), make_batch()
