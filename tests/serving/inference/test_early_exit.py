@@ -44,16 +44,16 @@ def thresholds_of(rule):
     return THRESHOLDS.get(rule.name) or THRESHOLDS[rule.kind]
 
 
-def run(model, rule, batch, thresholds, options=None, by_mask=False, graph=False):
-    ids, lengths, segments, mask = batch
+def run(model, rule, batch, thresholds, options=None, graph=False):
+    """In a graph by lengths, and elsewhere by the mask."""
     encoder = make_encoder(model, options)
 
-    def exit_early(*inputs):
-        how = (None, inputs[4]) if by_mask else (inputs[1], None)
-        return encoder.early_exit(inputs[0], how[0], inputs[2], model.exit_heads, inputs[3], rule, how[1])
+    def exit_early(ids, lengths, segments, mask, thresholds):
+        lengths, mask = (lengths, None) if graph else (None, mask)
+        return encoder.early_exit(ids, lengths, segments, model.exit_heads, thresholds, rule, mask)
 
     function = tf.function(exit_early, autograph=False) if graph else exit_early
-    return function(ids, lengths, segments, tf.constant(thresholds, tf.float32), mask.astype("int32"))
+    return function(*batch[:3], batch[3].astype("int32"), tf.constant(thresholds, tf.float32))
 
 
 def require_keras_answers(model, rule, batch, found):
@@ -96,7 +96,7 @@ def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, na
     batch[3][3, 5:8] = "attention_window" in changes
     for part in (0.0, 1.0):
         monkeypatch.setattr("serving.inference.early_exit.OPEN_PART", part)
-        found = run(model, rule, batch, thresholds_of(rule), InferenceOptions("float32", padding), by_mask=True)
+        found = run(model, rule, batch, thresholds_of(rule), InferenceOptions("float32", padding))
         require_keras_answers(model, rule, batch, found)
 
 

@@ -9,7 +9,6 @@ from serving.inference.memory import encode_with_memory
 from tests.serving.inference.encoders import CONFIG, PLAN, RELATIVE, compiled, make_batch, make_keras
 
 PLANS = {
-    "one block": {"memory_length": 16},
     "part of a row": {"memory_length": 7, "reuse_length": 5, "untie_biases": True} | PLAN,
     "unshared, one-directional": {"memory_length": 20, "sharing": "none", "attention_type": "uni", "clamp_length": 6},
 }
