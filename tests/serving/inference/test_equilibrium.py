@@ -26,16 +26,17 @@ def make_solving(solver):
 
 
 @pytest.mark.parametrize(
-    ("solver", "padding", "graph"),
-    [("anderson", "skipped", True), ("fixed point", "computed", False), ("4 steps", "skipped", False)],
+    ("solver", "padding", "graph", "apart"),
+    # As many steps as configured make the same numbers, and until it has converged one may make another step.
+    [("anderson", "skipped", True, 0.5), ("fixed point", "skipped", False, 0.5), ("4 steps", "computed", False, 1e-3)],
 )
-def test_the_model_and_its_export_come_to_the_same_point(solver, padding, graph):
+def test_the_model_and_its_export_come_to_the_same_point(solver, padding, graph, apart):
     encoder = make_solving(solver)
     twin, expected = make_encoder(encoder, InferenceOptions(padding=padding)), encoder(features(BATCH))
     found = (compiled(twin) if graph else twin)(*BATCH[:3])
     for name, places in (("sequence_output", BATCH[3]), ("pooled_output", ...)):
         np.testing.assert_allclose(found[name].numpy()[places], np.asarray(expected[name])[places], atol=2e-3)
-    np.testing.assert_allclose(found["residual"], expected["residual"], rtol=0.5, atol=2e-5)
+    np.testing.assert_allclose(found["residual"], expected["residual"], rtol=apart, atol=2e-5 * apart)
     assert np.abs(found["steps"].numpy() - np.asarray(expected["steps"])).max() <= 2
 
 
