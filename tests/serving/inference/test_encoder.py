@@ -14,6 +14,7 @@ from serving.inference.rows import SIZES, FlatBatch, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
     ENCODERS,
+    GATED,
     MODERN,
     RELATIVE,
     both,
@@ -44,17 +45,17 @@ def test_rows_of_all_lengths_have_the_keras_encoders_numbers(lengths, seed):
     require_near(twin(*batch[:3]), encoder(features(batch)), batch[3])
 
 
-def test_rotary_rows_are_longer_than_any_table():
-    encoder, batch = (
-        make_keras(max_position_embeddings=4, **MODERN | {"initializer_range": 0.15}),
-        make_batch((70,), 70),
-    )
-    require_near(make_encoder(encoder)(*batch[:3]), encoder(features(batch)), batch[3])
-
-
 @pytest.mark.parametrize(
-    "changes", [{}, MODERN | {"initializer_range": 0.15}, RELATIVE], ids=["albert", "modern", "xlnet"]
+    ("changes", "longest", "lengths"),
+    [(MODERN | GATED | {"max_position_embeddings": 4}, None, (70,)), (RELATIVE, 9, (9, 2, 9)), (RELATIVE, 9, (9,))],
 )
+def test_the_longest_row_is_longer_than_a_table_or_of_any_length(changes, longest, lengths):
+    """Of relative positions attention computes more than those of the longest row: of 9 places 12."""
+    encoder, batch = make_keras(**changes), make_batch(lengths, max(lengths))
+    require_near(make_encoder(encoder, max_seq_length=longest)(*batch[:3]), encoder(features(batch)), batch[3])
+
+
+@pytest.mark.parametrize("changes", [{}, MODERN | GATED, RELATIVE], ids=["albert", "modern", "xlnet"])
 @paddings
 def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes, padding):
     """With holes, across which distances stay; of XLNet with padding in front, where it says nothing of positions."""
@@ -166,15 +167,6 @@ def test_relative_positions_are_one_matrix_of_the_longest_row():
     assert [tuple(half.relative.position_keys.shape) for half in twin.attentions] == [(3, 40, 8)]
     kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
     assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
-
-
-def test_the_longest_row_of_relative_positions_may_have_any_length():
-    """Of which attention computes more: of 9 places 12."""
-    encoder = make_keras(num_hidden_layers=2, **RELATIVE)
-    twin = make_encoder(encoder, max_seq_length=9)
-    for lengths in ((9, 2, 9), (9,)):
-        batch = make_batch(lengths, 9)
-        require_near(twin(*batch[:3]), encoder(features(batch)), batch[3])
 
 
 def test_graph_does_not_grow_with_depth():

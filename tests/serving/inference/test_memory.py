@@ -54,6 +54,7 @@ def test_rows_in_order_are_those_of_keras(name, graph):
         kept = found["memory"], found["memory_lengths"]
         there = memory.shape[2]
         assert kept[1].numpy().tolist() == [there] * 4 and kept[0].shape[2] == changes["memory_length"]
+        assert not kept[0][:, :, :-there].numpy().any()
         np.testing.assert_allclose(kept[0][:, :, -there:], np.swapaxes(memory, 0, 1), atol=1e-5)
     assert there == changes["memory_length"]
 
