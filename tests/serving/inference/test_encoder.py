@@ -8,12 +8,10 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from albert_tf import AlbertEncoder
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.rows import SIZES, FlatBatch, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
-    ENCODERS,
     GATED,
     MODERN,
     RELATIVE,
@@ -92,7 +90,7 @@ def test_without_segments_all_are_the_first():
             assert np.abs(found - given).max() > 1e-3
 
 
-def test_pooled_answers_compute_the_last_step_for_one_token_a_row(monkeypatch):
+def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
     twin, counts = make_encoder(make_keras(sharing="none")), []
     last = twin.feed_forwards[-1]
     twin.feed_forwards[-1] = lambda hidden, step: counts.append(len(hidden)) or last(hidden, step)
@@ -128,24 +126,12 @@ def test_steps_end_once_all_tokens_have_halted():
     assert twin(*make_batch()[:2])["steps"].numpy().max() == 1 and len(runs) == 1
 
 
-@pytest.mark.parametrize("name", ["windows", "halting before norms", pytest.param("all", marks=pytest.mark.slow)])
-def test_ranges_of_8_bits_are_of_what_every_step_reads(name, monkeypatch):
+def test_ranges_of_8_bits_are_of_what_every_step_reads():
     # 5 tokens, with which three more are computed: of SIZES. These are larger here, and in no range.
-    encoder, (ids, lengths, _, mask) = make_keras(**ENCODERS[name]), make_batch((1, 4), 4, seed=1)
-    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
-    block, largest = AlbertEncoder.block, []
-
-    def recording(self, which):
-        def run(hidden, **others):
-            part = block(self, which).attention
-            inputs = part.layer_norm(hidden) if self.config.norm_position == "pre" else hidden
-            largest.append(np.abs(np.asarray(inputs)[mask.reshape(-1)]).max())
-            return block(self, which)(hidden, **others)
-
-        return run
-
-    monkeypatch.setattr(AlbertEncoder, "block", recording)
-    encoder({"input_ids": ids, "input_mask": mask.astype("int32")})
+    encoder, batch = make_keras(num_hidden_layers=4, attention_window=2), make_batch((1, 4), 4, seed=1)
+    twin = make_encoder(encoder, InferenceOptions("int8"), batch[:2])
+    states = encoder(features(batch) | {"segment_ids": 0 * batch[2]})["hidden_states"][:-1]
+    largest = [np.abs(np.asarray(state)[batch[3]]).max() for state in states]
     np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
 
 
