@@ -26,7 +26,7 @@ def _script(name: str):
 
 make, extensions = _script("make"), _script("extensions")
 HEADS = list(make.heads())
-# The others run by the name `slow`: a graph of each head takes ten seconds to build.
+# Graphs of exports are loaded and called as a server does; training runs without, to the same numbers.
 # SHA-256 of the training records of format version 3. The stored ones are of version 2.
 TRAINING_RECORDS = {
     "dynamic": "bcc4968a08705a5fe5b09c49cf3d5562d21972a181d85147514bf8edbd258afc",
@@ -37,11 +37,6 @@ QUICK = ("classifier", "dynamic", "plain", "early exit")
 
 def _some_slow(names) -> list:
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
-@pytest.fixture(scope="module", params=HEADS)
-def head(request) -> str:
-    return request.param
 
 
 def _of(answers: str, head: str) -> dict[str, np.ndarray]:
@@ -62,6 +57,7 @@ def _assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray])
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.few(3)
 def test_model_file_answers_as_before(head):
     model = keras.saving.load_model(STORED / f"{head.replace(' ', '_')}.keras")
@@ -117,6 +113,7 @@ def _assert_curve(run: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _some_slow(make.PRETRAININGS))
+@pytest.mark.usefixtures("eagerly")
 def test_pretraining_curve_is_that_of_before(name, tmp_path):
     from albert_tf.training.pretraining import pretrain
 
@@ -125,6 +122,7 @@ def test_pretraining_curve_is_that_of_before(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", _some_slow(make.FINETUNINGS))
+@pytest.mark.usefixtures("eagerly")
 def test_finetuning_curve_is_that_of_before(name, tmp_path):
     from albert_tf.training.finetuning import finetune
 
