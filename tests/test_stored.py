@@ -58,7 +58,6 @@ def _assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray])
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.few(3)
 def test_model_file_answers_as_before(head):
     model = keras.saving.load_model(STORED / f"{head.replace(' ', '_')}.keras")
     _assert_equal(make.answers_of(model, head), _of("answers.npz", head))

@@ -169,11 +169,15 @@ def test_defaults_of_bos_and_eos_say_nothing_of_wordpiece(tokenizer, tmp_path):
     assert difference_from_own(encoder(vocab_size=tokenizer.vocab_size), tokenizer, tmp_path, None) == ""
 
 
-def test_a_folders_own_tokenizer_that_leaves_many_rows_without_a_piece_is_warned_of(tokenizer, tmp_path, caplog):
-    save_huggingface(unshared(400), tmp_path / "own")
-    (tmp_path / "own" / "vocab.txt").write_bytes(tokenizer.vocabulary)
-    assert loading.load(tmp_path / "own").tokenizer.sha256 == tokenizer.sha256
-    assert "has 8 pieces, the model's table 400 rows" in caplog.text
+def test_a_folders_own_tokenizer_has_a_piece_for_nearly_every_row(tokenizer, tmp_path, caplog):
+    for rows in (135, 136):
+        save_huggingface(unshared(rows), tmp_path / "own")
+        (tmp_path / "own" / "vocab.txt").write_bytes(tokenizer.vocabulary)
+        assert loading.load(tmp_path / "own").tokenizer.sha256 == tokenizer.sha256
+        assert ("has 8 pieces, the model's table 136 rows" in caplog.text) == (rows == 136)
+    save_huggingface(unshared(7), tmp_path / "own")
+    with pytest.raises(UserError, match="has 8 pieces, the model only 7; they do not belong together"):
+        loading.load(tmp_path / "own")
 
 
 def write_tokenizer(kind, folder):

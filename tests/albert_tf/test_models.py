@@ -48,6 +48,29 @@ def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind,
             np.testing.assert_array_equal(ours, theirs)
 
 
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "tagger", "choices", "spans", "joint spans"])
+def test_default_losses_by_hand(kind):
+    model, (more, targets) = randomise(KINDS[kind](small(num_hidden_layers=1))), labels(kind)
+    model.compile(run_eagerly=True)
+    features = batch(kind) | more
+    found = model.evaluate(features, *targets[:1], sample_weight=[*targets, None, None][1], verbose=0, batch_size=ROWS)
+    outputs = model(features)
+    if "spans" in kind:
+        expected = -np.mean([outputs["start_log_probs"][:, 4], outputs["end_log_probs"][:, 4]])
+        if kind == "joint spans":
+            odds = np.asarray(outputs["answerable_logits"]) * (1 - 2 * more["is_impossible"])
+            expected += 0.5 * np.mean(np.log1p(np.exp(odds)))
+    elif kind == "regressor":
+        expected = np.mean(np.square(np.asarray(outputs)[:, 0] - targets[0]))
+    else:
+        expected = -np.mean(np.take_along_axis(log_softmax(np.asarray(outputs)), targets[0][..., None], axis=-1))
+    assert found[0] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("kind", "policy"), [("pretrainer", "mixed_bfloat16"), ("joint spans", "float16"), ("embedder", "float16")]
 )

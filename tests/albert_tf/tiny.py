@@ -49,7 +49,7 @@ def labels(kind: str) -> tuple[dict[str, np.ndarray], tuple]:
     if kind == "tagger":
         return {}, (np.ones((ROWS, LENGTH), "int32"), np.ones((ROWS, LENGTH), "float32"))
     if kind in ("spans", "joint spans"):
-        ends = {name: np.array([3] * ROWS, "int32") for name in ("start_positions", "end_positions")}
+        ends = {name: np.array([4] * ROWS, "int32") for name in ("start_positions", "end_positions")}
         return ends | ({"is_impossible": (classes == 1).astype("int32")} if kind == "joint spans" else {}), ()
     if kind == "pretrainer":
         words = {"masked_lm_ids": np.full((ROWS, 2), 7, "int32"), "masked_lm_weights": np.ones((ROWS, 2), "float32")}
