@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
@@ -110,6 +111,14 @@ def test_a_damaged_state_file_is_passed_over(tmp_path):
     for state in (b"\xff\xfe", b"model_checkpoint_path: ", b"\x00" * 9, b""):
         (tmp_path / "checkpoint").write_bytes(state)
         assert checkpoint_prefix(tmp_path) == prefix
+
+
+def test_an_index_is_written_last(tmp_path, monkeypatch):
+    """A checkpoint without one is not there."""
+    moved, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: moved.append(str(paths[1])) or replace(*paths))
+    prefix = save_official(AlbertEncoder(small()), tmp_path)
+    assert moved[:2] == [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
 
 
 def test_a_model_with_more_groups_starts_from_the_first_one(tmp_path, caplog):

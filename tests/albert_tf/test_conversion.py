@@ -67,10 +67,14 @@ def test_longer_rows_keep_what_short_ones_had_and_copy_positions(tmp_path, chang
 
 def test_a_fine_tuned_folder_brings_its_names(tmp_path):
     AlbertTokenClassifier(CONFIG, 2).save(tmp_path / "model.keras")
-    (tmp_path / "task.json").write_text('{"kind": "tagging", "labels": ["O", "B-PER"]}')
+    task = {"kind": "tagging", "labels": ["O", "B-PER"]}
+    (tmp_path / "task.json").write_text(json.dumps(task | {"metrics": {"f1": 1}}))
     assert loading.load(tmp_path).model.labels == ("O", "B-PER")
     convert(tmp_path, tmp_path / "out", "huggingface")
     assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "O", "1": "B-PER"}
+    convert(tmp_path, tmp_path / "longer" / "model.keras", "keras", count=40)
+    # What was measured was of rows as they were.
+    assert json.loads((tmp_path / "longer" / "task.json").read_text()) == task
 
 
 def test_names_that_transformers_made_up_are_none(tmp_path):

@@ -6,6 +6,8 @@ import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor
 from albert_tf.checkpoints import save_huggingface
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.layers.base_model import has_adapters
 from tests.albert_tf.tiny import CLASSES, KINDS, POOLED, ROWS, batch, labels, small
 from tfrecords.base.errors import UserError
 
@@ -116,6 +118,9 @@ def test_lora_trains_adapters_alone_and_merges(tmp_path):
     again = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     np.testing.assert_array_equal(answers(again), trained)
     assert len(again.trainable_variables) == len(model.trainable_variables)
+    used = load_keras(tmp_path / "model.keras")
+    np.testing.assert_allclose(answers(used), trained, atol=1e-5)
+    assert not has_adapters(used), "what is loaded for use has its adapters merged"
     with pytest.raises(UserError, match=r"merge_lora\(\)"):
         save_huggingface(model, tmp_path / "huggingface")
     model.encoder.merge_lora()
