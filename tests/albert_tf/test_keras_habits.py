@@ -143,7 +143,7 @@ def test_lora_says_what_it_cannot_do():
 
 
 # Of each rank and structure of answers one; test_functional.py compares the symbolic outputs of every kind.
-@pytest.mark.parametrize("kind", ["encoder", "choices", "joint spans"])
+@pytest.mark.parametrize("kind", ["encoder", "choices", "joint spans", "pretrainer"])
 def test_summaries_and_plots_know_every_shape(kind):
     model, lines = KINDS[kind](CONFIG), []
     model.summary(print_fn=lambda line, **_: lines.append(line), line_length=200, expand_nested=True)

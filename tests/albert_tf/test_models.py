@@ -9,16 +9,18 @@ from albert_tf.checkpoints.formats import load_keras
 from tests.albert_tf.tiny import KINDS, LENGTH, POOLED, ROWS, assert_same_answers, batch, flat, labels, randomise, small
 from tfrecords.base.errors import UserError
 
-HEADS = [kind for kind in KINDS if kind != "encoder"]
+# From the dearest to the cheapest.
+HEADS = [kind for kind in KINDS if kind not in ("encoder", "embedder of [CLS]")][::-1]
 
 
 def trained(kind, run_eagerly):
     """A model compiled by its defaults whose loss has fallen."""
+    keras.utils.set_random_seed(1)
     model = KINDS[kind](small(num_hidden_layers=1, hidden_dropout_prob=0.1))
     more, targets = labels(kind)
     model.compile(run_eagerly=run_eagerly, **({"loss": "mse"} if "embedder" in kind else {}))
     # Theirs is for weights that were pre-trained.
-    model.optimizer.learning_rate = 1e-2
+    model.optimizer.learning_rate = 3e-3
     data = dict(zip(("x", "y", "sample_weight"), (batch(kind) | more, *targets)))
     history = model.fit(**data, epochs=4, batch_size=ROWS, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
@@ -41,6 +43,7 @@ def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind,
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert_same_answers(again, model, batch(kind), atol=0)
+    assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
     assert type(again.optimizer) is type(model.optimizer) and int(again.optimizer.iterations) == 4
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         # Scalars besides the counter are figures of the last update, which no file holds.
