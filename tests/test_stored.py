@@ -103,6 +103,10 @@ def test_records_of_today_are_those_of_before(masking, tmp_path, run_module):
 def _assert_curve(run: Path, name: str) -> None:
     expected, found = json.loads((STORED / "curves.json").read_text())[name], make.history(run)
     assert len(found) == len(expected)
+    if name == "pretraining: static, in parts":
+        # Since then every part divides by the whole batch's counts, so that updates are those of one part
+        # (training/test_accumulation.py): as before is what the first step saw.
+        expected, found = ([{"loss": rows[0]["loss"], "step": rows[0]["step"]}] for rows in (expected, found))
     for before, now in zip(expected, found):
         for key, value in before.items():
             if value:
