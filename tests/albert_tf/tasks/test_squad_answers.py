@@ -118,9 +118,11 @@ def test_an_ensemble_averages_over_the_models_that_proposed_a_span(tokenizer, se
         assert found.null_odds == pytest.approx(np.mean(odds) - best, abs=1e-5)
 
 
-def test_one_model_is_its_own_ensemble(tokenizer):
-    examples, rows = rows_of(tokenizer, LETTERS)
-    outputs = random_outputs(np.random.default_rng(0), rows, joint=True)
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("cls_last", [True, False])
+def test_one_model_is_its_own_ensemble(tokenizer, joint, cls_last):
+    examples, rows = rows_of(tokenizer.with_cls_last(cls_last), LETTERS)
+    outputs = random_outputs(np.random.default_rng(0), rows, joint)
     assert find_answers(examples, rows, [combine_spans([one]) for one in outputs]) == find_answers(
         examples, rows, outputs
     )
