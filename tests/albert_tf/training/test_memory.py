@@ -40,8 +40,10 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings, rows, length, pol
 
 
 def test_parts_of_a_step_take_one_more_copy_of_the_weights(tiny_settings):
-    parts = dataclasses.replace(tiny_settings, gradient_accumulation_steps=2)
-    more, less = (step_need(BASE, 128, 20, settings).fixed for settings in (parts, tiny_settings))
+    more, less = (
+        step_need(BASE, 128, 20, dataclasses.replace(tiny_settings, gradient_accumulation_steps=parts)).fixed
+        for parts in (2, 1)
+    )
     assert more - less == pytest.approx(4 * parameters(BASE).total)
 
 
