@@ -66,6 +66,7 @@ def make_place(name: str, folder: Path, topics: Path, words: Path, run_module) -
         shutil.copytree(words, folder, dirs_exist_ok=True)
     elif name == "classes":
         write_classes(folder)
+        (folder / "text.txt").write_text(topics.read_text()[:4000])
     elif name == "permutations":
         built = run_module(
             *("tfrecords.create_pretraining_data", f"--input={few}", f"--tokenizer={words}", "--seed=1"),
@@ -104,7 +105,8 @@ def settings_of(name: str, place, trained) -> Any:
     task = dict(task="classification", data_dir=str(place("classes")), output_dir="", num_train_steps=4)
     if name.startswith("compression"):
         return CompressSettings(
-            model=str(trained("fine-tuning")), embedding_size=4, lora_rank=2, table=False, held_out_rows=16,
+            model=str(trained("fine-tuning")), vocab_from="corpus", table=False, held_out_rows=16,
+            text=f"{place('classes')}/text.txt",
             max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2, task_train_steps=4,
             task_train_batch_size=16, **task,
         )  # fmt: skip
