@@ -72,9 +72,14 @@ def made(kind, config=CONFIG):
     return MODELS[kind][0](config)
 
 
-def train(model, data, **options):
+def train(model, data, epochs=1, callbacks=()):
+    """By `fit` where callbacks are to be called; else by the same step, without what `fit` takes to begin."""
     features, labels = data
-    model.fit(features, labels, batch_size=ROWS, shuffle=False, verbose=0, **options)
+    if callbacks:
+        model.fit(features, labels, batch_size=ROWS, shuffle=False, verbose=0, epochs=epochs, callbacks=callbacks)
+        return
+    for _ in range(epochs):
+        model.train_on_batch(features, labels)
 
 
 def adapted(member, rank=2):

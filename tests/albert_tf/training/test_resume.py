@@ -55,6 +55,8 @@ def assert_same_run(one, other, first_row=0, held_out_alone=False):
             expected, found = stored(one / name), stored(other / name)
             assert expected.keys() == found.keys() and len(found) > 10
             for key, value in expected.items():
+                if name.name == "model.keras" and key.endswith("seed_generator_state"):
+                    continue  # What answers draws nothing.
                 np.testing.assert_array_equal(found[key], value, err_msg=f"{name}: {key}")
         elif name.name == "history.csv":
             expected, found = (history(folder / name.parent, held_out_alone) for folder in (one, other))

@@ -43,7 +43,7 @@ PRETRAINED = {
         "words",
         dict(
             second_train_data="words", second_from_step=1, second_train_batch_size=4, gradient_accumulation_steps=2,
-            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="", optimizer="muon",
+            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="",
         ),
         {},
     ),
