@@ -112,19 +112,28 @@ def assert_equal(one, other):
     assert [variable.trainable for variable in one.variables] == [variable.trainable for variable in other.variables]
 
 
-@pytest.mark.parametrize("saved", [by_weights, by_file])
-@pytest.mark.parametrize("member", ADAPTED)
-@pytest.mark.few(3)
+# One of each way in the default suite; a generator shares its adapters with the model.
+QUICK = {("shared block", by_weights), ("quantized", by_file), ("relative", by_file)}
+
+
+@pytest.mark.parametrize(
+    ("member", "saved"),
+    [
+        pytest.param(member, saved, marks=[pytest.mark.slow] * ((member, saved) not in QUICK))
+        for member in ADAPTED
+        for saved in (by_weights, by_file)
+    ],
+)
 def test_adapters_go_on_as_if_never_interrupted(member, saved, tmp_path):
-    """Loaded twice, between epochs."""
+    """Loaded twice between two epochs."""
     data = ADAPTED[member][0][1:]
     straight, model = adapted(member), adapted(member)
     first = [np.array(variable) for variable in straight.trainable_variables]
-    train(straight, data, epochs=3)
-    for epoch in range(3):
-        train(model, data)
-        if epoch < 2:
-            model = saved(model, member, tmp_path)
+    train(straight, data, epochs=2)
+    train(model, data)
+    for _ in range(2):
+        model = saved(model, member, tmp_path)
+    train(model, data)
     assert_equal(model, straight)
     moved = [np.abs(np.array(now) - before).max() for now, before in zip(straight.trainable_variables, first)]
     factors = [move for move, one in zip(moved, straight.trainable_variables) if "lora_kernel" in one.path]

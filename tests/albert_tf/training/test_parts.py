@@ -32,7 +32,9 @@ DEFAULT = (
 )
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS]
+)
 @pytest.mark.usefixtures("eagerly")
 def test_a_batch_in_parts_makes_the_same_update(kind):
     """Three parts of eight rows are not of one size."""

@@ -22,7 +22,9 @@ def shorter(value):
     return value[..., : LENGTH - 1] if value.shape[1:] and value.shape[-1] == LENGTH else value
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS]
+)
 def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
     """On batches of two lengths, with dropout. Without a graph `fit` takes a tenth of the time."""
     for name in ("CONFIG", "HALTING", "RELATIVE"):
