@@ -112,7 +112,7 @@ def assert_equal(one, other):
     assert [variable.trainable for variable in one.variables] == [variable.trainable for variable in other.variables]
 
 
-# One of each way in the default suite; a generator shares its adapters with the model.
+# Each way of saving, and each kind of kernel, in the default suite.
 QUICK = {("shared block", by_weights), ("quantized", by_file), ("relative", by_file)}
 
 

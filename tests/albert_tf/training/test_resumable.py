@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training import loop, pretraining, run_folder
+from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from tests.albert_tf.training.trainers import at_step, copy
 from tests.albert_tf.training.trainers import send as signal_of

@@ -1,4 +1,4 @@
-"""Every kind of training run, at a size that takes a second: four steps, with checkpoints after two and four of them."""
+"""Every kind of training run, at a size that takes a second: four steps, checkpoints after two and four of them."""
 
 import dataclasses
 import os
