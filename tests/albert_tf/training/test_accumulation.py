@@ -9,7 +9,6 @@ import pytest
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
-from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -54,30 +53,6 @@ def test_parts_of_a_batch_make_the_update_of_the_whole(settings, tmp_path):
         np.testing.assert_allclose(a, b, atol=1e-5)
     assert max(np.abs(a - b).max() for a, b in zip(last(one).encoder.get_weights(), start)) > 1e-3
     np.testing.assert_allclose(figures(one), figures(several), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_killed_between_parts_it_goes_on_as_if_nothing_had_been(settings, tmp_path, monkeypatch):
-    straight, train = finetuning.finetune(in_parts(settings, tmp_path / "straight")), TensorFlowSteps.train
-
-    class Killed(BaseException):
-        pass
-
-    def die_within_the_fourth_step(self, *parts):
-        if int(self.model.optimizer.iterations) == 3:
-            self._add(parts[0], self._known(parts))
-            raise Killed
-        train(self, *parts)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TensorFlowSteps, "train", die_within_the_fourth_step)
-        with pytest.raises(Killed):
-            finetuning.finetune(in_parts(settings, tmp_path / "run"))
-    assert int(last(tmp_path / "run").optimizer.iterations) == 2
-    resumed = finetuning.finetune(in_parts(settings, tmp_path / "run"))
-    for a, b in zip(last(resumed).get_weights(), last(straight).get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert figures(resumed) == figures(straight)
 
 
 def test_parts_that_are_not_equal_are_refused(settings, tmp_path):

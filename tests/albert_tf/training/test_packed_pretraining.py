@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -67,9 +68,9 @@ def test_replaced_tokens_are_found_in_packed_rows(settings, rows, tmp_path):
     np.testing.assert_allclose(*([one[0] for one in figures(folder)] for folder in (packed, single)), rtol=0.02)
 
 
-def phase(settings, **changes):
-    manifest = read_manifest(settings.train_data)
-    return phases.RecordsPhase(0, 3, settings.train_data, "", 16, manifest | changes)
+def phase(settings, eval_data="", **changes):
+    manifest = read_manifest(eval_data or settings.train_data)
+    return phases.RecordsPhase(0, 3, settings.train_data, eval_data, 16, manifest | changes)
 
 
 def shapes(settings, some_phase, packed=True):
@@ -87,11 +88,11 @@ def test_only_padding_is_packed(settings):
     assert shapes(settings, phase(settings, splits=full)) == [(16, 96)] * 6
 
 
-@pytest.mark.parametrize("size", [15, 16, 31])
-def test_there_are_few_numbers_of_rows(settings, size):
-    multiple = -(-size // 8)
-    for rows, _ in shapes(settings, dataclasses.replace(phase(settings), batch_size=size)):
-        assert rows <= size and (rows % multiple == 0 or rows == size)
+def test_there_are_few_numbers_of_rows(settings):
+    for size in (15, 31):
+        multiple = -(-size // 8)
+        for rows, _ in shapes(settings, dataclasses.replace(phase(settings), batch_size=size)):
+            assert rows <= size and (rows % multiple == 0 or rows == size)
 
 
 def test_under_jax_rows_are_shared_by_devices_and_not_by_processes(settings, monkeypatch):
@@ -103,24 +104,32 @@ def test_under_jax_rows_are_shared_by_devices_and_not_by_processes(settings, mon
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "of_settings"),
     [
-        {"attention_window": 8, "position_type": "rotary"},
-        {"equilibrium_solver": "fixed_point"},
-        {"halting": "act"},
-        {"gradient_norm": "official"},
+        ({}, {"pack_rows": False}),
+        ({}, {"gradient_norm": "official"}),
+        ({"attention_window": 8, "position_type": "rotary"}, {}),
+        ({"position_type": "relative"}, {}),
+        ({"equilibrium_solver": "fixed_point"}, {}),
+        ({"halting": "act"}, {}),
     ],
-    ids=["window", "equilibrium", "halting", "official norm"],
 )
-@pytest.mark.slow
-def test_models_that_look_at_whole_rows_get_single_ones(settings, changes, rows, tmp_path):
-    of_training = {name: changes[name] for name in changes if name == "gradient_norm"}
-    config = AlbertConfig.from_json(settings.config).replace(**changes if not of_training else {})
-    config.to_json(tmp_path / "config.json")
-    walk = "equilibrium" if "equilibrium_solver" in changes else "unrolled"
-    own = {"config": str(tmp_path / "config.json"), "output_dir": str(tmp_path / "run"), "walk": walk}
-    pretraining.pretrain(dataclasses.replace(settings, **own | of_training))
-    assert rows == [16, 16]
+def test_models_that_look_at_whole_rows_get_single_ones(settings, changes, of_settings):
+    def packs(config, settings):
+        return pretraining.Pretraining._packed.fget(SimpleNamespace(config=config, settings=settings))
+
+    config = AlbertConfig.from_json(settings.config)
+    assert packs(config, settings)
+    assert not packs(config.replace(**changes), dataclasses.replace(settings, **of_settings))
+
+
+def test_an_evaluation_reads_no_more_batches_than_asked_for_however_devices_share_them(settings, tiny_data):
+    for steps, batches in ((2, 4), (0, None)):
+        own = dataclasses.replace(settings, max_eval_steps=steps, eval_batch_size=8)
+        read = phase(own, eval_data=str(tiny_data)).held_out(own)
+        found = [len(batch["input_ids"]) for batch in read(2, 1, 0).as_numpy_iterator()]
+        assert set(found[:-1]) == {4} and (len(found) == batches if batches else len(found) > 4)
+    assert phase(settings).held_out(settings) is None
 
 
 @pytest.mark.slow

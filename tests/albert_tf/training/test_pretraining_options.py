@@ -18,6 +18,7 @@ import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import evaluation, loop, phases, pretraining
+from albert_tf.training.devices import Devices
 from albert_tf.training.pretraining_settings import shrunk
 from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.trainers import copy
@@ -72,7 +73,6 @@ def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, monke
     assert model.optimizer.gradient_accumulation_steps is None
 
 
-@pytest.mark.slow
 def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, straight, tmp_path):
     """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
     copy(trained("two phases", killed=True), tmp_path)
@@ -256,12 +256,21 @@ def test_a_dry_run_makes_any_configuration_small(settings, tmp_path, changes):
     assert (small.depth_plan, small.depth_lora_rank) == (config.depth_plan, config.depth_lora_rank)
 
 
-def test_square_root_scaling_is_an_option(settings):
+def test_the_optimizer_is_what_the_settings_say(settings, tmp_path):
+    """The rate is scaled by the square root of the batch where a batch size says what it is for."""
     assert settings.peak_learning_rate == settings.learning_rate
-    scaled = dataclasses.replace(settings, learning_rate=0.00176, train_batch_size=64, learning_rate_batch_size=4096)
-    assert scaled.peak_learning_rate == pytest.approx(0.00176 / 8)
-    schedule = pretraining.create_optimizer("lamb", scaled.peak_learning_rate, 10, 0).learning_rate
-    assert keras.ops.convert_to_numpy(schedule) == pytest.approx(0.00176 / 8 * 0.9)
+    asked = dict(
+        weight_decay_rate=0.2, beta_1=0.8, beta_2=0.7, epsilon=1e-3, global_clipnorm=0.25, gradient_norm="official"
+    )
+    own = dataclasses.replace(
+        settings, **asked, learning_rate=0.00176, learning_rate_batch_size=512, num_train_steps=10, num_warmup_steps=2,
+        poly_power=2.0, gradient_accumulation_steps=1, output_dir=str(tmp_path), jit_compile=True,
+    )  # fmt: skip
+    model = pretraining.Pretraining(own, Devices(), 0.0).new_model()
+    found = model.optimizer.get_config()
+    assert {name: found[name] for name in asked} == asked and found["name"] == "lamb" and model.jit_compile
+    rates = [float(model.optimizer._learning_rate(step)) for step in (0, 4)]
+    assert rates == pytest.approx([0.00176 / 8 / 2, 0.00176 / 8 * 0.5**2])
 
 
 @pytest.mark.slow

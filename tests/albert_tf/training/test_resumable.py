@@ -18,6 +18,7 @@ import pytest
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
+from albert_tf.training.signals import StopSignals
 from tests.albert_tf.training.trainers import at_step, copy
 from tests.albert_tf.training.trainers import send as signal_of
 from tfrecords.base import files
@@ -169,6 +170,21 @@ def test_a_signal_at_a_checkpoint_does_not_wait_for_the_evaluation(settings, tmp
     with pytest.raises(KeyboardInterrupt):
         pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
     assert there == [2]
+
+
+def test_a_second_signal_ends_at_once_and_what_is_ignored_stays_so():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopSignals() as signals:
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signals.end()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.asked == signal.SIGTERM
+            with pytest.raises(SystemExit):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_folder_holds_one_run_at_a_time(settings, tmp_path):
