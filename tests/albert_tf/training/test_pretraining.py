@@ -75,6 +75,7 @@ def test_other_settings_are_refused_in_a_folder_that_has_a_run(tiny_settings, ti
         ({"num_warmup_steps": 4}, "num_warmup_steps=4"),
         ({"num_train_steps": 0}, "num_train_steps=0"),
         ({"train_batch_size": 0}, "train_batch_size=0"),
+        ({"learning_rate": -0.001}, r"--learning_rate=-0\.001 must be 0 or more"),
         ({"dtype_policy": "float7"}, "float7"),
         ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
     ],
@@ -171,28 +172,18 @@ def test_dropout_is_drawn_anew_each_step_and_resumed(tiny_run):
     assert states and all(keras.ops.convert_to_numpy(state).any() for state in states)
 
 
-def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data, tmp_path):
-    model = load_keras(tiny_run / "model.keras")
-    shutil.copytree(tiny_data, tmp_path / "data")
-    manifest = tmp_path / "data" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"vocab_size": 500', '"vocab_size": 400'))
-    with pytest.raises(UserError, match="vocab_size 400, needed is 500"):
-        evaluate(model, str(tmp_path / "data"))
-    short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
-    with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
-        evaluate(short, str(tiny_data))
-
-
-def test_records_of_another_tokenizer_of_equal_size_are_not_evaluated(tiny_run, tiny_data, tmp_path):
+def test_records_of_another_vocabulary_tokenizer_or_length_are_not_evaluated(tiny_run, tiny_data, tmp_path):
     loaded = load(tiny_run)
     model, tokenizer = loaded.model, loaded.tokenizer
     shutil.copytree(tiny_data, tmp_path / "data")
     manifest = tmp_path / "data" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(tokenizer.sha256, "0" * 64))
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace('"vocab_size": 500', '"vocab_size": 400'))
+    with pytest.raises(UserError, match="vocab_size 400, needed is 500"):
+        evaluate(model, str(tmp_path / "data"))
+    manifest.write_text(whole.replace(tokenizer.sha256, "0" * 64))
     with pytest.raises(UserError, match="have tokenizer_sha256 '0000"):
         evaluate(model, str(tmp_path / "data"), tokenizer=tokenizer)
-
-
-def test_a_learning_rate_below_zero_is_refused(tiny_settings):
-    with pytest.raises(UserError, match=r"--learning_rate=-0\.001 must be 0 or more"):
-        dataclasses.replace(tiny_settings, learning_rate=-0.001)
+    short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
+    with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
+        evaluate(short, str(tiny_data))
