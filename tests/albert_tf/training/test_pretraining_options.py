@@ -104,16 +104,6 @@ def test_history_shows_what_the_updates_went_by(straight):
     assert any(b"trust_ratio_median" in file.read_bytes() for file in (straight / "tensorboard" / "train").iterdir())
 
 
-@pytest.mark.slow
-def test_the_official_norm_is_a_choice(tiny_settings, tiny_run, tmp_path):
-    settings = dataclasses.replace(tiny_settings, gradient_norm="official", output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(settings, stop_step=2)
-    assert last(folder).optimizer.gradient_norm == "official"
-    histories = [csv.DictReader((path / "history.csv").read_text().splitlines()) for path in (folder, tiny_run)]
-    norms = [float(next(history)["gradient_norm"]) for history in histories]
-    assert abs(norms[0] - norms[1]) > 1e-3
-
-
 def spoil(monkeypatch, bad_steps):
     """Makes the weights of the predicted words NaN in the batches of these steps."""
     training = phases.RecordsPhase.training
