@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 from albert_tf import AlbertEncoder, AlbertPretrainer, run_evaluation
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.loading import load
-from albert_tf.training import pretraining
+from albert_tf.training import loop, pretraining
+from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -104,6 +106,28 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     with pytest.raises(UserError, match=r"held-out loss is nan.*learning_rate.*another --output_dir"):
         pretraining.pretrain(settings)
     assert not (tmp_path / "run" / "last.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower_is_better", "scores", "stored"),
+    [
+        ("val_loss", True, (1.5, 1.2, 1.2000001, 1.3, 1.1), [1.5, 1.2, 1.1]),
+        ("dev_accuracy", False, (0.5, 0.6, 0.6, 0.4), [0.5, 0.6]),
+        ("not measured", False, (2.0, 1.0), [2.0, 1.0]),
+    ],
+)
+def test_the_first_of_the_best_models_is_stored(metric, lower_is_better, scores, stored, tmp_path, monkeypatch):
+    """Where nothing is measured, the newest."""
+    saved = []
+    monkeypatch.setattr(loop, "save_keras", lambda model, path, optimizer: saved.append(model))
+    monkeypatch.setattr(loop.run_folder, "save_checkpoint", lambda *_: None)
+    training = object.__new__(pretraining.Pretraining)
+    training.devices, training.folder, training.best = Devices(), tmp_path, -math.inf
+    training.main_metric, training.lower_is_better = metric, lower_is_better
+    for score in scores:
+        training.model = score
+        training._save({} if metric == "not measured" else {metric: score})
+    assert saved == stored
 
 
 def test_a_model_without_an_answer_to_pairs_is_evaluated_on_records_of_pairs(tiny_run, tiny_data, tmp_path, capsys):
