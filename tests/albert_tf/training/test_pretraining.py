@@ -45,6 +45,17 @@ def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run,
     shutil.copytree(tiny_run, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     run = files.read_json(path)
+    decisive = {
+        "masking",
+        "masked_lm_prob",
+        "max_ngram",
+        "whole_words",
+        "pair_task",
+        "seed",
+        "format_version",
+        "word_rule",
+    }
+    assert run["records"][0].keys() == decisive
     same = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
     for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}):
         files.write_json(path, run | {"records": [run["records"][0] | change]})

@@ -63,7 +63,8 @@ def assert_same_run(one, other, kill, held_out_alone=False):
                 np.testing.assert_array_equal(found[key], value, err_msg=f"{name}: {key}")
         elif name.name == "history.csv":
             expected, found = (history(folder / name.parent, held_out_alone) for folder in (one, other))
-            assert expected[int(failed) :] == found
+            there = [[row for row in rows if not failed or row["step"] != "2"] for rows in (expected, found)]
+            assert there[0] == there[1] and there[0]
         elif name.parent.name == "predictions":
             assert (one / name).read_bytes() == (other / name).read_bytes()
 
