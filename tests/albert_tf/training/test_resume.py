@@ -16,11 +16,11 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 # How a run ends before its time, and the step that it goes on from: all were cut off after the third.
 KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "damaged": 2, "failed evaluation": 2}
-# Each trainer once, each way at least once; the others are slow.
+# Each trainer, each way, and a signal between two rows and at one; the others are slow.
 DEFAULT = {
-    ("masked", "SIGTERM"), ("two phases", "damaged"), ("replaced", "kill -9"), ("permutation", "kill -9"),
-    ("packed", "failed evaluation"), ("fine-tuning", "SIGTERM"), ("distillation", "kill -9"),
-    ("compression, text", "Ctrl-C"), ("compression, task", "kill -9"),
+    ("masked", "SIGTERM"), ("two phases", "damaged"), ("two phases", "SIGTERM"), ("replaced", "kill -9"),
+    ("permutation", "kill -9"), ("packed", "failed evaluation"), ("fine-tuning", "SIGTERM"),
+    ("distillation", "kill -9"), ("compression, text", "Ctrl-C"), ("compression, task", "kill -9"),
 }  # fmt: skip
 CASES = [
     pytest.param(name, kill, marks=[pytest.mark.slow] * ((name, kill) not in DEFAULT), id=f"{name}-{kill}")

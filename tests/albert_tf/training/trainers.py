@@ -45,7 +45,7 @@ PRETRAINED = {
         "words",
         dict(
             second_train_data="words", second_from_step=1, second_train_batch_size=4, gradient_accumulation_steps=2,
-            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="",
+            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="", config="", init_from="packed",
         ),
         {},
     ),
@@ -97,10 +97,12 @@ def settings_of(name: str, place, trained) -> Any:
         records, changes, _ = PRETRAINED[name]
         records = str(place(records))
         changes = changes | {key: records for key in ("second_train_data",) if key in changes}
+        changes |= {key: str(trained(changes[key])) for key in ("init_from",) if key in changes}
         return PretrainingSettings(
-            config=str(place("configs") / f"{name}.json"), train_data=records, output_dir="",
+            train_data=records, output_dir="",
             **dict(
-                eval_data=records, learning_rate=0.01, train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
+                config=str(place("configs") / f"{name}.json"), eval_data=records, learning_rate=0.01,
+                train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
                 save_checkpoints_steps=2, eval_batch_size=8, max_eval_steps=1,
             ) | changes,
         )  # fmt: skip
