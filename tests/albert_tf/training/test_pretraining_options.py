@@ -48,6 +48,7 @@ def straight(trained):
     return trained("two phases")
 
 
+# The first to need them: it makes the records and two runs that others share.
 def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, trained, straight, tmp_path, capsys):
     copy(trained("two phases", killed=True), tmp_path)
     settings = dataclasses.replace(settings, output_dir=str(tmp_path))

@@ -99,6 +99,7 @@ def cut_off(name, kill, settings, trained, folder, monkeypatch):
                 train(name, settings, folder)
 
 
+# The first of a trainer makes its uninterrupted run as well: of a compression two phases and what they begin from, 8 s.
 @pytest.mark.parametrize(("name", "kill"), CASES)
 def test_cut_off_and_begun_again_equals_uninterrupted(name, kill, run_settings, trained, tmp_path, monkeypatch, capsys):
     settings, folder = run_settings(name), tmp_path / "run"
