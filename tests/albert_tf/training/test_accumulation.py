@@ -1,4 +1,4 @@
-"""Fine-tuning with a batch in parts: what is refused. That it is the same run is in test_parts.py and test_resume.py."""
+"""Fine-tuning with a batch in parts: what is refused. The runs themselves are in test_parts.py and test_resume.py."""
 
 import dataclasses
 
