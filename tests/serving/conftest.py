@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import random
 import string
 from pathlib import Path
 
@@ -130,8 +131,10 @@ def make_model(tokenizer_of):
     """A model with the named head, its weights large enough that every token matters."""
 
     def make(head: str, seed: int = 0, family: str = "albert", **changes) -> keras.Model:
-        keras.utils.set_random_seed(seed)
-        changes = FAMILIES[family] | changes
+        # Initializers draw their seeds here. keras.utils.set_random_seed would empty TensorFlow's caches of kernels, and
+        # with them what SentencePiece's ops, run eagerly, hold of vocabularies.
+        random.seed(seed)
+        numbers, changes = np.random.default_rng(seed), FAMILIES[family] | changes
         config = AlbertConfig(
             vocab_size=tokenizer_of(family).vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=2,
             num_attention_heads=2, intermediate_size=32, max_position_embeddings=48, initializer_range=0.3,
@@ -139,7 +142,7 @@ def make_model(tokenizer_of):
         model = HEADS[head](AlbertEncoder(config))
         for variable in model.trainable_variables:
             if variable.name in ("bias", "output_bias", "beta"):
-                variable.assign(keras.random.normal(variable.shape, stddev=0.3))
+                variable.assign(numbers.normal(0, 0.3, variable.shape))
         return model
 
     return make
