@@ -198,7 +198,7 @@ def test_masked_positions_are_filled_as_by_the_masked_words_head(serve, head):
     assert ("sentence_order" in served.signatures) == (head == "pretrainer")
     if head == "pretrainer":
         segments = np.array([[0, 0, 1, 1], [0, 1, 1, 0]])
-        logits = model(features | {"segment_ids": segments, "masked_lm_positions": positions})["sentence_order_logits"]
+        logits = model(features | {"segment_ids": segments, "masked_lm_positions": positions})["pair_logits"]
         order = served("sentence_order", **rows, segment_ids=segments)["probabilities"]
         np.testing.assert_allclose(order, keras.ops.softmax(logits), atol=1e-5)
 
