@@ -3,7 +3,6 @@
 Numbers are compared where signatures run eagerly; the last tests run what is saved, as graphs.
 """
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,7 +27,7 @@ MEMBERS = [*((head, "albert") for head in (*HEADS, *EXITING)), *((head, "xlnet")
 FIRST = ["The Café is 2,000 mats (two)", "", "paris  \t<s>", "the cat sat in the river of france and the film is " * 4]
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
 MASKED = {"text": ["the MASK sat in the film", "MASKMASK is a fine river"]}
-WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3]}
+WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3, "cat \u200d sat"]}
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}
 
 
@@ -62,12 +61,11 @@ def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
     ids = inputs["input_ids"]
     mask = np.arange(ids.shape[-1]) < inputs["lengths"][..., None]
     by_mask = {"input_ids": ids, "input_mask": mask, "segment_ids": inputs.get("segment_ids", 0 * ids)}
-    takes_segments = "segment_ids" in inputs
     for name in ("masked", "int64"):
         found = served(name, **by_mask)
         assert found.keys() == answers.keys()
         assert_close(found, answers)
-    assert takes_segments == (family.endswith("xlnet") or head in ("spans", "joint spans", "multiple choice"))
+    assert ("segment_ids" in inputs) == (family.endswith("xlnet") or head in ("spans", "joint spans", "multiple choice"))
 
 
 @pytest.mark.parametrize(("head", "family"), MEMBERS)
@@ -109,11 +107,16 @@ def shares(answers, ours):
 
 
 def labels(answers, ours):
-    """Words beyond the longest row have no label."""
+    """Words beyond the longest row have no label; where a word starts and ends is said in characters."""
     found = [list(zip(*row)) for row in zip(answers["words"].tolist(), answers["labels"].tolist())]
     expected = [[(word.encode(), (label or "").encode()) for word, label in row] for row in ours]
     assert [row[: len(other)] for row, other in zip(found, expected)] == expected
-    return answers["starts"][:, 0], np.array([2, 0])
+    for row, text in enumerate(WORDS["text"]):
+        places = zip(answers["words"][row], answers["starts"][row], answers["ends"][row])
+        assert [text[start:end] for word, start, end in places if word] == text.split()
+    named = answers["labels"] != b""
+    assert (answers["logits"].argmax(axis=-1)[named] == answers["labels"][named].astype(int)).all()
+    return answers["probabilities"].sum(axis=-1), named
 
 
 def masks(answers, ours):
@@ -184,16 +187,15 @@ def test_rows_are_cut_as_in_fine_tuning_and_ids_give_the_same_answers(serve, tok
     tokenizer = tokenizer_of(family)
     texts = {"first": [a for a in FIRST for _ in SECOND], "second": SECOND * len(FIRST)}
     _, served = serve("classifier", True, family, max_seq_length=limit, task={"inputs": ["premise", "hypothesis"]})
-    for signature, columns in (("serving_default", texts), ("classify", texts)):
-        framed = Framer(tokenizer, limit).pair(*(encode(tokenizer, column) for column in columns.values())).padded()
-        rows = {"input_ids": framed.input_ids, "lengths": framed.lengths, "segment_ids": framed.segment_ids}
-        by_ids = served("ids", **rows)
-        if signature == "classify":
-            examples = [_example(**dict(zip(columns, values))) for values in zip(*columns.values())]
-            assert_close(served("classify", inputs=examples), {"scores": by_ids["probabilities"]})
-        else:
-            assert_close(served(signature, **columns), by_ids)
-            assert_close(served("tokenize", **columns), {name: value.numpy() for name, value in rows.items()})
+    framed = Framer(tokenizer, limit).pair(*(encode(tokenizer, column) for column in texts.values())).padded()
+    rows = {name: getattr(framed, name).numpy() for name in ("input_ids", "lengths", "segment_ids")}
+    by_ids = served("ids", **rows)
+    assert_close(served("serving_default", **texts), by_ids)
+    assert_close(served("tokenize", **texts), rows)
+    examples = [_example(first=a, second=b) for a, b in zip(*texts.values())]
+    assert_close(served("classify", inputs=examples), {"scores": by_ids["probabilities"]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="second"):
+        served("classify", inputs=[_example(first="the cat")])
 
 
 def _example(**texts) -> bytes:
@@ -235,7 +237,6 @@ def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
     tokens = served("tokenize", text=FIRST)
     assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
 
-
 @pytest.mark.parametrize("head", ["embedder", "regressor"])
 def test_a_single_output_stays_alone(serve, head):
     """REST would answer with objects in place of values."""
@@ -244,10 +245,9 @@ def test_a_single_output_stays_alone(serve, head):
     assert served("tokenize", text=FIRST)["truncated_tokens"][3] > 0
 
 
-BY_TEXT = {"token classifier": "labels", "pretrainer": "pieces", "embedder": "sequence_output", "spans": "answers"}
-
-
-@pytest.mark.parametrize("head", [*BY_TEXT, "classifier", "multiple choice"])
+@pytest.mark.parametrize(
+    "head", ["token classifier", "pretrainer", "embedder", "spans", "classifier", "multiple choice"]
+)
 def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_none(serve, head):
     """As the client joins them; rows of one part are shorter than those of another."""
     _, served = serve(head, True, max_seq_length=24)
@@ -267,8 +267,6 @@ def test_answers_to_parts_of_a_request_are_those_to_the_whole_and_no_rows_give_n
         assert {key: value.shape for key, value in joined.items()} == {key: value.shape for key, value in whole.items()}
         assert_close(joined, whole)
         assert {len(values) for values in served(name, **{key: v[:0] for key, v in inputs.items()}).values()} == {0}
-        if BY_TEXT.get(head) in whole:
-            assert len({one[BY_TEXT[head]].shape[1:] for one in answers}) > 1 or head == "spans"
 
 
 @pytest.mark.parametrize("name", [name for name in EXPORTS if name != "int8"])
@@ -299,7 +297,6 @@ def test_choices_and_both_span_heads_answer_in_graphs_too(serve):
         _, served = serve(head, True, max_seq_length=24, **options)
         inputs = sample_inputs(served.exportable, served.signatures["serving_default"], 40, 2)
         found = served("serving_default", **inputs)
-        keras.tree.map_structure(lambda value: None, found)
         tf.config.run_functions_eagerly(True)
         assert_close(found, served("serving_default", **inputs))
         tf.config.run_functions_eagerly(False)

@@ -83,10 +83,11 @@ def test_without_a_readable_cpuinfo_nothing_is_checked(version, cpu_info, loader
 
 def test_a_server_refuses_the_version_and_goes_on_with_the_others(version, exported, cpu_info, tmp_path):
     cpu_info.write_text(INFO.format("avx2"))
-    for name, folder in (("1", exported("ids")), ("2", version)):
-        shutil.copytree(folder, tmp_path / name)
+    shutil.copytree(exported("ids"), tmp_path / "1")
     server = start(model_base_path=str(tmp_path), file_system_poll_wait_seconds=1)
     try:
+        shutil.copytree(version, tmp_path / "coming")
+        (tmp_path / "coming").rename(tmp_path / "2")
         with Client(server.address, "default") as client:
             states = lambda: {one.version: one for one in client.status()}  # noqa: E731
             assert wait_for(lambda: 2 in states() and states()[2].state == "END", 60), states()

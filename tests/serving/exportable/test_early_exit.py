@@ -49,6 +49,9 @@ def test_texts_exit_early_too(serve):
 )
 def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
     model, served = serve(head, exit_rule=rule)
+    # The gate is stored where it is asked alone.
+    assert (served.exportable.encoder.exit_gate is not None) == (rule == "learned")
+    assert serve(head)[1].exportable.encoder.exit_gate is None
     expected = model.answer_early({"input_ids": IDS, "input_mask": MASK}, np.array(thresholds, "float32"), rule)
     answers = served("early_exit", input_ids=IDS, lengths=LENGTHS, threshold=thresholds)
     steps = keras.ops.convert_to_numpy(expected["steps"]).tolist()
@@ -68,13 +71,3 @@ def test_vectors_leave_once_their_tokens_move_little(serve, head):
     if head == "embedder":
         for name, values in model.answer_early({"input_ids": IDS, "input_mask": MASK}, [0.0, 9.0, 0.0]).items():
             np.testing.assert_allclose(answers[name], values, atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("head", "rule"), [("learned classifier", "learned"), pytest.param("embedder", "movement", marks=pytest.mark.slow)]
-)
-@pytest.mark.slow
-def test_an_export_passes_its_check_and_keeps_the_gate_only_where_it_is_asked(export_model, head, rule):
-    version = export_model(head, exit_rule=rule, check=True, warm_up_lengths="")
-    names = tf.train.load_checkpoint(str(version / "variables" / "variables")).get_variable_to_shape_map()
-    assert any("exit_gate" in name for name in names) == (rule == "learned")

@@ -185,11 +185,11 @@ def test_rows_of_examples(serve):
 def test_masked_positions_are_filled_as_by_the_masked_words_head(serve, head):
     model, served = serve(head)
     rows = {"input_ids": np.array([[2, 8, 9, 3], [2, 8, 3, 0]]), "lengths": np.array([4, 3])}
-    features = {"input_ids": rows["input_ids"], "input_mask": 1 * (rows["input_ids"] > 0)}
-    positions = np.array([[1, 0], [2, 1]])
-    expected = keras.ops.softmax(model(features | {"masked_lm_positions": positions})["masked_lm_logits"])
-    expected = keras.ops.convert_to_numpy(expected)
-    filled = served("fill_mask", **rows, masked_lm_positions=positions)
+    segments = np.array([[0, 0, 1, 1], [0, 1, 1, 0]])
+    positions = {"masked_lm_positions": np.array([[1, 0], [2, 1]])}
+    features = positions | {"input_ids": rows["input_ids"], "input_mask": 1 * (rows["input_ids"] > 0)}
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(features)["masked_lm_logits"]))
+    filled = served("fill_mask", **rows, **positions)
     np.testing.assert_array_equal(filled["ids"], np.argsort(-expected, axis=-1, kind="stable")[..., :5])
     np.testing.assert_allclose(filled["probabilities"], -np.sort(-expected)[..., :5], atol=1e-5)
     # A position behind its row fails no other row.
@@ -197,8 +197,7 @@ def test_masked_positions_are_filled_as_by_the_masked_words_head(serve, head):
     np.testing.assert_allclose(far["probabilities"][0], filled["probabilities"][0], atol=1e-6)
     assert ("sentence_order" in served.signatures) == (head == "pretrainer")
     if head == "pretrainer":
-        segments = np.array([[0, 0, 1, 1], [0, 1, 1, 0]])
-        logits = model(features | {"segment_ids": segments, "masked_lm_positions": positions})["pair_logits"]
+        logits = model(features | {"segment_ids": segments})["pair_logits"]
         order = served("sentence_order", **rows, segment_ids=segments)["probabilities"]
         np.testing.assert_allclose(order, keras.ops.softmax(logits), atol=1e-5)
 

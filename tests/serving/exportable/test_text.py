@@ -1,6 +1,4 @@
-"""Strings in: words, choices, contexts and examples are read as in fine-tuning. Rows of one text: see the contract."""
-
-import itertools
+"""Strings in: choices and contexts are read as in fine-tuning. Rows of one text or a pair: see the contract."""
 
 import keras
 import numpy as np
@@ -16,50 +14,6 @@ from serving.exportable.spans import _with_texts, _without_spaces
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 SPANS = {"max_seq_length": 24, "doc_stride": 5, "max_query_length": 8}
-
-
-def test_examples_carry_the_texts_by_the_names_of_the_default_signature(serve):
-    def example(**texts):
-        example = tf.train.Example()
-        for name, value in texts.items():
-            example.features.feature[name].bytes_list.value.append(value.encode())
-        return example.SerializeToString()
-
-    first, second = ["the cat sat", "", "paris"], ["", "in paris", "a fine river"]
-    _, pair = serve("regressor", True, task={"inputs": ["sentence1", "sentence2"]})
-    values = pair("regress", inputs=[example(first=a, second=b) for a, b in zip(first, second)])["outputs"]
-    np.testing.assert_allclose(values, pair("serving_default", first=first, second=second)["value"], atol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="second"):
-        pair("regress", inputs=[example(first="the cat")])
-
-
-@pytest.mark.parametrize("family", ["albert", "xlnet"])
-def test_words_are_tagged_by_their_first_piece(serve, tokenizer, family):
-    _, served = serve("token classifier", True, family, max_seq_length=12)
-    texts = ["  the  Café\tsat", "", "paris abcdef xyz in the mat of who", "cat \u200d sat"]
-    answers = served("serving_default", text=texts)
-    ends_with_cls = family == "xlnet"
-    for row, text in enumerate(texts):
-        words = text.split()
-        # A word of which nothing is left is an unknown one.
-        pieces = [tokenizer.encode(word) or [tokenizer.unk_id] for word in words]
-        flat = [*itertools.chain.from_iterable(pieces)][:10]
-        ids = [*flat, 3, 2] if ends_with_cls else [2, *flat, 3]
-        segments = {"segment_ids": [[0] * (len(ids) - 1) + [2]]} if ends_with_cls else {}
-        logits = served("ids", input_ids=[ids], lengths=[len(ids)], **segments)["logits"][0]
-        place = 0 if ends_with_cls else 1
-        last = place + 10
-        for column, (word, own) in enumerate(zip(words, pieces)):
-            start, end = answers["starts"][row, column], answers["ends"][row, column]
-            assert answers["words"][row, column].decode() == text[start:end] == word
-            if place < last:
-                np.testing.assert_allclose(answers["logits"][row, column], logits[place], atol=1e-5)
-                assert answers["labels"][row, column] == str(logits[place].argmax()).encode()
-            elif not ends_with_cls:
-                assert answers["labels"][row, column] == b""
-            place += len(own)
-        assert set(answers["labels"][row, len(words) :]) <= {b""}
-    assert answers["labels"][2].tolist().count(b"") > 0
 
 
 def test_choices_are_read_as_in_fine_tuning(serve, tokenizer):

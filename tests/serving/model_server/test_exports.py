@@ -9,7 +9,8 @@ import numpy as np
 import openai
 import pytest
 import tensorflow as tf
-from tensorflow_serving.apis import classification_pb2, regression_pb2
+from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
+from tensorflow_serving.apis.regression_pb2 import RegressionRequest
 
 from serving.client import Client
 from serving.model_server import telemetry
@@ -22,6 +23,7 @@ from tests.serving.model_server.conftest import free_port, start
 
 TEXTS = ["the film is dull", "fine", "", "a fine river runs in paris the capital of france", "who sat in the cat"]
 LONG = [*TEXTS, "the cat sat on the mat " * 20]
+REQUESTS = {"classify": ClassificationRequest, "regress": RegressionRequest}
 OTHERS = ["what is it", "", "a mat", "paris " * 9, "who"]
 
 
@@ -141,45 +143,34 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
     }
 
 
-def examples_of(request, model, signature):
-    request.model_spec.name, request.model_spec.signature_name = model, signature
-    for first, second in zip(TEXTS, OTHERS):
+@pytest.mark.parametrize(("model", "method"), [("int8", "classify"), ("regressor", "regress")])
+def test_classify_and_regress_over_grpc_and_rest_answer_as_predict(server, model, method):
+    columns = {"first": TEXTS, "second": OTHERS}
+    with Client(server.address, model) as client:
+        expected = client.predict(columns)["probabilities" if method == "classify" else "value"]
+    rows = [dict(zip(columns, texts)) for texts in zip(*columns.values())]
+    request = REQUESTS[method]()
+    request.model_spec.name, request.model_spec.signature_name = model, method
+    for row in rows:
         features = request.input.example_list.examples.add().features.feature
-        features["first"].bytes_list.value.append(first.encode())
-        features["second"].bytes_list.value.append(second.encode())
-    return request
-
-
-def over_rest(server, model, method):
-    examples = [{"first": first, "second": second} for first, second in zip(TEXTS, OTHERS)]
-    body = {"signature_name": method, "examples": examples}
-    status, answer, _ = server.http("POST", f"/v1/models/{model}:{method}", body)
+        for name, text in row.items():
+            features[name].bytes_list.value.append(text.encode())
+    status, answer, _ = server.http(
+        "POST", f"/v1/models/{model}:{method}", {"signature_name": method, "examples": rows}
+    )
     assert status == 200, answer
-    return answer["results"]
-
-
-def test_classify_over_grpc_and_rest(server):
-    with Client(server.address, "int8") as client:
-        expected = client.predict({"first": TEXTS, "second": OTHERS})["probabilities"]
-    request = examples_of(classification_pb2.ClassificationRequest(), "int8", "classify")
-    rows = server.predictions.Classify(request, 30).result.classifications
-    assert [entry.label for entry in rows[0].classes] == LABELS
-    np.testing.assert_allclose([[entry.score for entry in row.classes] for row in rows], expected, atol=1e-5)
-    answer = over_rest(server, "int8", "classify")
-    assert [label for label, _ in answer[1]] == LABELS
-    np.testing.assert_allclose([[score for _, score in row] for row in answer], expected, atol=1e-5)
-
-
-def test_regress_over_grpc_and_rest(server):
-    with Client(server.address, "regressor") as client:
-        expected = client.predict({"first": TEXTS, "second": OTHERS})["value"]
-    request = examples_of(regression_pb2.RegressionRequest(), "regressor", "regress")
-    values = [entry.value for entry in server.predictions.Regress(request, 30).result.regressions]
-    np.testing.assert_allclose(values, expected, atol=1e-5)
-    np.testing.assert_allclose(over_rest(server, "regressor", "regress"), expected, atol=1e-5)
-    body = {"inputs": {"first": TEXTS, "second": OTHERS}}
-    answer = server.http("POST", "/v1/models/regressor:predict", body)[1]["outputs"]
-    np.testing.assert_allclose(answer, expected, atol=1e-5)
+    if method == "classify":
+        found = server.predictions.Classify(request, 30).result.classifications
+        assert [entry.label for entry in found[0].classes] == [label for label, _ in answer["results"][1]] == LABELS
+        found = [[entry.score for entry in row.classes] for row in found]
+        of_rest = [[score for _, score in row] for row in answer["results"]]
+    else:
+        found = [entry.value for entry in server.predictions.Regress(request, 30).result.regressions]
+        of_rest = answer["results"]
+        by_columns = server.http("POST", f"/v1/models/{model}:predict", {"inputs": columns})[1]["outputs"]
+        np.testing.assert_allclose(by_columns, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(of_rest, expected, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -234,7 +225,7 @@ def test_the_gateway_shows_pieces_and_what_there_is(server, gateway):
     models = {model["id"]: model for model in httpx.get(f"{server.gateway}/info").json()["models"]}
     assert {name: model["can"] for name, model in models.items() if name != "ids"} == {
         "embedder": ["embed", "tokenize"],
-        "int8": ["classify", "rerank", "tokenize"],
+        "int8": ["classify", "tokenize"],
         "regressor": ["classify", "rerank", "tokenize"],
         "spans": ["answer", "tokenize"],
     }
