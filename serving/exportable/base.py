@@ -200,6 +200,8 @@ class Exportable(tf.Module, abc.ABC):
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
 
+        if tf.config.functions_run_eagerly():
+            return call
         matrices = [tf.TensorSpec([None, None], tf.int32)] * 3
         with tf.init_scope():
             function = tf.function(call, autograph=False)
