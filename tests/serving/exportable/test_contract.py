@@ -65,7 +65,9 @@ def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
         found = served(name, **by_mask)
         assert found.keys() == answers.keys()
         assert_close(found, answers)
-    assert ("segment_ids" in inputs) == (family.endswith("xlnet") or head in ("spans", "joint spans", "multiple choice"))
+    assert ("segment_ids" in inputs) == (
+        family.endswith("xlnet") or head in ("spans", "joint spans", "multiple choice")
+    )
 
 
 @pytest.mark.parametrize(("head", "family"), MEMBERS)
@@ -236,6 +238,7 @@ def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
     assert answers["truncated_tokens"].tolist() == expected and max(expected) > 0
     tokens = served("tokenize", text=FIRST)
     assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
+
 
 @pytest.mark.parametrize("head", ["embedder", "regressor"])
 def test_a_single_output_stays_alone(serve, head):
