@@ -185,9 +185,10 @@ class Process:
 
 
 @pytest.fixture(scope="module")
-def launch(run_module, command_runner) -> Iterator[Callable[..., Process]]:
+def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
     """Starts the command with these arguments, without importing TensorFlow again; one process at a time."""
-    children, processes = Path(f"/proc/{command_runner.pid}/task/{command_runner.pid}/children"), []
+    runner = command_runners(without_tensorflow=False)
+    children, processes = Path(f"/proc/{runner.pid}/task/{runner.pid}/children"), []
 
     def start_process(*arguments) -> Process:
         ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=3600)
