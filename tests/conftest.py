@@ -99,7 +99,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module")
 def eagerly():
-    """Functions run without graphs, which for a tiny model take a hundred times as long to build as to run."""
+    """Functions run without graphs, which for a tiny model take far longer to build than to run."""
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()

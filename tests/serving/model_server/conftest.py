@@ -165,6 +165,14 @@ def predict_request(model: str = "default", signature: str = "", **inputs) -> pr
     return result
 
 
+def post(rest_port: int, path: str, body: bytes | str) -> tuple[int, bytes]:
+    """The status and the body of the answer."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
+        connection.request("POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
 class Process:
     """The command, `python -m serving.model_server`, in a process of its own."""
 
