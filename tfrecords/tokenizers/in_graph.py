@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE
+from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
 
 _SPACES = [*range(9, 14), 32]
 # What str.strip() takes away.
@@ -58,18 +58,28 @@ class WordPieceInGraph(tf.Module):
 
     Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
     tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+
+    Args:
+        pieces: of the vocabulary.
+        unk_id: the id of unknown words.
+        tables: of `characters.character_table`: one, or those of "normal" and "split" where there are `later` tokens.
+        longest: characters of the longest word that is not unknown.
+        first: tokens that are cut out of the text as it is; see `TokenCutter`.
+        later: tokens that are cut out of normalized text.
     """
 
-    def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
+    def __init__(self, pieces: list[str], unk_id: int, tables: list[tuple], longest: int, first: list, later: list):
         super().__init__()
-        self._pages, self._rows, self._expansions = map(stored_once, (pages, rows, expansions))
+        self._tables = [tuple(map(stored_once, table)) for table in tables]
+        self._longest, self._cut = longest, (first, later)
         # The table takes no key twice; of equal lines the last counts.
         ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        ids |= {word_of(token): token.id for token in [*first, *later]}
         initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(initializer, unk_id)
         self._unknown = pieces[unk_id]
         self._tokenizer = text.WordpieceTokenizer(
-            self._table, unknown_token=self._unknown, max_bytes_per_word=4 * MAX_WORD_CHARACTERS
+            self._table, unknown_token=self._unknown, max_bytes_per_word=4 * longest
         )
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -77,13 +87,13 @@ class WordPieceInGraph(tf.Module):
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
-        codes, *origins = self._expand(tf.strings.unicode_decode(texts, "UTF-8", errors="replace"))
+        codes, *origins = self._characters(texts)
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
         first, after = (tf.boolean_mask(origin, visible) for origin in origins)
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
         sizes = tf.strings.length(words.flat_values, "UTF8_CHAR")
-        too_long = sizes > MAX_WORD_CHARACTERS
+        too_long = sizes > self._longest
         short = words.with_flat_values(tf.where(too_long, self._unknown, words.flat_values))
         ids, *offsets = self._tokenizer.tokenize_with_offsets(short)
         word = ids.values.value_rowids()
@@ -101,32 +111,14 @@ class WordPieceInGraph(tf.Module):
         by_row = tf.cast(ids.merge_dims(1, 2), tf.int32)
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
-    def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Expands every character (see `characters.character_table`), and says where in its text each result lies.
-
-        The places are int32 [results]; a character without expansion belongs to the result before it.
-        """
-        flat = codes.flat_values
-        rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
-        expanded = tf.gather(self._expansions, rows)
-        expanded = tf.where(expanded == ITSELF, flat[:, None], expanded)
-        present = expanded > 0
-        lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
-        by_character = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(expanded, present), lengths, validate=False)
-        origins = by_character.value_rowids()
-        row_starts, row_limits = (
-            tf.gather(limits, tf.gather(codes.value_rowids(), origins))
-            for limits in (codes.row_starts(), codes.row_limits())
-        )
-        expanded_ones = tf.where(lengths > 0)[:, 0]
-        following = tf.searchsorted(expanded_ones, origins, side="right", out_type=tf.int64)
-        ends = tf.gather(tf.concat([expanded_ones, [tf.int64.max]], axis=0), following)
-        place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
-        is_last = place == tf.gather(by_character.row_limits(), origins)
-        ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
-        starts, ends = origins - row_starts, ends - row_starts
-        expanded_codes = codes.with_flat_values(by_character).merge_dims(1, 2)
-        return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+    def _characters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """The characters of words and of the blanks between them, and where in its text each begins and ends: int32."""
+        if any(self._cut):
+            return characters_and_tokens(texts, self._tables, *self._cut)
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        expanded, *places = expand(codes, self._tables[0])
+        row_starts = tf.gather(codes.row_starts(), tf.gather(codes.value_rowids(), places[0]))
+        return expanded, *(tf.cast(place - row_starts, tf.int32) for place in places)
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:

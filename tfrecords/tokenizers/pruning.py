@@ -136,9 +136,8 @@ def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
     )
 
 
-def _prune_wordpiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
-    lines = "".join(f"{tokenizer.pieces[number]}\n" for number in kept)
-    return type(tokenizer)(lines.encode(), tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+def _prune_wordpiece(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
+    return tokenizer.with_pieces([tokenizer.pieces[number] for number in kept])
 
 
 def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
