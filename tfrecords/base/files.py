@@ -102,9 +102,9 @@ def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> Non
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Raises UserError when the file is missing or is not JSON."""
+    """Raises UserError when the file is missing or is not JSON; a byte-order mark before it is passed over."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:

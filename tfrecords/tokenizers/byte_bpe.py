@@ -20,6 +20,7 @@ from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_j
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by
+from tfrecords.tokenizers.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
@@ -107,7 +108,9 @@ class ByteBPETokenizer(Tokenizer):
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
         """The added tokens whose strings are cut out of a text, longest first."""
-        added = [token for token in self.rules.added if self.special_in_text or not token.special]
+        control = CONTROL_TOKENS | set(self.rules.roles.values())
+        is_text = {token.content for token in self.rules.added if token.special and token.content in control}
+        added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
         return sorted(added, key=lambda token: -len(token.content))
 
     @cached_property

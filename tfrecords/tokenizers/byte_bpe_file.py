@@ -5,9 +5,10 @@ What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin 
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfrecords.base.errors import UserError
@@ -149,20 +150,10 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
     tokens = [_added(token, where) for token in values.get("added_tokens") or []]
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
     steps = list(_steps(values.get("post_processor"), "processors"))
-    found = dict(roles)
-    if model.get("unk_token"):
-        found["unk"] = model["unk_token"]
-    pair = {"separators_between": 2, "second_segment_id": 0}
-    for step in steps:
-        if step["type"] in ("RobertaProcessing", "BertProcessing"):
-            found |= {"cls": step["cls"][0], "sep": step["sep"][0]}
-            pair = _pair(2, 0) if step["type"] == "RobertaProcessing" else _pair(1, 1)
-        elif step["type"] == "TemplateProcessing":
-            ends, pair = _template(step, where)
-            found |= ends
+    ends, pair = framing(steps, ids, where)
+    found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
     roles = {role: _name(role, found, ids, where) for role in ROLES}
-    if not any(step["type"] != "ByteLevel" for step in steps) and roles["cls"] != ROLES["cls"][0]:
-        pair = _pair(1, 1)
+    pair = pair or (_pair(2, 0) if roles["cls"] == ROLES["cls"][0] else _pair(1, 1))
     trimming = [step for step in steps if "trim_offsets" in step]
     return ByteBPERules(
         ids,
@@ -200,22 +191,61 @@ def _added(token: dict[str, Any], where: str) -> AddedToken:
     return AddedToken(token["content"], token["id"], *flags, normalized=token.get("normalized"))
 
 
-def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[str, int]]:
-    """The tokens at the ends of a row and how pairs are separated, of a template `<s> A </s>` and one of pairs."""
+def framing(
+    steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last, as XLNet's are.
 
-    def tokens(name: str) -> list[tuple[str, str, int]]:
-        return [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
+    Args:
+        steps: of a post_processor.
+        ids: of all pieces; those that the steps say must be the same.
+        where: the file's name, for errors.
+        may_end_with_cls: whether [CLS] may be last.
 
-    single, pair = tokens("single"), tokens("pair")
-    kinds = [kind for kind, *_ in single]
-    if kinds != ["SpecialToken", "Sequence", "SpecialToken"]:
-        raise UnknownTokenizer(f"'{where}' does not frame a text as `[CLS] text [SEP]` do (post_processor)")
-    cls, sep = single[0][1], single[2][1]
-    names = [name for _, name, _ in pair]
-    between = names.index("B") - names.index("A") - 1
-    if names != [cls, "A", *[sep] * between, "B", sep] or not between:
-        raise UnknownTokenizer(f"'{where}' does not frame a pair as `[CLS] A [SEP] B [SEP]` does (post_processor)")
-    return {"cls": cls, "sep": sep}, _pair(between, pair[names.index("B")][2])
+    Returns:
+        The strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing where no step frames.
+
+    Raises:
+        UnknownTokenizer: they are framed otherwise.
+    """
+    ends, pair = dict[str, str](), dict[str, int]()
+    for step in steps:
+        if step["type"] in ("RobertaProcessing", "BertProcessing"):
+            ends = {"cls": step["cls"][0], "sep": step["sep"][0]}
+            numbers = {name: number for name, number in (step["cls"], step["sep"])}
+            pair = _pair(2, 0) if step["type"] == "RobertaProcessing" else _pair(1, 1)
+        elif step["type"] == "TemplateProcessing":
+            ends, pair = _template(step, where, may_end_with_cls)
+            numbers = {name: token["ids"] for name, token in step["special_tokens"].items() if name in ends.values()}
+        else:
+            continue
+        for name, number in numbers.items():
+            if number not in (ids.get(name), [ids.get(name)]):
+                raise UnknownTokenizer(f"'{where}' frames rows with {name!r} as {number}, which is {ids.get(name)}")
+    return ends, pair
+
+
+def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple[dict[str, str], dict[str, int]]:
+    single, pair = (
+        [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
+        for name in ("single", "pair")
+    )
+    special = [name for kind, name, _ in single if kind == "SpecialToken"]
+    for last in (False, True)[: 1 + may_end_with_cls] if len(special) == 2 else ():
+        cls, sep = reversed(special) if last else special
+        end = [("SpecialToken", cls, 2 if last else 0)]
+        for between, segment in itertools.product((1, 2), (0, 1)):
+            rows = _row("A", 0, sep, 1), _row("A", 0, sep, between) + _row("B", segment, sep, 1)
+            if [single, pair] == [[*row, *end] if last else [*end, *row] for row in rows]:
+                return {"cls": cls, "sep": sep}, _pair(between, segment)
+    raise UnknownTokenizer(
+        f"'{where}' does not frame a text as `[CLS] text [SEP]` do, or a pair as `[CLS] A [SEP] B [SEP]` does "
+        "(post_processor)"
+    )
+
+
+def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, int]]:
+    return [("Sequence", text, segment), *[("SpecialToken", sep, segment)] * count]
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -300,8 +330,8 @@ def rules_of_files(
         UserError: they are damaged or do not belong together.
     """
     try:
-        ids = json.loads(vocabulary)
-        lines = [line.rstrip("\r") for line in merges.decode().split("\n")]
+        ids = json.loads(vocabulary.decode("utf-8-sig"))
+        lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
         pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
         if any(len(pair) != 2 for pair in pairs) or not all(isinstance(number, int) for number in ids.values()):
             raise ValueError

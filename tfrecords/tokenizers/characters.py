@@ -80,8 +80,7 @@ class CharacterRules:
                 return " "
         normal = character
         if self.strip_accents:
-            parts = library.decomposed(character, "NFD")
-            normal = "".join(part for part in parts if part not in library.marks(of_bert=True))
+            normal = library.stripped(library.decomposed(character, "NFD"), of_bert=True)
         normal = library.lowered(normal) if self.lower_case else normal
         return f" {normal} " if self.chinese and _within(code, library.chinese()) else normal
 
@@ -121,7 +120,7 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
 
     known = {code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co")}
     if rules.of_library:
-        known |= set(map(ord, library.new_lower_case()))
+        known |= set(library.new_lower_case())
         # The rules of these runs are also those of their unassigned characters. Of long runs, all become the same.
         for first, last in (*library.PRIVATE, *library.chinese()):
             if last - first < _LONG_RUN:

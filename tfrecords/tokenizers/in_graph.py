@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_text as text
 
 from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
+from tfrecords.tokenizers.normalization import Blanks
 
 _SPACES = [*range(9, 14), 32]
 # What str.strip() takes away.
@@ -22,22 +23,49 @@ class SentencePieceInGraph(tf.Module):
     TensorFlow Serving with tensorflow-text has.
     """
 
-    def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
+    def __init__(
+        self,
+        model: bytes,
+        expansion_values: np.ndarray,
+        expansion_splits: np.ndarray,
+        blanks: Blanks | None = None,
+        blank_id: int = 0,
+    ):
         super().__init__()
+        self._blanks, self._blank_id = blanks or Blanks("", ""), blank_id
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
-        ids = self._tokenizer.tokenize(valid(texts))
-        return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
+        texts = valid(texts)
+        ids = self._tokenizer.tokenize(self._with_first_blanks(texts))
+        ids = ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
+        return self._with_last_blanks(texts, ids, self._blank_id)
+
+    def _with_first_blanks(self, texts: tf.Tensor) -> tf.Tensor:
+        if not self._blanks.no_blank_before:
+            return texts
+        has_none = tf.strings.regex_full_match(texts, self._blanks.no_blank_before)
+        return tf.where(has_none, texts, tf.strings.join([" ", texts]))
+
+    def _with_last_blanks(self, texts: tf.Tensor, rows: tf.RaggedTensor, value: tf.Tensor | int) -> tf.RaggedTensor:
+        """Puts a value at the end of rows whose text ends with a blank, where that is a token."""
+        if not self._blanks.last_blank:
+            return rows
+        more = tf.strings.regex_full_match(texts, self._blanks.last_blank)
+        values = tf.boolean_mask(tf.fill(tf.shape(more), value) if isinstance(value, int) else value, more)
+        return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = valid(texts)
-        ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
+        longer = self._with_first_blanks(texts)
+        ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
         rows = ids.value_rowids()
-        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        before = tf.cast(tf.gather(tf.strings.length(longer) - tf.strings.length(texts), rows), tf.int64)
+        places = (tf.maximum(tf.cast(part.values, tf.int64) - before, 0) for part in (begins, ends))
+        spans = Characters(texts).spans(rows, *places)
         expanded = tf.gather(self._table(), ids.values)
         starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
         # Of a piece that ALBERT splits, the comma at its end is a token of its own.
@@ -47,7 +75,9 @@ class SentencePieceInGraph(tf.Module):
         starts = tf.where(split & is_comma, ends - 1, starts)
         ends = tf.where(split & ~is_comma, ends - 1, ends)
         by_row = ids.with_values(expanded).merge_dims(1, 2)
-        return by_row, by_row.with_values(starts), by_row.with_values(ends)
+        size = tf.strings.length(texts, "UTF8_CHAR")
+        parts = (by_row, self._blank_id), (by_row.with_values(starts), size - 1), (by_row.with_values(ends), size)
+        return tuple(self._with_last_blanks(texts, *part) for part in parts)
 
     def _table(self) -> tf.RaggedTensor:
         return tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)

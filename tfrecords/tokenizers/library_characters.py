@@ -5,6 +5,7 @@ that ids depend on no version of Python.
 """
 
 import functools
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -113,25 +114,30 @@ def chinese() -> tuple[tuple[int, int], ...]:
 
 
 @functools.cache
-def marks(of_bert: bool) -> frozenset[str]:
-    """The marks that `strip_accents` of BertNormalizer drops, or the normalizer StripAccents."""
-    return _characters(_MARKS if of_bert else _ALL_MARKS)
-
-
-@functools.cache
 def punctuation() -> frozenset[str]:
     """The characters that BertPreTokenizer makes words of their own."""
     return _characters(_PUNCTUATION)
 
 
-def decomposed(character: str, form: str) -> str:
-    """Returns a character as the normalizers NFD and NFKD write it."""
-    return character if character in _whole() else unicodedata.normalize(form, character)
+def decomposed(text: str, form: str) -> str:
+    """Returns a text as the normalizers NFD and NFKD write its characters."""
+    parts = _whole().split(text)
+    return "".join(part if number % 2 else unicodedata.normalize(form, part) for number, part in enumerate(parts))
 
 
 @functools.cache
-def _whole() -> frozenset[str]:
-    return _characters(_WHOLE)
+def _whole() -> re.Pattern:
+    return re.compile(f"([{''.join(sorted(_characters(_WHOLE)))}])")
+
+
+@functools.cache
+def _without_marks(of_bert: bool) -> dict[int, None]:
+    return dict.fromkeys(map(ord, _characters(_MARKS if of_bert else _ALL_MARKS)))
+
+
+def stripped(text: str, of_bert: bool) -> str:
+    """Returns a text without the marks that `strip_accents` of BertNormalizer drops, or the normalizer StripAccents."""
+    return text.translate(_without_marks(of_bert))
 
 
 def lowered(text: str) -> str:
@@ -140,12 +146,13 @@ def lowered(text: str) -> str:
     >>> lowered("ΟΔΟΣ"), "ΟΔΟΣ".lower()
     ('οδοσ', 'οδος')
     """
-    return "".join(new_lower_case().get(character, character.lower()) for character in text)
+    return text.translate(new_lower_case()).lower()
 
 
 @functools.cache
-def new_lower_case() -> dict[str, str]:
-    """The characters that are newer than Unicode 14 and have lower case, with it."""
+def new_lower_case() -> dict[int, int]:
+    """The lower case that Python may not give: of characters newer than Unicode 14, and of the capital sigma."""
     pairs = (run.partition(">") for run in _LOWER.split())
     runs = ((*next(_runs(codes)), int(new, 16)) for codes, _, new in pairs)
-    return {chr(code): chr(code - first + new) for first, last, new in runs for code in range(first, last + 1)}
+    new = {code: code - first + new for first, last, new in runs for code in range(first, last + 1)}
+    return new | {0x3A3: 0x3C3}

@@ -13,14 +13,14 @@ from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
 from tfrecords.tokenizers.published import (
     TOKENIZERS_FILE,
-    checked,
+    Beside,
     from_merges,
     from_tokenizers,
-    is_cased,
     make_tokenizer,
-    said_accents,
-    said_lower_case,
+    sentencepiece,
+    wordpiece,
 )
+from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
 # By precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -76,12 +76,8 @@ def load_tokenizer(
         return tokenizer
     if path.suffix == ".json":
         return read_tokenizer(path, lower_case, keep_accents)
-    try:
-        vocabulary = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return make_tokenizer(kind, vocabulary, lower_case, keep_accents, path)
+    return make_tokenizer(kind, _read(path), lower_case, keep_accents, path)
 
 
 def check_tokenizer(path: str | os.PathLike) -> None:
@@ -103,7 +99,9 @@ def _load_folder(folder: Path) -> Tokenizer:
             tokenizer: Tokenizer = ByteBPETokenizer(path.read_bytes(), path=path, **options)
         else:
             rules = description["lower_case"], description.get("keep_accents", False)
-            tokenizer = make_tokenizer(kind, path.read_bytes(), *rules, path)
+            tokenizer = make_tokenizer(
+                kind, path.read_bytes(), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
+            )
         expected = description["sha256"]
     except UnknownTokenizer as error:
         # Whatever was saved was known.
@@ -179,9 +177,16 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
 
 
 def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    said = said_lower_case(folder) if lower_case is None else lower_case
-    keep_accents = said_accents(folder) if keep_accents is None else keep_accents
-    tokenizer = load_tokenizer(path, said, keep_accents)
-    if said is None and not tokenizer.knows_case and is_cased(tokenizer):
-        tokenizer = load_tokenizer(path, False, keep_accents)
-    return checked(tokenizer, folder)
+    check_tokenizer(path)
+    make = wordpiece if path.suffix == ".txt" else sentencepiece
+    try:
+        return make(_read(path), Beside(folder), lower_case, keep_accents, path)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UserError(f"a file next to '{path}' is not as transformers writes it; copy it again") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error

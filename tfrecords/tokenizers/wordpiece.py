@@ -20,7 +20,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
 from tfrecords.tokenizers.cut_tokens import FIRST_TOKEN, TokenCutter
-from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
+from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
@@ -50,7 +50,7 @@ class WordPieceTokenizer(Tokenizer):
         lower_case: bool = True,
         path: str | os.PathLike = "vocab.txt",
         keep_accents: bool = False,
-        rules: WordPieceRules = WordPieceRules(),
+        rules: WordPieceRules = BERT_RULES,
     ):
         # Windows editors begin a file with a mark of its encoding.
         vocabulary = vocabulary.removeprefix(_MARK)

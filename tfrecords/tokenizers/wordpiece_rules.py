@@ -50,7 +50,7 @@ class WordPieceRules:
 
     def values(self) -> dict[str, Any]:
         """Returns, as JSON holds it, in what they differ from those of google-research/bert."""
-        values, plain = dataclasses.asdict(self), dataclasses.asdict(WordPieceRules())
+        values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
@@ -59,8 +59,7 @@ class WordPieceRules:
         Not part of it are the two usual sets of rules: the same vocabulary with and without a tokenizer.json next to it
         is one tokenizer, though the two read private characters and words of more than 100 characters differently.
         """
-        usual = dataclasses.replace(LIBRARY_RULES if self.of_library else WordPieceRules(), of_library=self.of_library)
-        return "" if self == usual else json.dumps(self.values(), sort_keys=True)
+        return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
 
-LIBRARY_RULES = WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
+BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
