@@ -55,6 +55,7 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     lengths = _lengths(tokenizer, words)
     new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]
     larger = _ADDERS[tokenizer.kind](tokenizer, new)
+    larger = larger.with_lowers_first() if tokenizer.lowers_first else larger
     parted = [word for word, length in zip(words, _lengths(larger, words)) if length != 1]
     if parted:
         raise UserError(

@@ -151,6 +151,32 @@ class WordPieceInGraph(tf.Module):
         return expanded, *(tf.cast(place - row_starts, tf.int32) for place in places)
 
 
+class LoweredInGraph(tf.Module):
+    """A tokenizer's graph behind lower case, as `Tokenizer.with_lowers_first` has it."""
+
+    def __init__(self, graph: tf.Module):
+        super().__init__()
+        self._graph = graph
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Gives ids, and where each starts and ends in its text as it was, in characters."""
+        texts = valid(texts)
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
+        # Of all characters, the capital İ alone becomes two.
+        columns = tf.repeat(_columns(codes), tf.where(codes.values == ord("İ"), 2, 1))
+        sizes = tf.reduce_sum(tf.ones_like(codes) + tf.cast(codes == ord("İ"), tf.int32), axis=1)
+        before = tf.gather(tf.math.cumsum(sizes, exclusive=True), ids.value_rowids())
+        empty = starts.values == ends.values
+        after = tf.gather(columns, tf.maximum(before + ends.values - 1, 0)) + 1
+        first = tf.gather(tf.concat([columns, [0]], axis=0), before + starts.values)
+        first = tf.where(empty, tf.where(ends.values > 0, after, 0), first)
+        return ids, ids.with_values(first), ids.with_values(tf.where(empty, first, after))
+
+
 def stored_once(values: np.ndarray) -> tf.Tensor:
     """Makes a table that the functions of a SavedModel take as an input, where each would hold a copy of an array."""
     with tf.init_scope(), tf.device("CPU:0"):

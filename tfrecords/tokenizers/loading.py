@@ -16,6 +16,7 @@ from tfrecords.tokenizers.published import (
     Beside,
     from_merges,
     from_tokenizers,
+    lowers_first,
     make_tokenizer,
     sentencepiece,
     wordpiece,
@@ -110,6 +111,8 @@ def _load_folder(folder: Path) -> Tokenizer:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
         raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
+    if description.get("lowers_first"):
+        tokenizer = tokenizer.with_lowers_first()
     if tokenizer.sha256 != expected:
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
     return tokenizer
@@ -138,13 +141,9 @@ def read_tokenizer(
         if found is None:
             raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
         return found
-    if path.suffix == ".json" and path.is_file():
-        if description_in(path.parent) == path:
-            return load_tokenizer(path.parent, lower_case, keep_accents)
-        if "model" in files.read_json(path):
-            return from_tokenizers(path, lower_case, keep_accents)
-        return from_merges(path, lower_case)
-    return _load(path, path.parent, lower_case, keep_accents)
+    if path.suffix == ".json" and path.is_file() and description_in(path.parent) == path:
+        return load_tokenizer(path.parent, lower_case, keep_accents)
+    return _read_file(path, lower_case, keep_accents)
 
 
 def tokenizer_in(
@@ -154,20 +153,15 @@ def tokenizer_in(
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
-    path = next((folder / name for name in _VOCABULARIES if (folder / name).is_file()), None)
-    if path is not None:
-        return _load(path, folder, lower_case, keep_accents)
     described = folder / TOKENIZERS_FILE
-    if described.is_file() and "model" in files.read_json(described):
-        return from_tokenizers(described, lower_case, keep_accents)
-    path = next((folder / name for name in _BPE_VOCABULARIES if (folder / name).is_file()), None)
-    if path is not None:
-        return from_merges(path, lower_case)
-    others = sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])
-    if len(others) > 1:
-        names = ", ".join(path.name for path in others)
-        raise UserError(f"of tokenizers '{folder}' holds {names}; say which is meant by --tokenizer=...")
-    return _load(others[0], folder, lower_case, keep_accents) if others else None
+    is_described = described.is_file() and "model" in files.read_json(described)
+    names = (*_VOCABULARIES, *[TOKENIZERS_FILE] * is_described, *_BPE_VOCABULARIES)
+    found = [folder / name for name in names if (folder / name).is_file()][:1]
+    found = found or sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])
+    if len(found) > 1:
+        listed = ", ".join(path.name for path in found)
+        raise UserError(f"of tokenizers '{folder}' holds {listed}; say which is meant by --tokenizer=...")
+    return _read_file(found[0], lower_case, keep_accents, folder) if found else None
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
@@ -176,13 +170,23 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
     return None if path is None else files.read_json(path).get("sha256")
 
 
-def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
+def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:
+    """Reads a vocabulary by what the files in its folder, or in `folder`, say."""
     check_tokenizer(path)
-    make = wordpiece if path.suffix == ".txt" else sentencepiece
+    folder = folder or path.parent
     try:
-        return make(_read(path), Beside(folder), lower_case, keep_accents, path)
+        if path.suffix != ".json":
+            make = wordpiece if path.suffix == ".txt" else sentencepiece
+            tokenizer = make(_read(path), Beside(folder), lower_case, keep_accents, path)
+        elif "model" in files.read_json(path):
+            tokenizer = from_tokenizers(path, lower_case, keep_accents)
+        else:
+            tokenizer = from_merges(path, lower_case)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(f"a file next to '{path}' is not as transformers writes it; copy it again") from error
+        raise UserError(
+            f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
+        ) from error
+    return tokenizer.with_lowers_first() if lowers_first(folder) else tokenizer
 
 
 def _read(path: Path) -> bytes:

@@ -70,7 +70,8 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
             break
         taken |= more
     kept = np.array(sorted(taken), np.int64)
-    return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
+    small = _PRUNERS[tokenizer.kind](tokenizer, kept)
+    return small.with_lowers_first() if tokenizer.lowers_first else small, kept
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:

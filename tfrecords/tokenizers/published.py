@@ -134,6 +134,15 @@ def _added(token: dict[str, Any], number: int, content: str = "") -> AddedToken:
     return AddedToken(content or token["content"], number, *flags, normalized=token.get("normalized"))
 
 
+def lowers_first(folder: Path) -> bool:
+    """Returns whether a folder's transformer, as sentence-transformers reads it, gets its texts in lower case.
+
+    The first of `other_files.SENTENCE_FILES` that is there says it, by "do_lower_case".
+    """
+    found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
+    return bool(_read_object(next(found, folder)).get("do_lower_case"))
+
+
 def is_cased(tokenizer: Tokenizer) -> bool:
     """Whether the vocabulary has pieces with capital letters, of whatever script."""
     special = set(tokenizer.special_ids.tolist())
@@ -153,23 +162,20 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         UserError: it is damaged, or (an UnknownTokenizer) of a kind, or with a step, that is not known.
     """
     values = _read_object(path)
-    try:
-        beside, kind = Beside(path.parent, values), other_files.kind_of(values)
-        other_files.check_file(values, str(path))
-        if kind == "BPE":
-            refuse_lower_case(lower_case, path)
-            from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+    beside, kind = Beside(path.parent, values), other_files.kind_of(values)
+    other_files.check_file(values, str(path))
+    if kind == "BPE":
+        refuse_lower_case(lower_case, path)
+        from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 
-            beside.check("bpe")
-            return ByteBPETokenizer(_read(path), path=path, roles=beside.roles())
-        if kind == "Unigram":
-            return _unigram(beside, lower_case, keep_accents, path)
-        ids = {number: piece for piece, number in values["model"]["vocab"].items()}
-        # A number that no piece has must not move those behind it.
-        pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
-        return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), beside, lower_case, keep_accents, path)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UserError(f"'{path}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
+        beside.check("bpe")
+        return ByteBPETokenizer(_read(path), path=path, roles=beside.roles())
+    if kind == "Unigram":
+        return _unigram(beside, lower_case, keep_accents, path)
+    ids = {number: piece for piece, number in values["model"]["vocab"].items()}
+    # A number that no piece has must not move those behind it.
+    pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
+    return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), beside, lower_case, keep_accents, path)
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
@@ -255,6 +261,7 @@ def wordpiece(
     plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, dataclasses.replace(rules, added=()))
     lower = not is_cased(plain) if said is None else said
     ids = {piece: number for number, piece in enumerate(plain.pieces)}
+    _check_same_pieces(beside, plain.pieces, beside.described["model"]["vocab"] if beside.described else {}, path)
     own = other_files.CONTROL_TOKENS | {plain.pieces[getattr(plain, f"{role}_id")] for role in _SPECIAL}
     listed = [token for token in beside.added_tokens(ids)]
     pieces = list(plain.pieces)
@@ -309,6 +316,8 @@ def sentencepiece(
     said = beside.lower_case() if lower_case is None else lower_case
     strips = beside.strips_accents() if keep_accents is None else not keep_accents
     tokenizer = make_tokenizer("sentencepiece", vocabulary, said, None if strips is None else not strips, path)
+    vocabulary_there = dict(_numbered(beside.described["model"]["vocab"])) if beside.described else {}
+    _check_same_pieces(beside, tokenizer.pieces, vocabulary_there, path)
     _refuse_added(beside, tokenizer.pieces)
     if said is None and not tokenizer.knows_case and is_cased(tokenizer):
         return make_tokenizer("sentencepiece", vocabulary, False, None if strips is None else not strips, path)
@@ -345,6 +354,12 @@ def _check_unigram(beside: Beside) -> bool:
         other_files.refuse(beside.where, f"has the pre_tokenizer {', '.join(pre) or 'none'}")
     framing(beside.steps("post_processor"), dict(_numbered(beside.described["model"]["vocab"])), beside.where, True)
     return len(pre) > 1
+
+
+def _check_same_pieces(beside: Beside, pieces: list[str], ids: dict[str, int], path: Path) -> None:
+    for piece, number in ids.items():
+        if number >= len(pieces) or pieces[number] != piece:
+            other_files.refuse(beside.where, f"has the piece {piece!r} as {number}, not so '{path.name}'")
 
 
 def _numbered(vocabulary: list) -> list[tuple[str, int]]:

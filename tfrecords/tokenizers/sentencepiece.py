@@ -143,6 +143,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """See `Tokenizer`. Of two segmentations with equal scores, the graph and the offsets may have the other."""
+        texts = self.as_read(texts)
         ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
         return self._with_last_blanks(texts, ids, splits)[:2]
 
@@ -156,6 +157,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
+        texts, written = self.as_read(texts), texts
         longer = self._with_first_blanks(texts)
         rows = self._processor.encode(longer, return_type="offset_mapping") if len(texts) else []
         splits = np.cumsum([0] + [len(row["ids"]) for row in rows], dtype=np.int64)
@@ -171,7 +173,8 @@ class SentencePieceTokenizer(Tokenizer):
         ids, splits = expand(ids, splits, *self._digit_comma_table)
         before = np.array([len(one) - len(text) for one, text in zip(longer, texts)], np.int32)
         offsets = np.maximum(offsets - np.repeat(before, np.diff(splits))[:, None], 0)
-        return self._with_last_blanks(texts, ids, splits, offsets)
+        ids, splits, offsets = self._with_last_blanks(texts, ids, splits, offsets)
+        return ids, splits, self.as_written(written, splits, offsets)
 
     def _with_first_blanks(self, texts: Sequence[str]) -> list[str]:
         """The texts, with a blank put before those that need one of them to begin with a word."""
@@ -199,10 +202,11 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.decode([int(i) for i in ids])
 
     def in_graph(self):
-        from tfrecords.tokenizers.in_graph import SentencePieceInGraph
+        from tfrecords.tokenizers.in_graph import LoweredInGraph, SentencePieceInGraph
 
         blank_id = self._processor.piece_to_id(WORD_BOUNDARY)
-        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
+        graph = SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
+        return LoweredInGraph(graph) if self.lowers_first else graph
 
 
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:

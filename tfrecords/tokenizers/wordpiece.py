@@ -137,14 +137,17 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
+        read = self.as_read(texts)
         if self._cutter is None:
-            codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-            text_splits = np.cumsum([0] + [len(text) for text in texts])
-            return self._encode(codes, text_splits, "all")
-        codes, text_splits, places = self._cutter.read(texts)
+            codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)
+            text_splits = np.cumsum([0] + [len(text) for text in read])
+            ids, row_splits, offsets = self._encode(codes, text_splits, "all")
+            return ids, row_splits, self.as_written(texts, row_splits, offsets)
+        codes, text_splits, places = self._cutter.read(read)
         ids, row_splits, offsets = self._encode(codes, text_splits, "split" if self._cutter.later else "all")
         offsets += np.repeat(text_splits[:-1], np.diff(row_splits)).astype(np.int32)[:, None]
-        return ids, row_splits, np.stack([places[offsets[:, 0], 0], places[offsets[:, 1] - 1, 1]], axis=1)
+        offsets = np.stack([places[offsets[:, 0], 0], places[offsets[:, 1] - 1, 1]], axis=1)
+        return ids, row_splits, self.as_written(texts, row_splits, offsets)
 
     def _encode(self, codes: np.ndarray, text_splits: np.ndarray, step: str) -> tuple[np.ndarray, ...]:
         table = character_table(self._characters, step)
@@ -154,11 +157,12 @@ class WordPieceTokenizer(Tokenizer):
         return " ".join(self.pieces[i] for i in ids).replace(f" {_SUFFIX}", "")
 
     def in_graph(self):
-        from tfrecords.tokenizers.in_graph import WordPieceInGraph
+        from tfrecords.tokenizers.in_graph import LoweredInGraph, WordPieceInGraph
 
         first, later = (self._cutter.first, self._cutter.later) if self._cutter else ([], [])
         tables = [character_table(self._characters, step) for step in (("normal", "split") if later else ("all",))]
-        return WordPieceInGraph(self.pieces, self.unk_id, tables, self.rules.longest_word, first, later)
+        graph = WordPieceInGraph(self.pieces, self.unk_id, tables, self.rules.longest_word, first, later)
+        return LoweredInGraph(graph) if self.lowers_first else graph
 
 
 @compiled
