@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
+from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by

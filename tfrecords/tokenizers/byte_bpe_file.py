@@ -5,14 +5,15 @@ What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin 
 
 import dataclasses
 import functools
-import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken, as_values
 from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
 
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -26,32 +27,6 @@ ROLES = {
 }
 # Bytes that no UTF-8 text has.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
-
-
-@dataclasses.dataclass(frozen=True)
-class AddedToken:
-    """A string that is one token wherever it stands: cut out of a text before the rest is tokenized.
-
-    Attributes:
-        content: the string.
-        id: the token.
-        special: whether it is no text ([CLS]); in a user's text its string is text then.
-        lstrip: whether white space before it belongs to it.
-        rstrip: whether white space behind it belongs to it.
-        normalized: whether it is cut out after those that are not, from text that is normalized; None: unless special.
-    """
-
-    content: str
-    id: int
-    special: bool
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool | None = None
-
-    @property
-    def is_cut_first(self) -> bool:
-        """Whether it is cut out of a text before the tokens that are not."""
-        return self.special if self.normalized is None else not self.normalized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +128,7 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
     ends, pair = framing(steps, ids, where)
     found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
     roles = {role: _name(role, found, ids, where) for role in ROLES}
-    pair = pair or (_pair(2, 0) if roles["cls"] == ROLES["cls"][0] else _pair(1, 1))
+    pair = pair or (pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1))
     trimming = [step for step in steps if "trim_offsets" in step]
     return ByteBPERules(
         ids,
@@ -167,10 +142,6 @@ def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPE
         patterns=patterns,
         **pair,
     )
-
-
-def _pair(separators: int, segment: int) -> dict[str, int]:
-    return {"separators_between": separators, "second_segment_id": segment}
 
 
 def _steps(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
@@ -189,63 +160,6 @@ def _added(token: dict[str, Any], where: str) -> AddedToken:
         )
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
     return AddedToken(token["content"], token["id"], *flags, normalized=token.get("normalized"))
-
-
-def framing(
-    steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last, as XLNet's are.
-
-    Args:
-        steps: of a post_processor.
-        ids: of all pieces; those that the steps say must be the same.
-        where: the file's name, for errors.
-        may_end_with_cls: whether [CLS] may be last.
-
-    Returns:
-        The strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing where no step frames.
-
-    Raises:
-        UnknownTokenizer: they are framed otherwise.
-    """
-    ends, pair = dict[str, str](), dict[str, int]()
-    for step in steps:
-        if step["type"] in ("RobertaProcessing", "BertProcessing"):
-            ends = {"cls": step["cls"][0], "sep": step["sep"][0]}
-            numbers = {name: number for name, number in (step["cls"], step["sep"])}
-            pair = _pair(2, 0) if step["type"] == "RobertaProcessing" else _pair(1, 1)
-        elif step["type"] == "TemplateProcessing":
-            ends, pair = _template(step, where, may_end_with_cls)
-            numbers = {name: token["ids"] for name, token in step["special_tokens"].items() if name in ends.values()}
-        else:
-            continue
-        for name, number in numbers.items():
-            if number not in (ids.get(name), [ids.get(name)]):
-                raise UnknownTokenizer(f"'{where}' frames rows with {name!r} as {number}, which is {ids.get(name)}")
-    return ends, pair
-
-
-def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple[dict[str, str], dict[str, int]]:
-    single, pair = (
-        [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
-        for name in ("single", "pair")
-    )
-    special = [name for kind, name, _ in single if kind == "SpecialToken"]
-    for last in (False, True)[: 1 + may_end_with_cls] if len(special) == 2 else ():
-        cls, sep = reversed(special) if last else special
-        end = [("SpecialToken", cls, 2 if last else 0)]
-        for between, segment in itertools.product((1, 2), (0, 1)):
-            rows = _row("A", 0, sep, 1), _row("A", 0, sep, between) + _row("B", segment, sep, 1)
-            if [single, pair] == [[*row, *end] if last else [*end, *row] for row in rows]:
-                return {"cls": cls, "sep": sep}, _pair(between, segment)
-    raise UnknownTokenizer(
-        f"'{where}' does not frame a text as `[CLS] text [SEP]` do, or a pair as `[CLS] A [SEP] B [SEP]` does "
-        "(post_processor)"
-    )
-
-
-def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, int]]:
-    return [("Sequence", text, segment), *[("SpecialToken", sep, segment)] * count]
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -346,7 +260,7 @@ def rules_of_files(
         raise
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
-    pair = _pair(2, 0) if names["cls"] == ROLES["cls"][0] else _pair(1, 1)
+    pair = pair_rules(2, 0) if names["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
     tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
     return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **pair), where)
 
@@ -367,18 +281,14 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
     if (rules.separators_between, rules.second_segment_id) == (2, 0):
         post = {"type": "RobertaProcessing", "sep": sep, "cls": cls} | trimming
     else:
-        post = _as_template(cls, sep, rules)
+        post = as_template(cls, sep, rules.separators_between, rules.second_segment_id)
         if rules.trim_offsets:
             post = {"type": "Sequence", "processors": [{"type": "ByteLevel", "use_regex": True} | trimming, post]}
     values = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
-            | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
-            for token in sorted(rules.added, key=lambda token: token.id)
-        ],
+        "added_tokens": as_values(rules.added),
         "normalizer": {"type": "NFC"} if rules.compose else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*parting, level]} if parting else level,
         "post_processor": post,
@@ -397,17 +307,3 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
         },
     }
     return json.dumps(values, ensure_ascii=False).encode()
-
-
-def _as_template(cls: tuple[str, int], sep: tuple[str, int], rules: ByteBPERules) -> dict[str, Any]:
-    def token(name: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": name, "type_id": segment}}
-
-    def text(name: str, segment: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [token(cls[0], 0), text("A", 0), token(sep[0], 0)]
-    second = rules.second_segment_id
-    pair = single + [token(sep[0], 0)] * (rules.separators_between - 1) + [text("B", second), token(sep[0], second)]
-    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
-    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe_file import AddedToken
 from tfrecords.tokenizers.byte_text import check_cut_tokens, cut_pattern
 from tfrecords.tokenizers.characters import CharacterRules
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges

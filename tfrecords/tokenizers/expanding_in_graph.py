@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfrecords.tokenizers.byte_bpe_file import AddedToken
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.characters import ITSELF, PAGE
 
 # Around tokens of the text as it is, and of normalized text; a blank within a token; and what stands for any of these

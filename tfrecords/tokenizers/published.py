@@ -10,13 +10,14 @@ from typing import Any
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.byte_bpe_file import AddedToken, framing
+from tfrecords.tokenizers.row_template import framing
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"
-_CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
+_CONFIG, _MAP, _ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # Beside the vocabulary of a byte-level BPE.
 _MERGES = "merges.txt"
 _SPECIAL = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")} | {
@@ -34,17 +35,19 @@ class Beside:
     Args:
         folder: with the files.
         described: of a tokenizer.json of the `tokenizers` library; None: of the folder's, {} where there is none.
+        where: the name of that file, for errors.
 
     Attributes:
         settings: of tokenizer_config.json and special_tokens_map.json.
         described: as given.
     """
 
-    def __init__(self, folder: Path, described: dict[str, Any] | None = None):
+    def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
         self.folder, self.config = folder, _read_object(folder / _CONFIG)
         self.map = _read_object(folder / _MAP)
         self.settings = self.config | self.map
         own = _read_object(folder / TOKENIZERS_FILE)
+        self.where = where or str(folder / TOKENIZERS_FILE)
         self.described = (own if "model" in own else {}) if described is None else described
         self._of_keras = own if "class_name" in own else {}
 
@@ -54,10 +57,6 @@ class Beside:
             other_files.check_config(values, kind, str(self.folder / name))
         if self.described:
             other_files.check_file(self.described, self.where)
-
-    @property
-    def where(self) -> str:
-        return str(self.folder / TOKENIZERS_FILE)
 
     def steps(self, part: str) -> list[dict[str, Any]]:
         """The steps of a part of the tokenizer.json; none where there is no file."""
@@ -112,7 +111,7 @@ class Beside:
             more = self.settings.get(key) or []
             named += more.values() if isinstance(more, dict) else more
         special = {_content(token): token for token in named}
-        for content, number in _read_object(self.folder / "added_tokens.json").items():
+        for content, number in _read_object(self.folder / _ADDED).items():
             tokens.setdefault(content, AddedToken(content, int(number), content in special))
         for content, token in special.items():
             if content not in tokens:
@@ -162,7 +161,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         UserError: it is damaged, or (an UnknownTokenizer) of a kind, or with a step, that is not known.
     """
     values = _read_object(path)
-    beside, kind = Beside(path.parent, values), other_files.kind_of(values)
+    beside, kind = Beside(path.parent, values, str(path)), other_files.kind_of(values)
     other_files.check_file(values, str(path))
     if kind == "BPE":
         refuse_lower_case(lower_case, path)
@@ -278,7 +277,7 @@ def wordpiece(
 
 
 def _wordpiece_rules(beside: Beside) -> WordPieceRules:
-    of_library = bool(beside.described or beside.config)
+    of_library = bool(beside.described) or any((beside.folder / name).is_file() for name in (_CONFIG, _MAP, _ADDED))
     rules = LIBRARY_RULES if of_library else BERT_RULES
     names = beside.roles()
     if beside.described:

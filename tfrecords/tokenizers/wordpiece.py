@@ -7,6 +7,7 @@ Text goes through the table of `characters`; of what a space parts, the longest 
 import dataclasses
 import functools
 import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
 from tfrecords.tokenizers.cut_tokens import FIRST_TOKEN, TokenCutter
-from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules
+from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules, as_tokenizer_json
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
@@ -101,6 +102,14 @@ class WordPieceTokenizer(Tokenizer):
         """See `Tokenizer`."""
         values = self.rules.values()
         return super().description() | ({"rules": values} if values else {})
+
+    def published_files(self) -> dict[str, bytes]:
+        """See `Tokenizer`; a tokenizer.json where the vocabulary and its case are not all that decides ids."""
+        if not self.rules.digest_text():
+            return super().published_files()
+        names = {f"{role}_token": piece for role, piece in self.rules.names}
+        more = {"tokenizer.json": as_tokenizer_json(self), "special_tokens_map.json": json.dumps(names).encode()}
+        return super().published_files() | more
 
     def normalized(self, text: str) -> str:
         """Returns the words of a text as pieces are looked for in them, with one blank between them.

@@ -2,9 +2,13 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfrecords.tokenizers.byte_bpe_file import AddedToken
+from tfrecords.tokenizers.added_tokens import AddedToken, as_values
+from tfrecords.tokenizers.row_template import as_template
+
+if TYPE_CHECKING:
+    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 # google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
 LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
@@ -63,3 +67,31 @@ class WordPieceRules:
 
 
 BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
+
+
+def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
+    """Writes a tokenizer as a tokenizer.json, which the `tokenizers` library reads too."""
+    rules = tokenizer.rules
+    cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
+    roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
+    control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]
+    normalizer = {"clean_text": rules.clean, "handle_chinese_chars": rules.chinese, "lowercase": tokenizer.lower_case}
+    normalizer["strip_accents"] = (tokenizer.lower_case and not tokenizer.keep_accents) or rules.strip_accents
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": as_values([*control, *tokenizer.added]),
+        "normalizer": {"type": "BertNormalizer"} | normalizer,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": as_template(cls, sep, rules.separators_between, rules.second_segment_id),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": tokenizer.pieces[tokenizer.unk_id],
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": rules.longest_word,
+            "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces)},
+        },
+    }
+    return json.dumps(values, ensure_ascii=False).encode()
