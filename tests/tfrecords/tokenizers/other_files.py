@@ -6,9 +6,11 @@ import json
 import random
 import string
 
-import tokenizers
-from tokenizers import models, normalizers, pre_tokenizers, processors
+import pytest
 
+tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+models, normalizers = tokenizers.models, tokenizers.normalizers
+pre_tokenizers, processors = tokenizers.pre_tokenizers, tokenizers.processors
 ROLES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = (
     "the in is paris film Hello hello schön schon 中 2019 2 0 1 9 covid ##19 e1 x ##x a b ##b E A é ( ) [ ] ,".split()
