@@ -12,14 +12,14 @@ import tensorflow as tf
 from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.characters import ITSELF, PAGE
 
-# Around tokens of the text as it is, and of normalized text; a blank within a token; and what stands for any of these
-# in a text itself.
-_OPEN, _CLOSE, _LATER_OPEN, _LATER_CLOSE, _BLANK, _NO_MARK = map(chr, range(0xFDD0, 0xFDD6))
+# Before a token, where a word begins; at the beginning and the end of tokens of the text as it is, and of normalized
+# text; a blank within a token; and what stands for any of these in a text itself.
+_BEFORE, _OPEN, _CLOSE, _LATER_BEFORE, _LATER_OPEN, _LATER_CLOSE, _BLANK, _NO_MARK = map(chr, range(0xFDD0, 0xFDD8))
 
 
 def word_of(token: AddedToken) -> str:
-    """Returns the word that a token is where WordPiece looks for pieces."""
-    return token.content.replace(" ", _BLANK)
+    """Returns the word that a token is where WordPiece looks for pieces; no word of a text is the same."""
+    return (_OPEN if token.is_cut_first else _LATER_OPEN) + token.content.replace(" ", _BLANK)
 
 
 def characters_and_tokens(
@@ -37,11 +37,11 @@ def characters_and_tokens(
         (codes: ragged int32 [batch, None], begins: int32 [codes], ends: int32 [codes]).
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
-    texts = tf.strings.regex_replace(texts, f"[{_OPEN}-{_BLANK}]", _NO_MARK)
+    texts = tf.strings.regex_replace(texts, f"[{_BEFORE}-{_BLANK}]", _NO_MARK)
     if first:
-        texts = tf.strings.regex_replace(texts, _pattern(first), rf"{_OPEN}\0{_CLOSE}")
+        texts = tf.strings.regex_replace(texts, _pattern(first), rf"{_BEFORE}{_OPEN}\0{_CLOSE}")
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    of_text = ~_is_in(codes.flat_values, _OPEN + _CLOSE)
+    of_text = ~_is_in(codes.flat_values, _BEFORE + _OPEN + _CLOSE)
     ends = tf.math.cumsum(tf.cast(of_text, tf.int64))
     before = tf.gather(tf.concat([[0], ends], axis=0), codes.row_starts())
     ends -= tf.gather(before, codes.value_rowids())
@@ -50,14 +50,18 @@ def characters_and_tokens(
         if step:
             # What is cut out already is found first, and stays as it is.
             pattern = f"({_OPEN}[^{_CLOSE}]*{_CLOSE})|({_pattern(later)})"
-            joined = tf.strings.unicode_encode(codes, "UTF-8")
-            texts = tf.strings.regex_replace(joined, pattern, rf"\1{_LATER_OPEN}\2{_LATER_CLOSE}")
+            texts = tf.strings.unicode_encode(codes, "UTF-8")
+            texts = tf.strings.regex_replace(texts, pattern, rf"\1{_LATER_BEFORE}{_LATER_OPEN}\2{_LATER_CLOSE}")
+            texts = tf.strings.regex_replace(texts, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE, "")
             codes = tf.strings.unicode_decode(texts, "UTF-8")
-            former = tf.math.cumsum(tf.cast(~_is_in(codes.flat_values, _LATER_OPEN + _LATER_CLOSE), tf.int64)) - 1
-            places = tuple(tf.gather(place, tf.maximum(former, 0)) for place in places)
+            is_old = ~_is_in(codes.flat_values, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE)
+            # A mark is where the character after it is.
+            former = tf.math.cumsum(tf.cast(is_old, tf.int64), exclusive=True)
+            former = tf.minimum(former, tf.size(places[0], out_type=tf.int64) - 1)
+            places = tuple(tf.gather(place, former) for place in places)
         codes, begins, ends = _expand_around_tokens(codes, table)
         places = tf.gather(places[0], begins), tf.gather(places[1], ends - 1)
-    is_mark = _is_in(codes.flat_values, _OPEN + _CLOSE + _LATER_OPEN + _LATER_CLOSE)
+    is_mark = _is_in(codes.flat_values, _BEFORE + _CLOSE + _LATER_BEFORE + _LATER_CLOSE)
     codes = codes.with_flat_values(tf.where(is_mark, ord(" "), codes.flat_values))
     return codes, *(tf.cast(place, tf.int32) for place in places)
 
@@ -73,7 +77,7 @@ def _expand_around_tokens(codes: tf.RaggedTensor, table: tuple[tf.Tensor, ...]) 
     depth -= tf.cumsum(tf.cast(_is_in(flat, _CLOSE + _LATER_CLOSE), tf.int32))
     inside = depth > 0
     codes = codes.with_flat_values(tf.where(inside & (flat == ord(" ")), ord(_BLANK), flat))
-    return expand(codes, table, inside | _is_in(flat, _CLOSE + _LATER_CLOSE))
+    return expand(codes, table, inside)
 
 
 def _is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:

@@ -90,24 +90,22 @@ class WordPieceInGraph(tf.Module):
     tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
 
     Args:
-        pieces: of the vocabulary.
-        unk_id: the id of unknown words.
+        ids: of the pieces.
+        unknown: the piece of unknown words.
         tables: of `characters.character_table`: one, or those of "normal" and "split" where there are `later` tokens.
         longest: characters of the longest word that is not unknown.
         first: tokens that are cut out of the text as it is; see `TokenCutter`.
         later: tokens that are cut out of normalized text.
     """
 
-    def __init__(self, pieces: list[str], unk_id: int, tables: list[tuple], longest: int, first: list, later: list):
+    def __init__(self, ids: dict[str, int], unknown: str, tables: list[tuple], longest: int, first: list, later: list):
         super().__init__()
         self._tables = [tuple(map(stored_once, table)) for table in tables]
         self._longest, self._cut = longest, (first, later)
-        # The table takes no key twice; of equal lines the last counts.
-        ids = {piece: token_id for token_id, piece in enumerate(pieces)}
-        ids |= {word_of(token): token.id for token in [*first, *later]}
+        unk_id, ids = ids[unknown], ids | {word_of(token): token.id for token in [*first, *later]}
         initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(initializer, unk_id)
-        self._unknown = pieces[unk_id]
+        self._unknown = unknown
         self._tokenizer = text.WordpieceTokenizer(
             self._table, unknown_token=self._unknown, max_bytes_per_word=4 * longest
         )

@@ -12,7 +12,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.row_template import framing
+from tfrecords.tokenizers.row_template import framing, pair_rules
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
@@ -259,8 +259,9 @@ def wordpiece(
     strips = beside.strips_accents() if keep_accents is None else False if keep_accents else None
     plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, dataclasses.replace(rules, added=()))
     lower = not is_cased(plain) if said is None else said
-    ids = {piece: number for number, piece in enumerate(plain.pieces)}
-    _check_same_pieces(beside, plain.pieces, beside.described["model"]["vocab"] if beside.described else {}, path)
+    described = beside.described["model"]["vocab"] if beside.described else {}
+    _check_same_pieces(beside, plain.pieces, described, path)
+    ids = described or {piece: number for number, piece in enumerate(plain.pieces)}
     own = other_files.CONTROL_TOKENS | {plain.pieces[getattr(plain, f"{role}_id")] for role in _SPECIAL}
     listed = [token for token in beside.added_tokens(ids)]
     pieces = list(plain.pieces)
@@ -270,7 +271,9 @@ def wordpiece(
         if pieces[token.id] != token.content:
             other_files.refuse(beside.folder, f"adds {token.content!r} as {token.id}, which is {pieces[token.id]!r}")
     added = tuple(token for token in listed if token.content not in own)
-    rules = dataclasses.replace(rules, added=added, strip_accents=bool(strips) and not lower)
+    others = plain.pieces if path.suffix == ".txt" else []
+    outside = tuple(dict.fromkeys(one for one in [*others, *(token.content for token in added)] if one not in ids))
+    rules = dataclasses.replace(rules, added=added, outside=outside, strip_accents=bool(strips) and not lower)
     if len(pieces) > len(plain.pieces):
         vocabulary = "".join(f"{piece}\n" for piece in pieces).encode()
     return make_tokenizer("wordpiece", vocabulary, lower, strips is False, path, rules)
@@ -351,7 +354,10 @@ def _check_unigram(beside: Beside) -> bool:
     pre = [step["type"] for step in beside.steps("pre_tokenizer")]
     if pre not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         other_files.refuse(beside.where, f"has the pre_tokenizer {', '.join(pre) or 'none'}")
-    framing(beside.steps("post_processor"), dict(_numbered(beside.described["model"]["vocab"])), beside.where, True)
+    ids = dict(_numbered(beside.described["model"]["vocab"]))
+    _, pair = framing(beside.steps("post_processor"), ids, beside.where, True)
+    if pair not in ({}, pair_rules(1, 1)):
+        other_files.refuse(beside.where, "frames pairs as RoBERTa does (post_processor)")
     return len(pre) > 1
 
 

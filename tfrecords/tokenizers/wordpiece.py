@@ -80,8 +80,8 @@ class WordPieceTokenizer(Tokenizer):
         added = [token for token in rules.added if token.content in self._ids]
         self.added = [dataclasses.replace(token, id=self._ids[token.content]) for token in added]
         self._cutter = TokenCutter(self.added, self._characters, str(path)) if added else None
-        if any(len(token.content) > rules.longest_word for token in self.added):
-            raise UnknownTokenizer(f"'{path}' adds a token of more than {rules.longest_word} characters")
+        if any(len(token.content) >= rules.longest_word for token in self.added):
+            raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
 
     def __reduce__(self):
         made, values, state = super().__reduce__()
@@ -135,10 +135,15 @@ class WordPieceTokenizer(Tokenizer):
         special |= {token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)}
         return np.array(sorted(special | {self._ids[piece] for _, piece in self.rules.names}), np.int32)
 
+    @property
+    def _model_ids(self) -> dict[str, int]:
+        """The ids of the pieces that WordPiece looks for; of equal ones the last counts."""
+        return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
+
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, int]:
         """As from `build_trie`, and last the node of "##"."""
-        edges, ids, nodes = build_trie([*zip(self.pieces, range(self.vocab_size)), (_SUFFIX, -1)])
+        edges, ids, nodes = build_trie([*self._model_ids.items(), (_SUFFIX, -1)])
         return edges, ids, nodes[-1]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +175,9 @@ class WordPieceTokenizer(Tokenizer):
 
         first, later = (self._cutter.first, self._cutter.later) if self._cutter else ([], [])
         tables = [character_table(self._characters, step) for step in (("normal", "split") if later else ("all",))]
-        graph = WordPieceInGraph(self.pieces, self.unk_id, tables, self.rules.longest_word, first, later)
+        graph = WordPieceInGraph(
+            self._model_ids, self.pieces[self.unk_id], tables, self.rules.longest_word, first, later
+        )
         return LoweredInGraph(graph) if self.lowers_first else graph
 
 

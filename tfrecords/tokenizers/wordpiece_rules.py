@@ -28,6 +28,7 @@ class WordPieceRules:
         separators_between: see `Tokenizer`.
         second_segment_id: see `Tokenizer`.
         added: tokens that are cut out of a text; those without a piece are left out.
+        outside: those of them that WordPiece itself does not look for, since they are not in the file's vocabulary.
     """
 
     of_library: bool = False
@@ -39,6 +40,7 @@ class WordPieceRules:
     separators_between: int = 1
     second_segment_id: int = 1
     added: tuple[AddedToken, ...] = ()
+    outside: tuple[str, ...] = ()
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
@@ -50,7 +52,7 @@ class WordPieceRules:
         """
         names = tuple((role, piece) for role, piece in values.get("names", ()))
         added = tuple(AddedToken(**token) for token in values.get("added", ()))
-        return cls(**values | {"names": names, "added": added})
+        return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
         """Returns, as JSON holds it, in what they differ from those of google-research/bert."""
@@ -91,7 +93,7 @@ def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
             "unk_token": tokenizer.pieces[tokenizer.unk_id],
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": rules.longest_word,
-            "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces)},
+            "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces) if piece not in rules.outside},
         },
     }
     return json.dumps(values, ensure_ascii=False).encode()
