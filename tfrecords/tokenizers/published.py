@@ -257,13 +257,13 @@ def wordpiece(
     rules = _wordpiece_rules(beside)
     said = beside.lower_case() if lower_case is None else lower_case
     strips = beside.strips_accents() if keep_accents is None else False if keep_accents else None
-    plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, dataclasses.replace(rules, added=()))
+    plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, rules)
     lower = not is_cased(plain) if said is None else said
     described = beside.described["model"]["vocab"] if beside.described else {}
     _check_same_pieces(beside, plain.pieces, described, path)
     ids = described or {piece: number for number, piece in enumerate(plain.pieces)}
     own = other_files.CONTROL_TOKENS | {plain.pieces[getattr(plain, f"{role}_id")] for role in _SPECIAL}
-    listed = [token for token in beside.added_tokens(ids)]
+    listed = beside.added_tokens(ids)
     pieces = list(plain.pieces)
     for token in listed:
         pieces += [f"[unused_{number}]" for number in range(len(pieces), token.id)]
@@ -273,10 +273,12 @@ def wordpiece(
     added = tuple(token for token in listed if token.content not in own)
     others = plain.pieces if path.suffix == ".txt" else []
     outside = tuple(dict.fromkeys(one for one in [*others, *(token.content for token in added)] if one not in ids))
-    rules = dataclasses.replace(rules, added=added, outside=outside, strip_accents=bool(strips) and not lower)
-    if len(pieces) > len(plain.pieces):
+    own_rules = dataclasses.replace(rules, added=added, outside=outside, strip_accents=bool(strips) and not lower)
+    if (own_rules, lower, len(pieces)) == (rules, plain.lower_case, plain.vocab_size):
+        return plain
+    if len(pieces) > plain.vocab_size:
         vocabulary = "".join(f"{piece}\n" for piece in pieces).encode()
-    return make_tokenizer("wordpiece", vocabulary, lower, strips is False, path, rules)
+    return make_tokenizer("wordpiece", vocabulary, lower, strips is False, path, own_rules)
 
 
 def _wordpiece_rules(beside: Beside) -> WordPieceRules:
