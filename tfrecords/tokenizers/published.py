@@ -11,7 +11,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.row_template import framing, pair_rules
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
 
@@ -162,15 +162,23 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     """
     values = _read_object(path)
     beside, kind = Beside(path.parent, values, str(path)), other_files.kind_of(values)
-    other_files.check_file(values, str(path))
     if kind == "BPE":
         refuse_lower_case(lower_case, path)
         from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 
+        # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
+        tokenizer = ByteBPETokenizer(_read(path), path=path, roles=beside.roles())
         beside.check("bpe")
-        return ByteBPETokenizer(_read(path), path=path, roles=beside.roles())
+        return tokenizer
     if kind == "Unigram":
+        if not {"[CLS]", "<cls>"} & {piece for piece, _ in values["model"]["vocab"]}:
+            raise UnknownTokenizer(
+                f"'{path}' holds a unigram vocabulary without ALBERT's [CLS] or XLNet's <cls>, as XLM-RoBERTa's and "
+                f"CamemBERT's are, which is not known here; {BY_IDS}"
+            )
         return _unigram(beside, lower_case, keep_accents, path)
+    if kind != "WordPiece":
+        other_files.check_file(values, str(path))
     ids = {number: piece for piece, number in values["model"]["vocab"].items()}
     # A number that no piece has must not move those behind it.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
@@ -337,7 +345,7 @@ def _unigram(beside: Beside, lower_case: bool | None, keep_accents: bool | None,
     lower, keep = (one if asked is None else asked for one, asked in zip(said, (lower_case, keep_accents)))
     values = beside.described
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
-    model = as_model(values["model"], beside.steps("normalizer"), splits, special, lower, keep, str(path))
+    model = as_model(values["model"], beside.steps("normalizer"), splits, special, lower, keep)
     _refuse_added(beside, [piece for piece, _ in values["model"]["vocab"]])
     return make_tokenizer("sentencepiece", model, None, None, path)
 

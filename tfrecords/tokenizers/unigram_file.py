@@ -15,7 +15,6 @@ from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.tokenizers import library_characters as library
-from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
@@ -41,7 +40,6 @@ def as_model(
     special: set[str],
     lower_case: bool | None,
     keep_accents: bool | None,
-    where: str,
 ) -> bytes:
     """Writes a SentencePiece model (serialized).
 
@@ -52,16 +50,7 @@ def as_model(
         special: pieces that are no text.
         lower_case: whether text is lower-cased; None: as the steps say.
         keep_accents: whether accents stay; None: as the steps say.
-        where: the file's name, for errors.
-
-    Raises:
-        UnknownTokenizer: it has no special pieces of ALBERT or XLNet.
     """
-    if not {"[CLS]", "<cls>"} & {piece for piece, _ in model["vocab"]}:
-        raise UnknownTokenizer(
-            f"'{where}' holds a unigram vocabulary without ALBERT's [CLS] or XLNet's <cls>, as XLM-RoBERTa's and "
-            f"CamemBERT's are, which is not known here; {BY_IDS}"
-        )
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):
         # The library splits words before it looks for pieces, so that none goes over their ends.
