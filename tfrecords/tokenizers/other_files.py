@@ -73,7 +73,7 @@ CLASSES = {
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
     **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "do_lower_case", "strip_accents"),
-    **_all(FOLLOWED, "keep_accents", "tokenize_chinese_chars", "handle_chinese_chars", "clean_text", "trim_offsets"),
+    **_all(FOLLOWED, "keep_accents", "tokenize_chinese_chars", "trim_offsets"),
     **_all(FOLLOWED, "model_max_length", "max_len"),
     **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
     **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),

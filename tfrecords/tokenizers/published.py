@@ -62,13 +62,10 @@ class Beside:
         """The steps of a part of the tokenizer.json; none where there is no file."""
         return other_files.steps_of(self.described, part) if self.described else []
 
-    def said(self, *names: str) -> bool | None:
-        """What tokenizer_config.json, or else a step of normalization, says by one of the names."""
-        for source in (self.settings, *self.steps("normalizer")):
-            for name in names:
-                if isinstance(source.get(name), bool):
-                    return source[name]
-        return None
+    def said(self, key: str, of_step: str) -> bool | None:
+        """What tokenizer_config.json says by a key, or else BertNormalizer by its own."""
+        found = [self.settings.get(key), *(step.get(of_step) for step in self.steps("normalizer"))]
+        return next((value for value in found if isinstance(value, bool)), None)
 
     def lower_case(self) -> bool | None:
         """Whether text is lower-cased; None where nothing is said."""
@@ -83,7 +80,7 @@ class Beside:
         keeps, steps = self.settings.get("keep_accents"), self.steps("normalizer")
         if isinstance(keeps, bool):
             return not keeps
-        said = self.said("strip_accents")
+        said = self.said("strip_accents", "strip_accents")
         if said is None and steps and steps[0]["type"] != "BertNormalizer":
             return any(step["type"] == "StripAccents" for step in steps)
         return said
@@ -169,6 +166,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(_read(path), path=path, roles=beside.roles())
         beside.check("bpe")
+        said = beside.settings.get("add_prefix_space")
+        if said not in (None, tokenizer.rules.add_prefix_space):
+            other_files.refuse(path.parent / _CONFIG, f"says add_prefix_space={said} and {path.name} does not")
         return tokenizer
     if kind == "Unigram":
         if not {"[CLS]", "<cls>"} & {piece for piece, _ in values["model"]["vocab"]}:
@@ -307,7 +307,7 @@ def _wordpiece_rules(beside: Beside) -> WordPieceRules:
         # Without a normalizer, characters stay as they are.
         is_normal = len(types) == 2
         rules = dataclasses.replace(rules, clean=is_normal, chinese=is_normal, longest_word=longest, **pair)
-    for name, keys in (("clean", ("clean_text",)), ("chinese", ("tokenize_chinese_chars", "handle_chinese_chars"))):
+    for name, keys in (("clean", ("", "clean_text")), ("chinese", ("tokenize_chinese_chars", "handle_chinese_chars"))):
         said = beside.said(*keys)
         rules = rules if said is None else dataclasses.replace(rules, **{name: said})
     names = {role: piece for role, piece in names.items() if piece != f"[{role.upper()}]"}
