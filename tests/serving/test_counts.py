@@ -1,6 +1,6 @@
 """Performance by counts, without a clock: what a change must not make larger unseen.
 
-Each number is pinned for the TensorFlow that requirements.txt names. To change one on purpose, run this file, write what
+Each number is pinned for the TensorFlow of requirements.txt. To change one on purpose, run this file, write what
 the failure shows in its place, and say in CHANGELOG.md what a larger one is worth. System calls of a request are not
 counted: how often gRPC's threads wake one another is another number in every run.
 """
@@ -85,7 +85,9 @@ def test_a_training_step_is_traced_once_for_batches_of_all_lengths(make_model):
 @pinned
 def test_an_export_stores_every_weight_once_and_traces_the_encoder_once(make_model, tmp_path, monkeypatch):
     traced, begin = [], InferenceEncoder._begin
-    monkeypatch.setattr(InferenceEncoder, "_begin", lambda *args, **options: traced.append(1) or begin(*args, **options))
+    monkeypatch.setattr(
+        InferenceEncoder, "_begin", lambda *args, **options: traced.append(1) or begin(*args, **options)
+    )
     model = make_model("pretrainer", hidden_size=128, intermediate_size=512, num_hidden_layers=6)
     save(make_exportable(model, ExportOptions(48)), tmp_path / "1")
     saved = saved_model_pb2.SavedModel.FromString((tmp_path / "1" / "saved_model.pb").read_bytes())

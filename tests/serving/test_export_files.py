@@ -65,9 +65,18 @@ def test_a_manifest_says_what_a_document_remembers(exported):
     assert manifest["signatures"]["stateful"]["memory"] == "float32 [any, 2, 8, 16]"
 
 
-def test_an_export_that_does_not_load_is_no_version(exported, tmp_path, make_model, serve):
-    shutil.copytree(exported("ids"), tmp_path / "broken")
-    os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)
+@pytest.mark.parametrize("truncated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_export_that_does_not_load_is_no_version(exported, tmp_path, monkeypatch, make_model, serve, truncated):
+    """The process that loads it is really started by the slow one, and by `exported("int8")`."""
+
+    def fail(version, calls):
+        raise RuntimeError("no SavedModel")
+
+    if truncated:
+        shutil.copytree(exported("ids"), tmp_path / "broken")
+        os.truncate(tmp_path / "broken" / "saved_model.pb", 1000)
+    else:
+        monkeypatch.setattr(check_module, "run_calls", fail)
     _, served = serve("classifier")
     with pytest.raises(UserError, match="the export failed its check: "):
         check_module.check(tmp_path / "broken", make_model("classifier"), served.exportable)

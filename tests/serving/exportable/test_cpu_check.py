@@ -44,11 +44,7 @@ def load_in_session(version):
         tf.compat.v1.saved_model.load(session, ["serve"], str(version))
 
 
-def load_in_our_server(version):
-    SavedModel(str(version)).close()
-
-
-LOADERS = [load, load_in_session, load_in_our_server]
+LOADERS = [load, load_in_session]
 
 
 def each_loader(name, first, *others):

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 FLOAT_OUTPUTS = {"exiting classifier": "logits", "exiting regressor": "value", "exiting token classifier": "logits"}
