@@ -131,8 +131,8 @@ def make_model(tokenizer_of):
     """A model with the named head, its weights large enough that every token matters."""
 
     def make(head: str, seed: int = 0, family: str = "albert", **changes) -> keras.Model:
-        # Initializers draw their seeds here. keras.utils.set_random_seed would empty caches of TensorFlow's kernels, and
-        # with them what SentencePiece's ops, run eagerly, hold of vocabularies.
+        # Initializers draw their seeds here. keras.utils.set_random_seed would empty TensorFlow's caches of kernels,
+        # and with them what SentencePiece's ops, run eagerly, hold of vocabularies.
         random.seed(seed)
         numbers, changes = np.random.default_rng(seed), FAMILIES[family] | changes
         config = AlbertConfig(

@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.checkpoints import save_huggingface, save_official
 from albert_tf.loading import load
 from serving import check as check_module
+from serving.exportable import CLASSIFY, PREDICT, REGRESS
 from tests.serving.conftest import EXPORTS
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -41,6 +42,14 @@ def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
     assert len(large) <= 2 and {node.name for node in large} <= {node.name for node in top}
     assert by_text == bool(large) or name == "pretrainer"
     assert (version / "saved_model.pb").stat().st_size < (1_650_000 if name == "int8" else 2_000_000)
+
+
+@pytest.mark.parametrize("name", ["int8", "regressor"])
+def test_signatures_are_of_the_method_that_real_servers_look_at(exported, name):
+    message = saved_model_pb2.SavedModel.FromString((exported(name) / "saved_model.pb").read_bytes())
+    methods = {key: one.method_name for key, one in message.meta_graphs[0].signature_def.items() if key[0] != "_"}
+    own = {"classify": CLASSIFY, "regress": REGRESS}
+    assert methods == {key: own.get(key, PREDICT) for key in methods} and own.keys() & methods.keys()
 
 
 def test_manifest(exported):
