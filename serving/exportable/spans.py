@@ -94,7 +94,7 @@ class SpanExportable(Exportable):
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-        return null_score
+        return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
     def _best_of_rows(self, token: tf.Tensor, row: tf.Tensor, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
         """`first`, `last` int32 (which of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
