@@ -218,7 +218,8 @@ def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, settings, sa
     with pytest.raises(UserError, match="--calibration_text needs the vocabulary"):
         export(dataclasses.replace(settings, calibration_text=__file__))
     tokenizer.save(tmp_path / "tokenizer")
-    assert load(settings.model, str(tmp_path / "tokenizer")).tokenizer.sha256 == tokenizer.sha256
+    export(dataclasses.replace(settings, inputs="text", tokenizer=str(tmp_path / "tokenizer")))
+    assert saved[-1].options.tokenizer.sha256 == tokenizer.sha256
 
 
 def test_a_bare_vocabulary_keeps_accents_where_that_is_asked(make_model, settings, saved, tmp_path):
