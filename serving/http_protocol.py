@@ -7,6 +7,7 @@ import asyncio
 import socket
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -118,11 +119,67 @@ class JoinedWrites:
             self._transport.write(data)
 
 
+class StayingParser:
+    """httptools' parser, which goes on with HTTP/1.1 when a client asks for another protocol.
+
+    RFC 9110, section 7.8: a server may ignore `Upgrade`. The parser itself stops behind the headers of such a request
+    and takes the body for the other protocol. A new one then reads the same request without that header.
+
+    Args:
+        protocol: Gets the parser's callbacks; `head` returns the request's line and headers without the wish.
+    """
+
+    def __init__(self, protocol: "PatientProtocol"):
+        self._protocol, self._parser = protocol, self._new(protocol)
+
+    def __getattr__(self, name: str):
+        return getattr(self._parser, name)
+
+    @staticmethod
+    def _new(protocol: "PatientProtocol") -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(protocol)
+        # As uvicorn does: pipelined requests behind one that closes are not an error of the first.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def feed_data(self, data: bytes) -> None:
+        """Reads bytes of the connection; raises httptools.HttpParserError."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stop:
+                if self._protocol.is_tunnel:
+                    raise
+                head = self._protocol.head()
+                self._parser = self._new(self._protocol)
+                self._parser.feed_data(head)
+                data = data[stop.args[0] :]
+
+
 class PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers take too long or too much room, answers one half closed."""
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    # Whether the headers that were just read asked for another protocol: they are read again without that.
+    _asked_to_upgrade = False
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.parser = StayingParser(self)
+
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether the request is CONNECT, which has no body."""
+        return self.parser.get_method() == b"CONNECT"
+
+    def head(self) -> bytes:
+        """Returns the line and the headers of the request without `Upgrade`."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def connection_made(self, transport) -> None:
         super().connection_made(JoinedWrites(transport, self.loop))
@@ -143,8 +200,14 @@ class PatientProtocol(HttpToolsProtocol):
             self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._cancel()
-        super().on_headers_complete()
+        self._asked_to_upgrade = self.parser.should_upgrade() and not self.is_tunnel
+        if not self._asked_to_upgrade:
+            self._cancel()
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._asked_to_upgrade:
+            super().on_message_complete()
 
     def eof_received(self) -> bool:
         """A client that has sent its whole request and closed its side still gets its answer."""
