@@ -1,6 +1,6 @@
 """Plants the faults of tests/mutants.toml in a copy of this checkout, one at a time, and says which the tests catch.
 
-    python -m scripts.mutants                     all of them
+    python -m scripts.mutants                          all of them
     python -m scripts.mutants --only='masking|lamb'    those whose file or promise matches
     python -m scripts.mutants --list
 
@@ -75,7 +75,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     parser.add_argument("--list", action="store_true", help="print the table, and plant nothing")
     arguments = parser.parse_args()
-    mutants = [m for m in read_mutants(arguments.table) if re.search(arguments.only, f"{m.file} {m.promise}")]
+    try:
+        mutants = [m for m in read_mutants(arguments.table) if re.search(arguments.only, f"{m.file} {m.promise}")]
+    except (OSError, ValueError, re.error) as error:
+        parser.error(str(error))
     if not mutants:
         parser.error(f"--only={arguments.only} matches no fault")
     if arguments.list:
@@ -132,6 +135,8 @@ def _plant(mutant: Mutant, copies: queue.Queue) -> tuple[str, str]:
             return "caught", f"by {failures[0] if failures else '?'} {seconds}"
         if ended.returncode == PASSED:
             return "lives", seconds
+        if ended.returncode < 0:
+            return "caught", f"(the tests were ended by signal {-ended.returncode}) {seconds}"
         # An error while tests are collected catches it too; no test at all does not.
         return ("caught", f"by {failures[0]} {seconds}") if failures else ("unclear", ended.stdout[-300:])
     finally:

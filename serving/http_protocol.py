@@ -119,14 +119,14 @@ class JoinedWrites:
             self._transport.write(data)
 
 
-class StayingParser:
-    """httptools' parser, which goes on with HTTP/1.1 when a client asks for another protocol.
+class UpgradeIgnoringParser:
+    """httptools' parser, except that requests with `Upgrade` are parsed like all others (RFC 9110, section 7.8).
 
-    RFC 9110, section 7.8: a server may ignore `Upgrade`. The parser itself stops behind the headers of such a request
-    and takes the body for the other protocol. A new one then reads the same request without that header.
+    httptools stops after the headers of such a request and takes its body for the new protocol. A second parser then
+    reads the request line and the headers again without `Upgrade`, and goes on with the body.
 
     Args:
-        protocol: Gets the parser's callbacks; `head` returns the request's line and headers without the wish.
+        protocol: Gets the parser's callbacks; its `head` returns the request line and the headers without `Upgrade`.
     """
 
     def __init__(self, protocol: "PatientProtocol"):
@@ -138,7 +138,7 @@ class StayingParser:
     @staticmethod
     def _new(protocol: "PatientProtocol") -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(protocol)
-        # As uvicorn does: pipelined requests behind one that closes are not an error of the first.
+        # As in uvicorn: requests that follow one with `Connection: close` do not turn that one into an error.
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
@@ -162,20 +162,20 @@ class PatientProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
-    # Whether the headers that were just read asked for another protocol: they are read again without that.
-    _asked_to_upgrade = False
+    # Whether the headers that were just read hold `Upgrade`: they are read again without it.
+    _has_upgrade = False
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.parser = StayingParser(self)
+        self.parser = UpgradeIgnoringParser(self)
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether the request is CONNECT, which has no body."""
+        """Whether the method is CONNECT, which httptools always takes for an upgrade."""
         return self.parser.get_method() == b"CONNECT"
 
     def head(self) -> bytes:
-        """Returns the line and the headers of the request without `Upgrade`."""
+        """Returns the request line and the headers without `Upgrade`."""
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
@@ -200,13 +200,13 @@ class PatientProtocol(HttpToolsProtocol):
             self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._asked_to_upgrade = self.parser.should_upgrade() and not self.is_tunnel
-        if not self._asked_to_upgrade:
+        self._has_upgrade = self.parser.should_upgrade() and not self.is_tunnel
+        if not self._has_upgrade:
             self._cancel()
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        if not self._asked_to_upgrade:
+        if not self._has_upgrade:
             super().on_message_complete()
 
     def eof_received(self) -> bool:

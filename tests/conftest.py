@@ -99,7 +99,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module")
 def eagerly():
-    """Functions run without graphs, which for a tiny model take a hundred times as long to build as to run."""
+    """Functions run without graphs, which for a tiny model take far longer to build than to run."""
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
@@ -154,7 +154,7 @@ def command_runners():
     with contextlib.ExitStack() as stack:
 
         @functools.cache
-        def started(without_tensorflow: bool) -> subprocess.Popen:
+        def started(*, without_tensorflow: bool) -> subprocess.Popen:
             command = [sys.executable, str(ROOT / "tests" / "command_runner.py")]
             command += ["without_tensorflow"] * without_tensorflow
             environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -185,7 +185,7 @@ def run_module(command_runners, tmp_path_factory):
         if fresh or env:
             options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True, "timeout": timeout}
             return subprocess.run(command, **options)
-        runner, folder = command_runners(without_tensorflow), tmp_path_factory.mktemp("command")
+        runner, folder = command_runners(without_tensorflow=without_tensorflow), tmp_path_factory.mktemp("command")
         outputs = {name: str(folder / name) for name in ("stdout", "stderr")}
         request = {"module": module, "arguments": command[3:], "cwd": str(cwd), "environment": dict(environment)}
         print(json.dumps(request | {"timeout": timeout} | outputs), file=runner.stdin, flush=True)

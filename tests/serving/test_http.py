@@ -48,19 +48,19 @@ def answers(port, packets, count):
 BODY = '{"input": "a fine film"}'
 CHUNKED = f"Transfer-Encoding: chunked\r\n\r\n{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"
 PLAIN = f"Content-Length: {len(BODY)}\r\n\r\n{BODY}"
-WISHES = {
+UPGRADES = {
     "h2c": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQB\r\n",
     "websocket": "Connection: keep-alive, upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n",
     "tls": "upgrade: TLS/1.3, HTTP/2.0\r\nconnection: UPGRADE\r\n",
 }
 
 
-@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("upgrade", UPGRADES)
 @pytest.mark.parametrize("framing", [PLAIN, CHUNKED], ids=["length", "chunked"])
 @pytest.mark.parametrize("packets", ["one", "head and body", "bytes"])
-def test_a_wish_for_another_protocol_is_ignored_and_no_body_is_lost(port, wish, framing, packets):
-    head, body = f"POST /a?b=c HTTP/1.1\r\nHost: x\r\n{WISHES[wish]}{framing}".split("\r\n\r\n", 1)
-    following = f"POST /next HTTP/1.1\r\nHost: x\r\n{WISHES[wish]}{PLAIN}GET /last HTTP/1.1\r\nHost: x\r\n\r\n"
+def test_an_upgrade_is_ignored_and_no_body_is_lost(port, upgrade, framing, packets):
+    head, body = f"POST /a?b=c HTTP/1.1\r\nHost: x\r\n{UPGRADES[upgrade]}{framing}".split("\r\n\r\n", 1)
+    following = f"POST /next HTTP/1.1\r\nHost: x\r\n{UPGRADES[upgrade]}{PLAIN}GET /last HTTP/1.1\r\nHost: x\r\n\r\n"
     whole = f"{head}\r\n\r\n{body}{following}".encode()
     sent = {
         "one": [whole],
@@ -74,9 +74,9 @@ def test_a_wish_for_another_protocol_is_ignored_and_no_body_is_lost(port, wish, 
     assert "upgrade" not in first[1]["headers"] and first[1]["headers"]["host"] == "x"
 
 
-def test_a_large_body_with_a_wish_arrives_whole(port):
+def test_a_large_body_with_an_upgrade_arrives_whole(port):
     body = "x" * 300_000
-    head = f"POST / HTTP/1.1\r\nHost: x\r\n{WISHES['h2c']}Content-Length: {len(body)}\r\n\r\n"
+    head = f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Content-Length: {len(body)}\r\n\r\n"
     ((status, answer),) = answers(
         port, [head.encode(), *(body[i : i + 7000].encode() for i in range(0, 300_000, 7000))], 1
     )
@@ -87,7 +87,7 @@ def test_a_client_that_waits_for_100_continue_is_asked_on(port):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         head, body = PLAIN.split("\r\n\r\n")
         connection.sendall(
-            f"POST / HTTP/1.1\r\nHost: x\r\n{WISHES['h2c']}Expect: 100-continue\r\n{head}\r\n\r\n".encode()
+            f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Expect: 100-continue\r\n{head}\r\n\r\n".encode()
         )
         stream = connection.makefile("rb")
         assert stream.readline().startswith(b"HTTP/1.1 100")

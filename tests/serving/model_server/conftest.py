@@ -165,6 +165,14 @@ def predict_request(model: str = "default", signature: str = "", **inputs) -> pr
     return result
 
 
+def post(rest_port: int, path: str, body: bytes | str) -> tuple[int, bytes]:
+    """The status and the body of the answer."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
+        connection.request("POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
 class Process:
     """The command, `python -m serving.model_server`, in a process of its own."""
 
@@ -185,9 +193,10 @@ class Process:
 
 
 @pytest.fixture(scope="module")
-def launch(run_module, command_runner) -> Iterator[Callable[..., Process]]:
+def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
     """Starts the command with these arguments, without importing TensorFlow again; one process at a time."""
-    children, processes = Path(f"/proc/{command_runner.pid}/task/{command_runner.pid}/children"), []
+    runner = command_runners(without_tensorflow=False)
+    children, processes = Path(f"/proc/{runner.pid}/task/{runner.pid}/children"), []
 
     def start_process(*arguments) -> Process:
         ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=3600)

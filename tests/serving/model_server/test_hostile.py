@@ -1,7 +1,6 @@
 """What no client should send, against a server in a process of its own: what TensorFlow cannot take does not raise, it
 ends the process. At its end, the process finishes what runs."""
 
-import http.client
 import json
 import os
 import signal
@@ -16,7 +15,15 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from scripts.server import free_port
 from serving.wire.tensors import MAX_RANK, to_numpy
-from tests.serving.model_server.conftest import LISTENING, config_text, is_refused, predict_request, sockets, wait_for
+from tests.serving.model_server.conftest import (
+    LISTENING,
+    config_text,
+    is_refused,
+    post,
+    predict_request,
+    sockets,
+    wait_for,
+)
 
 KINDS = ["string", "float32", "bool", "int8", "int32", "int64", "uint64", "float16", "bfloat16", "complex64"]
 # Blames the client, or says that the answer cannot be made; anything else is the server's fault.
@@ -45,12 +52,7 @@ class Victim:
             return error.code().name, error.details()
 
     def post(self, body):
-        connection = http.client.HTTPConnection("127.0.0.1", self.rest_port, timeout=60)
-        connection.request("POST", "/v1/models/zoo:predict", body)
-        response = connection.getresponse()
-        content = response.read()
-        connection.close()
-        return response.status, content
+        return post(self.rest_port, "/v1/models/zoo:predict", body)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Mixed load with version swaps: no good request fails, and neither memory nor threads grow."""
 
-import http.client
 import json
 import random
 import socket
@@ -16,7 +15,7 @@ import pytest
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from scripts.server import free_port
-from tests.serving.model_server.conftest import predict_request
+from tests.serving.model_server.conftest import post, predict_request
 from tests.serving.model_server.models import export_half_plus_two
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -84,12 +83,7 @@ class Load:
         self._stopped.wait(0.05)
 
     def _post(self, body: bytes) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._rest_port, timeout=30)
-        connection.request("POST", "/v1/models/default:predict", body)
-        response = connection.getresponse()
-        content = response.read()
-        connection.close()
-        return response.status, content
+        return post(self._rest_port, "/v1/models/default:predict", body)
 
 
 def process_state(pid: int) -> tuple[float, int]:
