@@ -23,31 +23,29 @@ WORDPIECE_OPS = {"WordpieceTokenizeWithOffsets"}
 SENTENCEPIECE_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
 
 
-def nodes_of(version):
+def graph_of(version):
     message = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
-    graph = message.meta_graphs[0].graph_def
-    return graph.node, [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    return message.meta_graphs[0]
 
 
 @pytest.mark.parametrize("name", EXPORTS)
 def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
-    version = exported(name)
-    top, nodes = nodes_of(version)
-    ops = {node.op for node in nodes}
-    extra = {op for op in ops if not hasattr(tf.raw_ops, op) and op != "NoOp" and op[0] != "_"}
+    graph = graph_of(exported(name)).graph_def
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    extra = {one.op for one in nodes if not hasattr(tf.raw_ops, one.op) and one.op != "NoOp" and one.op[0] != "_"}
     by_text = EXPORTS[name][3].get("inputs") == "text"
     assert extra == ((SENTENCEPIECE_OPS if name == "pretrainer" else WORDPIECE_OPS) if by_text else set())
     large = [node for node in nodes if node.op == "Const" and node.ByteSize() > 20_000]
     # One number a Unicode character of the pages that differ, and what each becomes.
-    assert len(large) <= 2 and {node.name for node in large} <= {node.name for node in top}
+    assert len(large) <= 2 and {node.name for node in large} <= {node.name for node in graph.node}
     assert by_text == bool(large) or name == "pretrainer"
-    assert (version / "saved_model.pb").stat().st_size < (1_650_000 if name == "int8" else 2_000_000)
+    assert graph.ByteSize() < (1_650_000 if name == "int8" else 2_000_000)
 
 
 @pytest.mark.parametrize("name", ["int8", "regressor"])
 def test_signatures_are_of_the_method_that_real_servers_look_at(exported, name):
-    message = saved_model_pb2.SavedModel.FromString((exported(name) / "saved_model.pb").read_bytes())
-    methods = {key: one.method_name for key, one in message.meta_graphs[0].signature_def.items() if key[0] != "_"}
+    signatures = graph_of(exported(name)).signature_def.items()
+    methods = {key: one.method_name for key, one in signatures if key[0] != "_"}
     own = {"classify": CLASSIFY, "regress": REGRESS}
     assert methods == {key: own.get(key, PREDICT) for key in methods} and own.keys() & methods.keys()
 
