@@ -73,17 +73,17 @@ FAMILIES = {
         "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf",
     },
 }  # fmt: skip
-LABELS, PAIR = ["dull", "so so", "fine"], {"inputs": ["sentence1", "sentence2"]}
+LABELS, SINGLE = ["dull", "so so", "fine"], {"inputs": ["text"]}
 # Of each version that is saved, loaded and served: head, family, task and settings of its export.
 EXPORTS = {
-    "ids": ("exiting classifier", "albert", {"labels": LABELS, "inputs": ["text"]}, {}),
+    "ids": ("exiting classifier", "albert", SINGLE | {"labels": LABELS}, {}),
     # Quantized, calibrated and checked in a process of its own.
     "int8": (
-        "classifier", "albert", PAIR | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
+        "classifier", "albert", SINGLE | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
         {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
     ),
-    "regressor": ("regressor", "albert", PAIR, {"inputs": "text"}),
+    "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
     "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
     "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),

@@ -11,14 +11,10 @@ import socket
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.loading import load
 from albert_tf.models.base import EncoderModel
-from albert_tf.training.start import load_start
-from serving.check import expected_answers
 from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.manifest import FILE as MANIFEST
@@ -55,15 +51,23 @@ def manifest_of(version):
     return json.loads((version / MANIFEST).read_text())
 
 
-def test_a_version_of_another_depth_is_that_model_and_says_so(settings, saved):
-    version = export(dataclasses.replace(settings, depth=5))
-    manifest = manifest_of(version)
-    assert manifest["config"]["num_hidden_layers"] == 5 and manifest["export"]["depth"] == 5
-    rows = {"input_ids": np.array([[2, 8, 9, 3]], np.int32), "lengths": np.array([4], np.int32)}
-    answer = saved[0].signatures()["serving_default"].concrete()(**{name: tf.constant(rows[name]) for name in rows})
-    deep, plain = (expected_answers(load(settings.model, depth=depth).model, rows)["logits"] for depth in (5, 0))
-    np.testing.assert_allclose(answer["logits"], deep, atol=1e-5)
-    assert np.abs(plain - deep).max() > 1e-3
+def test_a_version_of_another_depth_is_that_model_and_says_so(settings, saved, exported):
+    """Steps with exits of their own have one depth."""
+    settings = dataclasses.replace(settings, model=str(exported("regressor").parents[1]), depth=5)
+    manifest = manifest_of(export(settings))
+    depths = saved[0].encoder.config.num_hidden_layers, manifest["config"]["num_hidden_layers"]
+    assert {*depths, manifest["export"]["depth"]} == {5}
+
+
+def test_a_model_is_loaded_as_the_settings_say(settings, monkeypatch):
+    def loading(*arguments):
+        assert arguments == (settings.model, settings.model, False, True, 3, True)
+        raise UserError("as they say")
+
+    monkeypatch.setattr("albert_tf.loading.load", loading)
+    flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
+    with pytest.raises(UserError, match="as they say"):
+        export(dataclasses.replace(settings, tokenizer=settings.model, **flags))
 
 
 def test_what_is_exported_is_what_the_settings_say(settings, saved, tmp_path):
@@ -177,22 +181,21 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.encoder.check_kernels", probed)
-    monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
-    monkeypatch.setattr("serving.inference.options.has_vnni", lambda: False)
+    for name in ("has_avx512", "has_vnni"):
+        monkeypatch.setattr(f"serving.inference.options.{name}", lambda: False)
     monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute == "float32")
     settings = dataclasses.replace(settings, compute=compute)
     with pytest.raises(UserError, match=refusal):
         main(settings)
     assert not list((tmp_path / "out").glob("*"))
     main(dataclasses.replace(settings, other_cpu=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
-    described = manifest_of(tmp_path / "out" / "1")["compute"]
-    assert described["compute"] == compute and "avx512" in described["requires"]
-    assert sum(variable.dtype in dtypes for variable in saved[0].variables) >= 4
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
+    described, exportable = manifest_of(tmp_path / "out" / "1")["compute"], saved[0]
+    assert described["compute"] == exportable.cpu_check.compute == compute and "avx512" in described["requires"]
+    assert sum(variable.dtype in dtypes for variable in exportable.variables) >= 4
     # It is a graph that this machine can build.
-    assert saved[0].signatures()["serving_default"].concrete().structured_outputs["logits"].shape[1] == 3
-    assert saved[0].cpu_check.compute == compute
+    assert exportable.signatures()["serving_default"].concrete().structured_outputs["logits"].shape[1] == 3
 
 
 def test_the_command_says_what_it_wrote_and_what_another_compute_would_add(settings, saved, monkeypatch, capsys):
@@ -220,24 +223,6 @@ def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, settings, sa
     tokenizer.save(tmp_path / "tokenizer")
     export(dataclasses.replace(settings, inputs="text", tokenizer=str(tmp_path / "tokenizer")))
     assert saved[-1].options.tokenizer.sha256 == tokenizer.sha256
-
-
-def test_a_bare_vocabulary_keeps_accents_where_that_is_asked(make_model, settings, saved, tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "schon", "schön"]))
-    make_model("encoder", vocab_size=7).save(tmp_path / "model.keras")
-    settings = dataclasses.replace(settings, model=str(tmp_path / "model.keras"), inputs="text")
-    assert load(settings.model).tokenizer.encode("Schön") == [5]
-    start = load_start(settings.model, "", keep_accents=True)
-    assert start.tokenizer.keep_accents and start.tokenizer.encode("Schön") == [6]
-    version = export(dataclasses.replace(settings, keep_accents=True))
-    assert manifest_of(version)["tokenizer_sha256"] == start.tokenizer.sha256
-
-
-def test_a_tokenizer_of_another_model_is_refused(make_model, tokenizer, tmp_path):
-    make_model("classifier", vocab_size=20).save(tmp_path / "model.keras")
-    tokenizer.save(tmp_path)
-    with pytest.raises(UserError, match=rf"{tokenizer.vocab_size} pieces, the model only 20"):
-        load(str(tmp_path))
 
 
 class Headless(EncoderModel):
