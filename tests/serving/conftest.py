@@ -27,6 +27,7 @@ from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
@@ -93,8 +94,7 @@ EXPORTS = {
 @pytest.fixture(scope="session")
 def tokenizer() -> WordPieceTokenizer:
     letters = [*string.ascii_lowercase, *string.digits, *",.?()'-_é"]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters, *(f"##{one}" for one in letters)]
-    return WordPieceTokenizer("\n".join(pieces).encode())
+    return wordpiece(*WORDS.split(), *letters, *(f"##{one}" for one in letters))
 
 
 @pytest.fixture(scope="session")

@@ -26,17 +26,15 @@ def test_choices_are_read_as_in_fine_tuning(serve, tokenizer):
     choices = [["cat", "mat", ""], ["capital", "a river", "the film is dull and the cat sat " * 5]]
     answers = served(context=contexts, question=questions, choices=choices)
     for row, (context, question) in enumerate(zip(contexts, questions)):
-        for column, choice in enumerate(choices[row]):
+        for column, choice in enumerate(filter(None, choices[row])):
             text = question.replace("_", choice) if "_" in question else f"{question} {choice}"
             second = tokenizer.encode(text)[-21:]
             first = tokenizer.encode(context)[: 21 - len(second)]
-            ids = [2, *first, 3, *second, 3]
-            segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+            ids, segments = [2, *first, 3, *second, 3], [0] * (len(first) + 2) + [1] * (len(second) + 1)
             alone = served("ids", input_ids=[[ids] * 3], lengths=[[len(ids)] * 3], segment_ids=[[segments] * 3])
-            if choice:
-                assert_close(answers["logits"][row, column], alone["logits"][0, 0])
+            assert_close(answers["logits"][row, column], alone["logits"][0, 0])
     assert answers["probabilities"][0, 2] == 0
-    chosen = [choices[row][best].encode() for row, best in enumerate(answers["choice"])]
+    chosen = [of_row[best].encode() for of_row, best in zip(choices, answers["choice"])]
     assert answers["answer"].tolist() == chosen
 
 
@@ -118,11 +116,9 @@ def test_no_answer_above_the_threshold(serve):
 def test_terms_are_the_pieces_that_weigh_something(serve, tokenizer):
     _, served = serve("pretrainer", True, max_seq_length=20)
     answers = served("sparse", text=["the cat sat", ""])
-    for row in range(2):
-        count = np.count_nonzero(answers["weights"][row])
-        assert count and not any(answers["terms"][row, count:])
-        pieces = [tokenizer.pieces[one].encode() for one in answers["ids"][row, :count]]
-        assert answers["terms"][row, :count].tolist() == pieces
+    pieces = np.array([piece.encode() for piece in tokenizer.pieces], object)[answers["ids"]]
+    assert answers["terms"].tolist() == np.where(answers["weights"] > 0, pieces, b"").tolist()
+    assert answers["terms"][:, 0].all()
 
 
 def test_a_mask_takes_in_the_blank_before_it(serve, roberta_tokenizer):

@@ -90,7 +90,7 @@ def by_length(*names):
     for length in (3, 17, 5, 23, 9, 24, 4, 11, 8, 3):
         ids = np.array([[2, *random.integers(5, 60, length - 2), 3]], np.int32)
         whole = {"input_ids": ids, "input_mask": 0 * ids + 1, "segment_ids": 0 * ids}
-        whole |= {"lengths": np.array([length], np.int32), "threshold": random.uniform(0.3, 0.9, 1)}
+        whole |= {"lengths": np.array([length], np.int32), "threshold": random.uniform(0.3, 0.9, 1).astype(np.float32)}
         requests.append({name: whole[name] for name in names})
     return requests
 
@@ -106,7 +106,7 @@ def contexts():
         ("ids", "early_exit", by_length("input_ids", "lengths", "threshold")),
         ("ids", "masked", by_length("input_ids", "input_mask", "segment_ids")),
         # Without padding, in 8 bits.
-        ("int8", "ids", by_length("input_ids", "lengths", "segment_ids")),
+        ("int8", "ids", by_length("input_ids", "lengths")),
         ("int8", "serving_default", [{"text": [text]} for text in TEXTS + OTHERS]),
         ("spans", "serving_default", contexts()),
         ("pretrainer", "fill_mask", [{"text": [f"{text} [MASK]" * count]} for text in TEXTS for count in (0, 1, 2)]),
