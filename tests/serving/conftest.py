@@ -231,6 +231,18 @@ def functions_of(serve):
     return make
 
 
+def example(**features) -> bytes:
+    """A tf.Example of texts and lists of integers."""
+    example = tf.train.Example()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        if isinstance(value, str):
+            feature.bytes_list.value.append(value.encode())
+        else:
+            feature.int64_list.value.extend(value)
+    return example.SerializeToString()
+
+
 def assert_close(found, expected, rows=slice(None), atol=2e-5) -> None:
     """Arrays, or dicts of them, are equal up to rounding.
 

@@ -23,14 +23,14 @@ from tfrecords.base.errors import UserError
 
 
 @pytest.fixture(scope="session")
-def model(exported):
-    """A folder with a classifier, its vocabulary and its task."""
-    return exported("ids").parents[1]
+def models(exported):
+    """Folders with a classifier and with a regressor, their vocabulary and task; made before `saved` stands in."""
+    return [str(exported(name).parents[1]) for name in ("ids", "regressor")]
 
 
 @pytest.fixture
-def settings(model, tmp_path):
-    return ExportSettings(str(model), str(tmp_path / "out"), warm_up_lengths="")
+def settings(models, tmp_path):
+    return ExportSettings(models[0], str(tmp_path / "out"), warm_up_lengths="")
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def manifest_of(version):
     return json.loads((version / MANIFEST).read_text())
 
 
-def test_a_version_of_another_depth_is_that_model_and_says_so(write, saved, exported):
+def test_a_version_of_another_depth_is_that_model_and_says_so(write, saved, models):
     """Steps with exits of their own have one depth."""
-    manifest = manifest_of(write(model=str(exported("regressor").parents[1]), depth=5))
+    manifest = manifest_of(write(model=models[1], depth=5))
     depths = saved[0].encoder.config.num_hidden_layers, manifest["config"]["num_hidden_layers"]
-    assert {*depths, manifest["export"]["depth"]} == {5}
+    assert (*depths, manifest["export"]["depth"]) == (5, 5, 5)
 
 
 def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):

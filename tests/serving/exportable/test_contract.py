@@ -14,7 +14,7 @@ from serving.client.messages import join_batches
 from serving.exportable import PREDICT
 from serving.inference import InferenceOptions
 from serving.samples import sample_inputs
-from tests.serving.conftest import assert_close
+from tests.serving.conftest import assert_close, example
 from tfrecords.framing import Framer, encode
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -63,30 +63,18 @@ def test_what_a_server_pads_with_changes_nothing(serve, head, family):
     for signature, description in served.signatures.items():
         if description.method != PREDICT or (family.endswith("xlnet") and signature in ("masked", "int64")):
             continue
-        long = sample_inputs(served.exportable, description, 14, seed=2)
-        short = _padded_by_the_client(sample_inputs(served.exportable, description, 9, 2, seed=1))
-        joined = {name: np.concatenate([_pad_as_a_server(short[name], long[name].shape), long[name]]) for name in short}
+        requests = [sample_inputs(served.exportable, description, length, seed=length) for length in (9, 5, 14)]
+        joined = {name: np.concatenate([_padded(one[name], requests[2][name].shape) for one in requests])
+                  for name in requests[0]}  # fmt: skip
         together = served(signature, **joined)
-        for rows, request in ((slice(0, 2), short), (slice(2, 3), long)):
+        for row, request in enumerate(requests):
             alone = served(signature, **request)
             assert alone.keys() == together.keys()
-            assert_close(together, alone, rows)
+            assert_close(together, alone, slice(row, row + 1))
 
 
-def _padded_by_the_client(inputs: dict) -> dict:
-    """The second row shorter, with another first id than the first row's; of choices the last one empty."""
-    ids = inputs["input_ids"]
-    lengths = np.full(ids.shape[:-1], 9)
-    lengths[1], ids[1, ..., 0] = 5, 7
-    if lengths.ndim == 2:
-        lengths[:, -1] = 0
-    mask = 1 * (np.arange(9) < lengths[..., None])
-    padded = {"input_ids": ids * mask, "lengths": lengths, "input_mask": mask}
-    return inputs | {name: padded[name] for name in inputs.keys() & padded.keys()}
-
-
-def _pad_as_a_server(values: np.ndarray, shape: tuple) -> np.ndarray:
-    padding = [(0, max(wanted - size, 0)) for size, wanted in zip(values.shape, shape)]
+def _padded(values: np.ndarray, shape: tuple) -> np.ndarray:
+    padding = [(0, wanted - size) for size, wanted in zip(values.shape, shape)]
     return np.pad(values, padding, constant_values=values.flat[0])
 
 
@@ -165,17 +153,10 @@ def test_rows_are_cut_as_in_fine_tuning_and_ids_give_the_same_answers(serve, tok
     assert_close(tokens, rows)
     pieces = np.array(tokenizer.pieces)[rows["input_ids"][0, : rows["lengths"][0]]]
     assert [piece.decode() for piece in tokens["pieces"][0] if piece] == pieces.tolist()
-    examples = [_example(first=a, second=b) for a, b in zip(*texts.values())]
+    examples = [example(first=a, second=b) for a, b in zip(*texts.values())]
     assert_close(served("classify", inputs=examples), {"scores": by_ids["probabilities"]})
     with pytest.raises(tf.errors.InvalidArgumentError, match="second"):
-        served("classify", inputs=[_example(first="the cat")])
-
-
-def _example(**texts) -> bytes:
-    example = tf.train.Example()
-    for name, value in texts.items():
-        example.features.feature[name].bytes_list.value.append(value.encode())
-    return example.SerializeToString()
+        served("classify", inputs=[example(first="the cat")])
 
 
 # Of a head the inputs of its text signature, and the texts of each row as tokens are counted.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.exportable.ways import batch_of_lengths, batch_of_mask
 from serving.samples import sample_inputs
-from tests.serving.conftest import assert_close
+from tests.serving.conftest import assert_close, example
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -143,12 +143,6 @@ def test_a_choice_without_tokens_is_never_chosen(serve):
 
 def test_rows_of_examples(serve):
     """Official records are padded and carry their mask; those made by hand carry the ids alone."""
-
-    def example(**lists):
-        features = {
-            name: tf.train.Feature(int64_list=tf.train.Int64List(value=values)) for name, values in lists.items()
-        }
-        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
     _, served = serve("classifier")
     padded = {"input_ids": [2, 8, 3, 0, 0], "input_mask": [1, 1, 1, 0, 0], "segment_ids": [0, 1, 1, 0, 0]}

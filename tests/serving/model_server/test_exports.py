@@ -18,7 +18,7 @@ from serving.model_server import telemetry
 from serving.model_server.flags import Options
 from serving.model_server.server import ModelServer
 from serving.model_server.status import StatusError
-from tests.serving.conftest import LABELS, assert_close
+from tests.serving.conftest import LABELS, assert_close, example
 from tests.serving.gateway.conftest import wait_until
 from tests.serving.model_server.conftest import config_text, free_port, start
 
@@ -162,9 +162,7 @@ def test_classify_and_regress_over_grpc_and_rest_answer_as_predict(server, by_fu
     request = REQUESTS[method]()
     request.model_spec.name, request.model_spec.signature_name = model, method
     for row in rows:
-        features = request.input.example_list.examples.add().features.feature
-        for key, text in row.items():
-            features[key].bytes_list.value.append(text.encode())
+        request.input.example_list.examples.add().ParseFromString(example(**row))
     url, body = f"/v1/models/{model}:", {"signature_name": method, "examples": rows}
     of_rest = server.http("POST", url + method, body)[1]["results"]
     if is_classifier:
