@@ -18,7 +18,13 @@ def test_padding_may_be_in_front(serve, head):
     rows = {"input_ids": ids, "input_mask": 1 * mask, "segment_ids": segments}
     if head == "multiple choice":
         rows = {name: values[None] for name, values in rows.items()}
-    found, expected = served("masked", **rows), model(rows)
+    # What stands behind a row is padding too, whatever its ids are.
+    fill = {"input_ids": 7, "input_mask": 0, "segment_ids": 3}
+    wide = {
+        name: np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, 2)], constant_values=fill[name])
+        for name, values in rows.items()
+    }
+    found, expected = served("masked", **wide), model(rows)
     name = "start_log_probs" if head == "spans" else "logits"
     assert_close(found[name], expected[name] if head == "spans" else expected)
 
