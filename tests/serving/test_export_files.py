@@ -25,6 +25,7 @@ def graph_of(version):
     return message.meta_graphs[0]
 
 
+# More than 5 s for the first that asks for an export: it is written then, the one of 8 bits with a process of its own.
 @pytest.mark.parametrize("name", EXPORTS)
 def test_only_ops_that_old_servers_have_and_large_tables_once(exported, name):
     graph = graph_of(exported(name)).graph_def

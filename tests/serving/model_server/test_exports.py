@@ -100,6 +100,7 @@ def contexts():
     return [question | {"context": [f"{text} {text} " * count]} for text in TEXTS for count in (1, 4)]
 
 
+# More than 5 s for the first: it waits for the server, which loads and warms up five models.
 @pytest.mark.parametrize(
     ("model", "signature", "requests"),
     [
