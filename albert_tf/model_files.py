@@ -14,6 +14,18 @@ TASK_FILE = "task.json"
 SHARDS = ".index.json"
 
 
+_ADAPTER = "adapter_config.json"
+# What else a folder may hold its weights in.
+_NOT_READ = {
+    "model.*.safetensors": "a variant of the weights, in another precision; give that file itself",
+    "tf_model*.h5": "transformers' format for TensorFlow; save the model as safetensors",
+    "flax_model.msgpack": "transformers' format for Flax; save the model as safetensors",
+    "*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
+    "onnx/*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
+    "*.gguf": "a file of llama.cpp; give the folder with the weights that it was made from",
+}
+
+
 def detect(path: str | os.PathLike) -> str:
     """Tells the format of the checkpoint at `path`, one of FORMATS.
 
@@ -23,10 +35,16 @@ def detect(path: str | os.PathLike) -> str:
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
+    if (path / _ADAPTER).is_file():
+        # transformers loads the adapter's base model, whatever weights lie in the folder.
+        raise UserError(f"'{path}' holds a PEFT adapter ({_ADAPTER}); merge it into its base model and save that")
     if path.suffix in (".safetensors", ".bin") or path.name.endswith(SHARDS) or weights_file(path).is_file():
         return "huggingface"
     if (path / "model.weights.h5").is_file():
         return "keras_hub"
+    for pattern, what in _NOT_READ.items():
+        if found := sorted(path.glob(pattern)):
+            raise UserError(f"no model at '{path}' that is read here: '{found[0].name}' is {what}")
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
     check_is_here(path)
