@@ -56,14 +56,13 @@ TABLE = {
     "lower": (True, True, False, MISSING),
     "strip_accents": (MISSING, None, True, False),
     "tokenizer_json": (True, False),
-    "pooling": (("mean",), ("mean",), ("cls",), ("max",), ("mean_sqrt_len_tokens",), ("weightedmean",), ("lasttoken",),
-                ("mean", "cls"), ("cls", "max", "mean")),  # fmt: skip
+    "pooling": (*[(mode,) for mode in MODES], ("mean",), ("mean", "cls"), ("cls", "max", "mean")),
     "pooling_form": ("booleans", "name"),
     "include_prompt": (MISSING, True, False),
     "default_prompt_name": (MISSING, None, "query", "passage"),
     "dense": (None, None, ("activation.Tanh", True), ("linear.Identity", False), ("activation.Sigmoid", True)),
     "normalize": (True, False),
-}  # fmt: skip
+}
 
 
 def draw(random_numbers):
@@ -202,10 +201,10 @@ def answer(folder, chosen):
         model = CrossEncoder(str(folder), device="cpu", model_kwargs=EXACT)
         scores = model.predict(list(zip(TEXTS, SECONDS)), batch_size=1)
         return torch.as_tensor(scores).reshape(len(TEXTS), -1).tolist()
-    pipe = transformers.pipeline(
-        "text-classification" if chosen["kind"] == "classifier" else "token-classification",
-        model=str(folder), device="cpu", model_kwargs=EXACT, **({"top_k": None} if chosen["kind"] == "classifier" else {}),
-    )  # fmt: skip
+    task, options = "token-classification", {}
+    if chosen["kind"] == "classifier":
+        task, options = "text-classification", {"top_k": None}
+    pipe = transformers.pipeline(task, model=str(folder), device="cpu", model_kwargs=EXACT, **options)
     tokenizer, model = pipe.tokenizer, pipe.model
     found = []
     for text in TEXTS[:3]:
