@@ -33,8 +33,8 @@ _POOLING_KEYS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_POOLINGS = {name: name.removesuffix("_tokens") for name in _POOLING_KEYS.values()}
-_ACTIVATIONS = {
+POOLINGS = {name: name.removesuffix("_tokens") for name in _POOLING_KEYS.values()}
+ACTIVATIONS = {
     "torch.nn.modules.linear.Identity": "linear",
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -45,7 +45,7 @@ _ACTIVATIONS = {
 }
 _SENTENCE = ("sentence_embedding",)
 # Of each kind of module the keys of its file that are not read, with the values that change nothing; (): any value.
-_FIXED: dict[str, dict[str, tuple]] = {
+FIXED: dict[str, dict[str, tuple]] = {
     "Pooling": {"word_embedding_dimension": (), "embedding_dimension": ()},
     "Dense": {
         "in_features": (),
@@ -77,7 +77,7 @@ _FIXED: dict[str, dict[str, tuple]] = {
         "keep_in_fp32_modules": (),
     },
 }
-_READ = {
+READ = {
     "Pooling": (*_POOLING_KEYS, "pooling_mode", "include_prompt"),
     "Dense": ("out_features", "bias", "activation_function"),
     "Transformer": ("max_seq_length",),
@@ -204,11 +204,11 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
         # What sentence-transformers takes where its own file names none.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
-    if named not in _ACTIVATIONS:
+    if named not in ACTIVATIONS:
         raise UserError(
-            f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(_ACTIVATIONS)}"
+            f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(ACTIVATIONS)}"
         )
-    return _ACTIVATIONS[named]
+    return ACTIVATIONS[named]
 
 
 def is_of_sentence_transformers(folder: Path) -> bool:
@@ -221,7 +221,7 @@ def is_of_sentence_transformers(folder: Path) -> bool:
 
 def written_activation(name: str) -> dict[str, Any]:
     """Returns what config.json says of an activation, in the form of sentence-transformers 4 and later."""
-    return {"sentence_transformers": {"activation_fn": {ours: theirs for theirs, ours in _ACTIVATIONS.items()}[name]}}
+    return {"sentence_transformers": {"activation_fn": {ours: theirs for theirs, ours in ACTIVATIONS.items()}[name]}}
 
 
 def _kind(module: Mapping[str, Any]) -> str:
@@ -237,8 +237,8 @@ def _read(kind: str, path: Path) -> dict[str, Any]:
     """The values of a file, once each is seen to be known."""
     values = _read_object(path)
     for key, value in values.items():
-        fixed = _FIXED[kind].get(key)
-        if fixed is None and key not in _READ.get(kind, ()):
+        fixed = FIXED[kind].get(key)
+        if fixed is None and key not in READ.get(kind, ()):
             raise UserError(f"'{path}': the key '{key}' is not known of a {kind}; remove it if it changes no vector")
         if fixed and value not in fixed:
             raise UserError(f"'{path}': {key} {value!r} is not followed here; known: {', '.join(map(repr, fixed))}")
@@ -250,21 +250,21 @@ def _pooling(values: Mapping[str, Any], path: Path) -> str:
     if asked is None:
         asked = [name for key, name in _POOLING_KEYS.items() if values.get(key)] or ["mean"]
     names = [asked] if isinstance(asked, str) else list(asked)
-    if unknown := [name for name in names if name not in _POOLINGS]:
-        raise UserError(f"'{path}': pooling {unknown[0]!r} is not known; known are {', '.join(_POOLINGS)}")
-    return "+".join(_POOLINGS[name] for name in names)
+    if unknown := [name for name in names if name not in POOLINGS]:
+        raise UserError(f"'{path}': pooling {unknown[0]!r} is not known; known are {', '.join(POOLINGS)}")
+    return "+".join(POOLINGS[name] for name in names)
 
 
 def _dense(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if activation not in _ACTIVATIONS:
-        raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(_ACTIVATIONS)}")
+    if activation not in ACTIVATIONS:
+        raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(ACTIVATIONS)}")
     if not isinstance(values.get("out_features"), int):
         raise UserError(f"'{path}' lacks out_features; copy or download it again")
     # Keras's "gelu" is the exact one, as PyTorch's is.
     return {
         "units": values["out_features"],
-        "activation": _ACTIVATIONS[activation],
+        "activation": ACTIVATIONS[activation],
         "use_bias": values.get("bias", True),
     }
 

@@ -331,3 +331,9 @@ def test_the_head_of_a_keras_hub_classifier_is_read(tmp_path, caplog):
     keras_hub.models.AlbertMaskedLM(backbone, preprocessor=None).save_to_preset(str(tmp_path / "words"))
     assert type(albert_tf.load(tmp_path / "words").model) is AlbertEncoder
     assert "the head of the AlbertMaskedLM" in caplog.text
+
+
+def test_a_file_that_nothing_reads_is_named(tmp_path, caplog):
+    files = {"extra_weights.bin": "", "README.md": "", "trainer_state.json": {}, "onnx_settings.json": {}}
+    albert_tf.load(published(tmp_path, AlbertEncoder(CONFIG), **files))
+    assert caplog.messages == [f"'{tmp_path}' holds files that are not read: extra_weights.bin, onnx_settings.json"]
