@@ -37,16 +37,17 @@ class ClassifierExportable(DenseHeadExportable):
 
 
 class RegressorExportable(DenseHeadExportable):
-    """An AlbertRegressor: `value` float32 [batch]."""
+    """An AlbertRegressor: `value` float32 [batch]; with an activation also the `logit` that passes through it."""
 
     exit_kind = "regression"
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
-        self.activation = keras.activations.get(model.activation)
+        self.activation, self.is_linear = keras.activations.get(model.activation), model.activation == "linear"
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
-        return {"value": self.activation(logits[:, 0])}
+        logit = logits[:, 0]
+        return {"value": logit} if self.is_linear else {"value": self.activation(logit), "logit": logit}
 
     def answers(self, ways: Ways):
         # As the Regress RPC wants it.

@@ -11,6 +11,7 @@ import albert_tf
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertRegressor
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.convert_checkpoint import convert
+from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.tiny import small
 from tfrecords.base.errors import UserError
@@ -179,6 +180,8 @@ def test_scores_pass_through_what_the_folder_says(tmp_path, said, expected, capl
     exported = make_exportable(loaded.model, ExportOptions(32, tokenizer=loaded.tokenizer, task={"inputs": ["a", "b"]}))
     answer = exported.signatures()["serving_default"].function(first=np.array([b"a b c"]), second=np.array([b"d"]))
     np.testing.assert_allclose(answer["value"], expected(logits), atol=2e-6)
+    # The gateway makes a relevance of it, once.
+    np.testing.assert_allclose(raw_scores(answer), logits, atol=2e-6)
 
 
 def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
