@@ -108,6 +108,11 @@ class Model:
         """Whether all that the model can do is known, and its server answers."""
         return self.absence is None
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server answers that it has no such model."""
+        return self.absence is not None and self.absence.status == 404
+
     async def watch(self) -> None:
         """Checks for ever whether the model is there, and reads what it can do."""
         while True:

@@ -132,6 +132,6 @@ PAGES = (
     Page("/v1/models/{name:path}", False, _model),
     Page("/info", False, _info),
     Page("/metrics", False, _metrics),
-    Page("/openapi.json", True, lambda service: Reply(encode(openapi.document()))),
+    Page("/openapi.json", True, lambda service: Reply(encode(openapi.document(service.options.root_path)))),
     Page("/docs", True, _docs),
 )
