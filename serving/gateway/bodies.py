@@ -1,4 +1,4 @@
-"""The bodies that clients of OpenAI, Cohere and text-embeddings-inference send; a field that is not known is refused."""
+"""The bodies of OpenAI's, Cohere's and text-embeddings-inference's clients; a field that is not known is refused."""
 
 from typing import Annotated, Any, Literal
 
