@@ -18,6 +18,7 @@ class Settings(CheckedSettings):
     model: tuple[str, ...] = setting((), help="name of a model; may be given several times, or several by commas")
     port: int = setting(8080, help="port to listen on; 0 for any that is free", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0: every network")
+    grpc_port: int = setting(0, help="port for KServe's gRPC service; 0: none", at_least=0, at_most=65535)
     api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
     max_batch_tokens: int = setting(1024, help="tokens of a batch, in sum; a longer row goes alone", at_least=1)
     max_batch_rows: int = setting(256, help="rows of a batch", at_least=1)
@@ -63,6 +64,7 @@ def main(settings: Settings) -> None:
         max_body_bytes=settings.max_body_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
+        grpc_address=f"{settings.bind_address}:{settings.grpc_port}" if settings.grpc_port else "",
         root_path=settings.root_path.rstrip("/"),
         cors_origins=tuple(name for item in settings.cors_origins for name in item.split(",") if name),
     )

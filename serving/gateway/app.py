@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Awaitable
 
+import grpc
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from serving.client import ServingError
-from serving.gateway import tracing
+from serving.gateway import kserve, tracing
 from serving.gateway.bodies import read_object
 from serving.gateway.errors import Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
@@ -31,10 +32,14 @@ class Gateway:
 
     def __init__(self, options: Options):
         self.options, self.metrics = options, Metrics()
+        self.grpc_port = 0
         self.service: Service | None = None
         posts = [StarletteRoute(route.path, _Post(self, route)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
-        application = Starlette(routes=[*posts, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found})
+        infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
+        application = Starlette(
+            routes=[*posts, *infers, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found}
+        )
         application.router.redirect_slashes = False
         if options.cors_origins:
             application.add_middleware(
@@ -53,10 +58,28 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
         self.service = Service(self.options, self.metrics)
+        server = await self._grpc_server()
         try:
             yield
         finally:
+            if server is not None:
+                await server.stop(grace=1)
             await self.service.close()
+
+    async def _grpc_server(self) -> grpc.aio.Server | None:
+        """KServe's service on a port of its own, where one is asked for."""
+        if not self.options.grpc_address:
+            return None
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
+        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key)])
+        self.grpc_port = server.add_insecure_port(self.options.grpc_address)
+        await server.start()
+        return server
+
+    def _check_key(self, authorization: str) -> None:
+        keys = self.options.keys
+        if keys is not None and not keys.open_to(authorization):
+            raise Refusal(401, "the authorization metadata carries no key that is known here", "invalid_api_key")
 
 
 class _Endpoint:
@@ -117,6 +140,31 @@ class _Endpoint:
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
         raise NotImplementedError
 
+    async def _body_of(self, headers: dict[str, str], receive) -> bytes:
+        """Reads the body, inflated; raises Refusal, and LongBody for one above the limit."""
+        announced = headers.get("content-length", "0")
+        size = int(announced) if announced.isdecimal() else 0
+        limit = self._gateway.options.max_body_bytes
+        return _inflated(await read_body(receive, size, limit), headers, limit)
+
+
+# KServe's version 2.
+INFER_PATHS = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer")
+
+
+class _Infer(_Endpoint):
+    def __init__(self, gateway: Gateway, path: str):
+        super().__init__(gateway, path, ("POST",), "tei", is_open=False)
+
+    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
+        raw, service = await self._body_of(headers, receive), self._gateway.service
+        model = kserve.find_model(service, **scope["path_params"])
+        handled = kserve.infer_http(service, model, raw, headers.get(kserve.HEADER_LENGTH, ""))
+        body, head = await _unless_gone(handled, receive)
+        if head is None:
+            return Reply(body)
+        return Reply(body, b"application/octet-stream", headers=((kserve.HEADER_LENGTH.encode(), str(head).encode()),))
+
 
 class _Post(_Endpoint):
     def __init__(self, gateway: Gateway, route: Route):
@@ -124,12 +172,9 @@ class _Post(_Endpoint):
         self._handler, self._body = route.handler, route.body
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        announced = headers.get("content-length", "0")
-        size = int(announced) if announced.isdecimal() else 0
-        limit = self._gateway.options.max_body_bytes
-        raw = await read_body(receive, size, limit)
+        raw = await self._body_of(headers, receive)
         try:
-            body = read_object(_inflated(raw, headers, limit), self._body)
+            body = read_object(raw, self._body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_request(f"the body is not what this route takes: {error}"[:500]) from None
         except RecursionError:

@@ -36,6 +36,7 @@ class Options:
         max_body_bytes: Of a request's body.
         timeout_s: The longest that a request may take, in seconds.
         check_s: How often the model server is asked for its models, in seconds.
+        grpc_address: HOST:PORT where KServe's gRPC service listens; "": nowhere.
         root_path: What a proxy puts before every path, such as "/models".
         cors_origins: Origins whose pages may ask; "*": all.
     """
@@ -48,6 +49,7 @@ class Options:
     max_body_bytes: int = 8 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
+    grpc_address: str = ""
     root_path: str = ""
     cors_origins: tuple[str, ...] = ()
 
