@@ -14,6 +14,7 @@ import pytest
 
 from serving.benchmark.stand_in import StandIn
 from serving.client import Connection
+from serving.gateway.routes import ROUTES
 from serving.gateway.server import GatewayServer
 from serving.gateway.service import Options
 from serving.wire import protos
@@ -208,6 +209,21 @@ KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
+
+
+def failure_of(answer: httpx.Response, path: str) -> str:
+    """The sentence of an error, which has the form that the route's clients read."""
+    read = answer.json()
+    family = {route.path: route.family for route in ROUTES}.get(path)
+    if family == "cohere":
+        assert read.keys() == {"message"}
+        return read["message"]
+    if family == "tei" or (family is None and read.keys() == {"error", "error_type"}):
+        assert read["error_type"] and read.keys() == {"error", "error_type"}
+        return read["error"]
+    error = read["error"]
+    assert error["type"] == ("invalid_request_error" if answer.status_code < 500 else "server_error") and error["code"]
+    return error["message"]
 
 
 def wait_until(holds, seconds=20.0):

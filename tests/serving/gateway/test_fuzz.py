@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS
+from tests.serving.gateway.conftest import KINDS, failure_of
 
 NAMES = sorted({name for route in ROUTES for name in (*route.body.__struct_fields__, *route.example)} | {"", "x"})
 TEXT = st.text(max_size=30) | st.sampled_from(["", "\0", "a " * 300, "\ud800", "🎈", "[MASK]", "default"])
@@ -28,10 +28,7 @@ def check(gateway, path, content):
     answer = gateway.http.post(path, content=content, timeout=20)
     assert answer.status_code in (200, 400, 404, 413), (content, answer.status_code, answer.text)
     assert "Traceback" not in answer.text and 'File "' not in answer.text
-    read = answer.json()
-    if answer.status_code != 200:
-        message = read.get("message") or read["error"]
-        assert message["message"] if isinstance(message, dict) else message
+    assert answer.status_code == 200 or failure_of(answer, path)
     return answer.status_code
 
 
@@ -40,7 +37,7 @@ def encoded(value) -> bytes:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_strange_bodies(shared_gateway, route, data):
     body = data.draw(near(route).map(encoded) | VALUES.map(encoded) | st.binary(max_size=60))
@@ -52,25 +49,7 @@ def test_strange_bodies(shared_gateway, route, data):
 def test_a_hundred_thousand_damaged_bodies(shared_gateway):
     """Bytes of good bodies changed, cut, doubled; and fields exchanged: faster than hypothesis makes them."""
     chance, statuses = random.Random(1), []
-    odd = [
-        None,
-        True,
-        -1,
-        0,
-        2**70,
-        1.5,
-        "",
-        "x",
-        "\ud800",
-        [],
-        [[]],
-        [1],
-        [[1]],
-        ["a", 1],
-        {},
-        {"text": 1},
-        ["a"] * 3000,
-    ]
+    odd = [None, True, -1, 0, 2**70, 1.5, "", "x", "\ud800", [], [[]], [1], [[1]], ["a", 1], {}, {"text": 1}, ["a"] * 3000]  # fmt: skip
     for _ in range(100_000):
         route = chance.choice(ROUTES)
         body = dict(route.example)
