@@ -138,14 +138,6 @@ def test_a_client_that_leaves_gives_up_its_place(held):
         assert one.model.batches == [[["first"]]]
 
 
-def test_a_text_that_the_model_refuses_fails_its_request_alone(held):
-    with held() as one:
-        one.model.refuses = b"bad"
-        others = one.send("good", "bad", "fine")
-        one.let_go()
-        assert [sent.result().status_code for sent in (one.first, *others)] == [200, 200, 400, 200]
-
-
 def test_stopping_answers_what_runs(held):
     with held() as one:
         stopping = threading.Thread(target=one.gateway.server.stop)
