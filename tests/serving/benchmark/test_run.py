@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +23,6 @@ from serving.benchmark.report import write_report
 from serving.benchmark.run import run_benchmark, trial_settings
 from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import IDS, TEXT, StandIn, constant_answer
-from serving.client import ServingError
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
 from tests.serving.benchmark.conftest import Numbered
@@ -295,48 +293,6 @@ def test_scenarios_choose_the_arrivals():
     assert Settings(scenario="single_stream").resolved().clients == "1"
     assert Settings(scenario="server", rate="5", bound_ms=9.0).resolved().arrival == "poisson"
     assert Settings(scenario="offline").resolved().arrival == "closed"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"scenario": "fast"}, "single_stream, server, offline"),
-        ({"arrival": "poison"}, "closed, constant, poisson"),
-        ({"arrival": "poisson"}, "give --rate"),
-        ({"rate": "5"}, "--arrival=poisson"),
-        ({"find_rate": True}, "--bound_ms"),
-        ({"scenario": "server", "rate": "5"}, "--bound_ms"),
-        ({"lengths": "12,x"}, "--lengths=12,x"),
-        ({"lengths": ""}, "numbers above 0"),
-        ({"clients": "0"}, "--clients=0"),
-        ({"seconds": 0.0}, "--seconds=0.0"),
-        ({"mixed": True}, "--text_file"),
-        ({"protocols": "soap"}, "--protocols=soap"),
-        ({"protocols": "grpc,rest"}, "--rest_api_port"),
-        ({"protocols": "rest", "rest_api_port": 1, "arrival": "poisson", "rate": "5"}, "closed loop"),
-    ],
-)
-def test_wrong_settings_are_met_at_the_door(wrong, words):
-    with pytest.raises(UserError, match=words):
-        Settings(**wrong)
-
-
-def test_absent_target_and_absent_model():
-    with pytest.raises(ServingError, match="is the server running"):
-        run_benchmark(Settings(target="127.0.0.1:1"))
-
-
-@pytest.mark.parametrize(("arguments", "words"), [([], "UNAVAILABLE"), (["compare", "a.json"], "takes two reports")])
-def test_command_failures_are_one_line_and_status_1(run_module, arguments, words, tmp_path):
-    with socket.socket() as silent:
-        # Bound but not listened on: nobody else can answer there.
-        silent.bind(("127.0.0.1", 0))
-        target = [f"--target=127.0.0.1:{silent.getsockname()[1]}", f"--output_dir={tmp_path / 'out'}"]
-        failed = run_module(
-            "serving.benchmark", *arguments, *(target if not arguments else []), without_tensorflow=True
-        )
-    assert failed.returncode == 1 and failed.stdout == ""
-    assert len(failed.stderr.strip().splitlines()) == 1 and words in failed.stderr
 
 
 def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path, capsys):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import httpx
-import pytest
 
 from scripts.server import free_port
 from tests.conftest import ROOT
@@ -23,24 +22,6 @@ def test_it_serves_until_it_is_told_to_stop(fake_server):
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
     assert process.returncode == 0 and "model default version 1: embed, tokenize" in said and "Traceback" not in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "--model=NAME must be given"),
-        (["--model=m", "--target=nowhere"], "target 'nowhere' is not HOST:PORT"),
-        (["--model=m", "--max_in_flight=0"], "--max_in_flight=0 must be 1 or more"),
-        (["--model=m", "--api_key_file=/no/keys"], "cannot read --api_key_file=/no/keys"),
-        (["--model=m", "--port=TAKEN"], "cannot listen on 127.0.0.1:TAKEN: Address already in use"),
-    ],
-)
-def test_wrong_flags_are_one_line_without_tensorflow(run_module, fake_server, arguments, message):
-    taken = fake_server("embedder")[1].target.rpartition(":")[2]
-    arguments = [argument.replace("TAKEN", taken) for argument in arguments]
-    ended = run_module("serving.gateway", *arguments, without_tensorflow=True)
-    assert ended.returncode == 1 and ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith(f"error: {message.replace('TAKEN', taken)}")
 
 
 def test_without_its_extra_it_says_what_to_install():

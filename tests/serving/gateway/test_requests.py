@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import grpc
 import pytest
 
 from serving.gateway.keys import Keys
@@ -144,10 +145,17 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
 )
 def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, kind, path, name):
     gateway = shared_gateway(f"telling {kind}")
-    gateway.model.lacks = frozenset(TOLD)
+    usual = gateway.model.before
+
+    def older(asked, context):
+        for output in TOLD.keys() & set(asked.output_filter):
+            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+    gateway.model.before = older
     try:
         answer = post(gateway, path, **{name: [LONG]})
     finally:
-        gateway.model.lacks = frozenset()
+        gateway.model.before = usual
     assert answer.status_code == 200, answer.text
     assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers

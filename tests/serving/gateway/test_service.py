@@ -160,17 +160,18 @@ def test_a_request_that_takes_too_long_is_504(fake_server, gateway_to):
 
 def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target)
+    gateway, usual = gateway_to(stand_in.target), model.before
     for code, status in {
         "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "NOT_FOUND": 503, "CANCELLED": 503, "DEADLINE_EXCEEDED": 504,
         "INVALID_ARGUMENT": 400, "OUT_OF_RANGE": 400, "INTERNAL": 502, "UNKNOWN": 502,
     }.items():  # fmt: skip
-        model.failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1'
+        failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1'
+        model.before = lambda asked, context: context.abort(*failure)  # noqa: B023
         answer = gateway.http.post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == status and stand_in.target not in answer.text and "\n" not in answer.text
         assert ("Traceback" in answer.text) == (status == 400), "what the server says of the request alone"
         assert ("retry-after" in answer.headers) == (status in (429, 503))
-        model.failure = None
+        model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)
 
 
@@ -204,7 +205,13 @@ def test_several_models_are_asked_by_name(fake_server, gateway_to):
 
 def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     model, stand_in = fake_server("classifier")
-    gates = [model.gates.setdefault(("slow", name), threading.Event()) for name in ("tokenize", "classify")]
+    gates = {"tokenize": threading.Event(), "classify": threading.Event()}
+
+    def wait(asked, context):
+        if asked.model_spec.name == "slow" and (gate := gates.get(asked.model_spec.signature_name)):
+            assert gate.wait(30)
+
+    model.before = wait
     gateway = gateway_to(stand_in.target, live=False, models=("slow", "quick"))
 
     def status(path="/predict", **body):
@@ -220,27 +227,32 @@ def test_each_model_answers_as_soon_as_it_is_known(fake_server, gateway_to):
     assert ready.status_code == 503 and "slow: not ready yet" in ready.json()["error"] and "quick" not in ready.text
     assert gateway.http.get("/health/live").status_code == 200
     # Pieces need no names of classes; classes without them would be other answers.
-    gates[0].set()
+    gates["tokenize"].set()
     wait_until(lambda: status("/tokenize", model="slow") == 200)
     assert status(model="slow") == 503 == gateway.http.get("/health").status_code
-    gates[1].set()
+    gates["classify"].set()
     wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
     assert status() == status(model="slow") == gateway.http.get("/health").status_code == 200
 
 
-def test_a_model_that_is_not_loaded_is_named(fake_server, gateway_to):
+def test_a_model_that_is_not_loaded_is_named_and_keeps_no_request_from_the_others(fake_server, gateway_to):
     model, stand_in = fake_server("embedder")
-    model.failure = grpc.StatusCode.NOT_FOUND, "Servable not found for request"
-    gateway = gateway_to(stand_in.target, live=False)
-    wait_until(lambda: "has not loaded the model 'default'" in ask(gateway, "a").text)
-    assert gateway.http.get("/health/live").status_code == 200 != gateway.http.get("/health/ready").status_code
+    absent = {"gone", "there"}
 
+    def refuse(asked, context):
+        if asked.model_spec.name in absent:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
 
-def test_a_model_that_is_not_loaded_keeps_no_request_from_the_others(fake_server, gateway_to):
-    model, stand_in = fake_server("embedder")
-    model.absent.add("gone")
+    model.before = refuse
     gateway = gateway_to(stand_in.target, live=False, models=("there", "gone"))
-    wait_until(lambda: gateway.http.get("/health/ready").status_code == 200)
-    health = gateway.http.get("/health")
+
+    def get(path):
+        return gateway.http.get(path)
+
+    wait_until(lambda: "has not loaded the model 'there'" in ask(gateway, "a").text)
+    assert get("/health/live").status_code == 200 != get("/health/ready").status_code
+    absent.remove("there")
+    wait_until(lambda: get("/health/ready").status_code == 200)
+    health = get("/health")
     assert health.status_code == 503 and "has not loaded the model 'gone'" in health.text and "there" not in health.text
     assert ask(gateway, "a", model="there").status_code == 200

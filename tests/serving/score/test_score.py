@@ -286,19 +286,3 @@ def test_several_workers_write_the_same_bytes(runner, source_of, tmp_path, monke
     for name, options in (("one", {}), ("two", {"workers": 2, "runner": runner})):
         job.score(str(tmp_path / "in.txt"), tmp_path / name, source_of("embedder")[0], **options)
     assert (tmp_path / "one" / "in.jsonl").read_bytes() == (tmp_path / "two" / "in.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--input=no/*.jsonl", "--model=m"], "error: --input=no/*.jsonl matches no file"),
-        (["--input=README.md", "--model=no"], "error: --model=no holds no SavedModel"),
-        (["--input=README.md", "--model=no", "--version=3"], "error: --version is for a model behind --target"),
-        (["--input=README.md", "--model=m", "--target=nowhere"], "error: target 'nowhere' is not HOST:PORT"),
-        (["--input=README.md"], "error: --model=... must be given"),
-        (["--input=README.md", "--model=m", "--max_batch_tokens=0"], "error: --max_batch_tokens=0 must be 1 or more"),
-    ],
-)
-def test_wrong_input_is_one_line_without_tensorflow(run_module, tmp_path, arguments, message):
-    ended = run_module("serving.score", f"--output_dir={tmp_path}", *arguments, without_tensorflow=True)
-    assert ended.returncode == 1 and ended.stderr.startswith(message) and ended.stderr.count("\n") == 1
