@@ -264,13 +264,6 @@ def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
     assert summary["requests_per_second"] == pytest.approx(9.0)
 
 
-def test_an_open_loop_is_stretched_until_a_least_number_is_due():
-    quick = Settings(arrival="poisson", rate="5", seconds=10.0, least_requests=200)
-    assert point.seconds_of(point.Load("poisson", rate=5.0), quick) == 40
-    assert point.seconds_of(point.Load("poisson", rate=0.5), quick) == 100
-    assert point.seconds_of(point.Load("poisson", rate=500.0), quick) == 10
-
-
 def test_the_offered_rate_is_what_was_sent():
     due = constant_arrivals(100, 2.0)
     share = Share([b""], [None], 1.0, 0.0, 2.0, due=due)

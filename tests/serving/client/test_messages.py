@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.client import messages
@@ -69,7 +69,6 @@ def test_request_says_what_was_asked():
     assert not request.model_spec.HasField("version")
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_size=1, max_size=30),
     size=st.integers(1, 40),
