@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import threading
 import time
 import zlib
@@ -215,6 +216,12 @@ def failure_of(answer: httpx.Response, path: str) -> str:
     error = read["error"]
     assert error["type"] == ("invalid_request_error" if answer.status_code < 500 else "server_error") and error["code"]
     return error["message"]
+
+
+def timing_of(answer: httpx.Response) -> list[float]:
+    """Milliseconds in the queue, at the model, and in all."""
+    parts = re.fullmatch(r"queue;dur=(\S+), model;dur=(\S+), total;dur=(\S+)", answer.headers["server-timing"])
+    return list(map(float, parts.groups()))
 
 
 def wait_until(holds, seconds=20.0):

@@ -10,12 +10,11 @@ import pytest
 from serving.gateway.keys import Keys
 from serving.gateway.pages import PAGES
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of
+from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
 
 LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
 REQUESTS = [line.split(" | ") for line in LINES]
 PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
-TIMING = re.compile(r"queue;dur=(\S+), model;dur=(\S+), total;dur=(\S+)")
 LONG = "word " * 40
 
 
@@ -41,7 +40,7 @@ def test_a_request_has_its_answer(shared_gateway, kind, called, body, status, an
     else:
         assert given == (given | read(answer) if isinstance(given, dict) else read(answer))
     if method == "POST":
-        queue, model, total = map(float, TIMING.fullmatch(found.headers["server-timing"]).groups())
+        queue, model, total = timing_of(found)
         assert queue >= 0 and 0 < model < total and queue + model <= total
         assert ("x-truncated-inputs" in found.headers) == ('"truncated"' in found.text)
 
@@ -125,14 +124,14 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         return {name: value - before.get(name, 0) for name, value in metrics.items() if value != before.get(name, 0)}
 
     counted()
-    answer = post(gateway, "/embed", inputs=["a", LONG, "word " * (LONGEST - 2)])
-    assert answer.headers["x-truncated-inputs"] == "1"
+    answer = post(gateway, "/embed", inputs=["a", LONG, LONG, "word " * (LONGEST - 2)])
+    assert answer.headers["x-truncated-inputs"] == "2"
     assert gateway.http.post("/embed", content=b"{").status_code == 400
     found = counted()
     expected = {
-        'gateway_requests_total{route="/embed",status="200"}': 1, 'gateway_truncated_tokens_total{model="default"}': 26,
-        'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 1,
-        'gateway_text_tokens_total{model="default"}': 1 + 40 + 14, 'gateway_batch_rows_sum{model="default"}': 3,
+        'gateway_requests_total{route="/embed",status="200"}': 1, 'gateway_truncated_tokens_total{model="default"}': 52,
+        'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 2,
+        'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
         'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
         'gateway_batch_seconds_count{model="default"}': 1,
     }  # fmt: skip

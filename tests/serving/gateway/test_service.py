@@ -14,7 +14,7 @@ import pytest
 from scripts.server import free_port
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
-from tests.serving.gateway.conftest import wait_until
+from tests.serving.gateway.conftest import timing_of, wait_until
 from tfrecords.base.errors import UserError
 
 
@@ -119,7 +119,8 @@ def test_requests_that_come_while_the_model_runs_share_a_batch(held):
         others = one.send(*texts)
         one.let_go()
         answers = [other.result().json() for other in others]
-        assert one.first.result().status_code == 200
+        in_queue, at_model, _ = timing_of(one.first.result())
+        assert in_queue < at_model, "it was held there"
         assert [len(batch) for batch in one.model.batches] == [1, 9]
         assert answers == [ask(one.gateway, text).json() for text in texts]
 
