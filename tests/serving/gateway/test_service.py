@@ -14,7 +14,7 @@ import pytest
 from scripts.server import free_port
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
-from tests.serving.gateway.conftest import timing_of, wait_until
+from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
 from tfrecords.base.errors import UserError
 
 
@@ -170,6 +170,7 @@ def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
         model.before = lambda asked, context: context.abort(*failure)  # noqa: B023
         answer = gateway.http.post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == status and stand_in.target not in answer.text and "\n" not in answer.text
+        assert failure_of(answer, "/v1/embeddings")
         assert ("Traceback" in answer.text) == (status == 400), "what the server says of the request alone"
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
