@@ -44,7 +44,8 @@ def test_one_connection_serves_all_requests_of_a_client(web):
     server = web(OK)
     driver = Driver(Connection("127.0.0.1:1", attempts=1))
     share = Share(
-        [b"{}", b"[]"], [OK[1]] * 2, 5.0, time.perf_counter(), 0.3, clients=2, item_step=2, url=url_of(server)
+        [b"{}", b"[]"], [OK[1]] * 2, 30.0, time.perf_counter(), 0.1, clients=2, item_step=2, url=url_of(server),
+        least_requests=20, longest_seconds=60.0,
     )  # fmt: skip
     samples = driver.run(share)
     driver.close()
