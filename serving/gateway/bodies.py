@@ -58,13 +58,19 @@ class EmbeddingsBody(Body, kw_only=True):
 
 
 class CohereRerankBody(Body, kw_only=True):
-    """Cohere's, of both versions."""
+    """Cohere's, of both versions.
+
+    Attributes:
+        max_tokens_per_doc, max_chunks_per_doc: At least the model's longest row, or more than 0 such parts.
+    """
 
     query: str
     documents: list[str | dict[str, Any]]
     top_n: Positive | None = None
     return_documents: bool | None = None
     rank_fields: list[str] | None = None
+    max_tokens_per_doc: Positive | None = None
+    max_chunks_per_doc: Positive | None = None
 
 
 class Cut(Body, kw_only=True):
