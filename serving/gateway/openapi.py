@@ -12,9 +12,11 @@ from serving.gateway.routes import ROUTES, Route
 _STATUSES = {
     400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
-    404: "There is no such model.",
+    404: "There is no such model, here or at the model server.",
     413: "The body, or a text that must not be cut, is too long.",
+    415: "The body's Content-Encoding is not known; gzip and deflate are.",
     429: "Too much waits; Retry-After says how long to.",
+    502: "The model server failed, or gave NaN or infinity.",
     503: "The gateway is not ready yet, or the model server does not answer; Retry-After says when to ask again.",
     504: "The time limit has passed.",
 }
@@ -31,8 +33,8 @@ _GETS = {
 }
 
 
-def document() -> dict[str, Any]:
-    """Returns the OpenAPI 3.1 description of all routes."""
+def document(root_path: str = "") -> dict[str, Any]:
+    """Returns the OpenAPI 3.1 description of all routes, which have `root_path` before their paths."""
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
@@ -41,6 +43,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Gateway to TensorFlow Serving", "version": "1"},
+        "servers": [{"url": root_path or "/"}],
         "paths": paths,
         "components": {
             "schemas": components,

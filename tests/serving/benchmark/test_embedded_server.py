@@ -1,10 +1,8 @@
 """Client and benchmark against the embedded TensorFlow server, and the real one where it is installed."""
 
-import os
+import contextlib
 import shutil
 import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +13,9 @@ from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
+from serving.model_server.flags import Options
+from serving.model_server.server import ModelServer
+from tests.serving.gateway.conftest import wait_until
 from tfrecords.base.errors import UserError
 
 LIMIT = 40
@@ -46,55 +47,42 @@ def saved_model(tmp_path_factory):
 @pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
 def server(request, saved_model, tmp_path_factory):
     """(gRPC target, REST port)."""
-    program = [sys.executable, "-m", "serving.model_server"]
-    if request.param != "embedded":
-        if not shutil.which(request.param):
-            pytest.skip("tensorflow_model_server is not on the PATH")
-        program = [request.param]
     monitoring = tmp_path_factory.mktemp("server") / "monitoring.txt"
     monitoring.write_text("prometheus_config { enable: true }")
     port, rest_port = free_port(), free_port()
-    process = subprocess.Popen(
-        [
-            *program, f"--port={port}", f"--rest_api_port={rest_port}", "--model_name=tiny",
-            f"--model_base_path={saved_model.parent}", f"--monitoring_config_file={monitoring}",
-        ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    try:
-        with Client(f"127.0.0.1:{port}", "tiny", timeout_s=2) as client:
-            _wait_until_served(client, process)
+    told = {
+        "port": port, "rest_api_port": rest_port, "model_name": "tiny", "model_base_path": str(saved_model.parent),
+        "monitoring_config_file": str(monitoring),
+    }  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        if request.param == "embedded":
+            # In this process, which has TensorFlow already.
+            running = ModelServer(Options(**told))
+            stack.callback(running.stop)
+            running.start()
+        elif shutil.which(request.param):
+            command = [request.param, *(f"--{name}={value}" for name, value in told.items())]
+            stack.callback(stack.enter_context(subprocess.Popen(command, env={"CUDA_VISIBLE_DEVICES": ""})).terminate)
+        else:
+            pytest.skip("tensorflow_model_server is not on the PATH")
+        client = stack.enter_context(Client(f"127.0.0.1:{port}", "tiny", timeout_s=2))
+
+        def is_served():
+            with contextlib.suppress(ServingError):
+                return client.status()[0].state == "AVAILABLE"
+
+        wait_until(is_served, 60)
         yield f"127.0.0.1:{port}", rest_port
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
-def _wait_until_served(client, process):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if client.status()[0].state == "AVAILABLE":
-                return
-        except ServingError:
-            time.sleep(0.1)
-    raise AssertionError("the server did not come up")
-
-
-@pytest.mark.slow
-def test_client_gets_each_row_its_own_answer(server):
+@pytest.mark.few(1)
+def test_client_gets_each_row_its_own_answer_and_the_servers_word(server):
     with Client(server[0], "tiny") as client:
         rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
         together = client.predict_ids(rows, batch_size=2)["embedding"]
         alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
-        assert together.shape == (3, 8)
+        assert together.shape == (3, 8) and client.served_version() == 1
         np.testing.assert_allclose(together, alone, rtol=1e-5)
-        assert client.status()[0].state == "AVAILABLE" and client.served_version() == 1
-
-
-@pytest.mark.few(1)
-def test_client_errors_carry_the_servers_word(server):
-    with Client(server[0], "tiny") as client:
         with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
             client.predict({"zz": np.zeros(1, np.float32)})
         with pytest.raises(ServingError, match="longer than this model takes"):

@@ -94,9 +94,10 @@ def test_a_mask_is_read_rightly_behind_the_clients_padding_and_the_servers(row, 
     assert rows.input_ids.numpy()[0, size:].sum() == 0 == rows.segment_ids.numpy()[0, size:].sum()
 
 
-def test_lengths_that_lie_are_brought_into_the_row():
-    rows = batch_of_lengths(tf.constant([[2, 5, 3]] * 2), tf.constant([0, 9]))
-    assert rows.lengths.numpy().tolist() == [1, 3]
+@pytest.mark.parametrize("length", [0, -1, 4, -(2**31), 2**31 - 1])
+def test_lengths_that_no_row_has_are_refused(length):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lengths must be from 1 to the columns of input_ids"):
+        batch_of_lengths(tf.constant([[2, 5, 3]] * 2), tf.constant([3, length]))
 
 
 def test_columns_that_no_row_needs_do_not_count(serve):
