@@ -32,9 +32,10 @@ MEMORY = STREAMS | {"memory": RNG.normal(size=(3, 3, 3, 16)).astype("float32")}
 MODERN = dict(norm_position="pre", norm="rms_norm", feed_forward="glu", position_type="rotary", use_bias=False)
 RELATIVE = {"position_type": "relative", "untie_biases": True, "num_hidden_layers": 3}
 WINDOW = {"attention_window": 3, "global_attention_every": 2}
-EVERYTHING = WINDOW | dict(
-    step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x2+1", halting="act"
-)
+EVERYTHING = dict(
+    step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x3", halting="act",
+    attention_window=3,
+)  # fmt: skip
 # A number of steps, since rows that stop by a tolerance may do so a step apart.
 SOLVED = {"equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4, "num_hidden_layers": 3}
 CONFIGS: dict[str, dict] = {
@@ -46,14 +47,12 @@ CONFIGS: dict[str, dict] = {
     "begin, middle, end": {"num_hidden_layers": 6, "depth_plan": "1+2x2+1"},
     "reversed": {"depth_plan": "2x2r"},
     "learned signal": {"step_signal": "learned", "sharing": "ffn", "num_hidden_layers": 3},
-    "sinusoid": {"step_signal": "sinusoid", "depth_plan": "2x2"},
     "hyper-connections": {"hyper_connections": 3, "num_hidden_layers": 3},
     "low rank": {"depth_lora_rank": 2, "depth_plan": "1+1x3"},
     "low rank of one half": {"depth_lora_rank": 2, "depth_lora_target": "attention", "depth_plan": "2x2r"},
     "act": {"halting": "act", "halting_threshold": 0.05},
     "tensor2tensor's act": {"halting": "act_t2t", "hyper_connections": 2, "num_hidden_layers": 3},
     "random depth": {"num_hidden_layers": 6, "depth_plan": "1+1x4+1", "random_depth_min": 3},
-    "window": {"attention_window": 3, "num_hidden_layers": 3},
     "window every other step": WINDOW | {"num_hidden_layers": 5},
     "modern block": MODERN | {"num_hidden_layers": 3, "num_hidden_groups": 2},
     "modern block, packed": MODERN | {"depth_plan": "1+1x2", "num_hidden_layers": 3},

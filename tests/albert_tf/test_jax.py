@@ -53,9 +53,7 @@ def test_jax_agrees_with_tensorflow(computed, part):
     for name, value in expected.items():
         # Of random vectors each backend has its own.
         scale = max(1, np.abs(np.asarray(value, "float64")).max())
-        np.testing.assert_allclose(
-            found[name], value, atol=1e-3 if name == "radius" else 1e-5 * scale, err_msg=name
-        )
+        np.testing.assert_allclose(found[name], value, atol=1e-3 if name == "radius" else 1e-5 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("command", ["run_finetuning", "run_pretraining"])
