@@ -1,19 +1,14 @@
 """The solver of fixed points and its gradients, on functions whose answers are known."""
 
-import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from albert_tf.layers.equilibrium import MEMORY, RIDGE, SOLVERS, RectangleRows, Solver, implicit, solve, spectral_radius
+from tests.albert_tf.portable import WAYS, fixed_point_gradients
 
-PORTABLE = Path(__file__).parent / "portable_equilibrium.py"
-portable = runpy.run_path(str(PORTABLE))
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
@@ -42,9 +37,7 @@ def test_a_linear_function_is_solved(kind):
 
 
 def test_the_implicit_gradient_of_a_linear_function_is_exact():
-    import tensorflow as tf
-
-    function, x, _, matrix = linear(0.8)
+    _, x, _, matrix = linear(0.8)
     upstream = np.random.default_rng(1).normal(size=x.shape).astype("float32")
     kernel, given = tf.constant(matrix, tf.float32), tf.constant(x)
     solver = Solver("anderson", 1e-7, 200)
@@ -62,10 +55,14 @@ def test_the_implicit_gradient_of_a_linear_function_is_exact():
     np.testing.assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
 
 
-@pytest.mark.parametrize("way", portable["WAYS"][1:])
-@pytest.mark.few(2)
-def test_gradients_are_those_of_200_steps(way):
-    for found, expected in zip(portable["gradients"](way), portable["gradients"]("unrolled")):
+@pytest.fixture(scope="module")
+def of_200_steps():
+    return fixed_point_gradients("unrolled")
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_gradients_are_those_of_200_steps(way, of_200_steps):
+    for found, expected in zip(fixed_point_gradients(way), of_200_steps, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -181,17 +178,3 @@ def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
     """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
     function, x, _, _ = linear(0.83, width=5, seed=seed)
     np.testing.assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=200), 0.83, rtol=0.02)
-
-
-@pytest.mark.slow
-def test_jax_agrees_with_tensorflow(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    jax, ours = np.load(tmp_path / "jax.npz"), portable["compute"]()
-    assert set(jax.files) == set(ours)
-    for name, value in ours.items():
-        # Of random vectors each backend has its own.
-        np.testing.assert_allclose(jax[name], value, atol=1e-3 if name == "radius" else 1e-5, err_msg=name)

@@ -5,18 +5,19 @@ import csv
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
 from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.equilibrium_walk import settled
+from tests.albert_tf import depth_cases
+from tests.albert_tf.depth_cases import small
 from tfrecords.base.errors import UserError
 
-PLAIN = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=16,
-)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("eagerly")
+PLAIN = small()
 # With the weights of an untrained model a step moves little.
 SOLVED = PLAIN.replace(
     equilibrium_solver="anderson", equilibrium_tolerance=1e-5, equilibrium_max_steps=80, gate_init=1.0
@@ -58,9 +59,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("kept", [1, 4])
-@pytest.mark.few(3)
+@pytest.mark.parametrize(("plan", "kept"), zip(PLANS, (1, 4, 1, 4)))
 def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
     config = PLAIN.replace(**PLANS[plan])
     source = AlbertEncoder(config)
@@ -68,28 +67,28 @@ def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
     ours, theirs = source(FEATURES), other(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(theirs[name], ours[name], atol=1e-6)
-    assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4]
-    states = [np.asarray(ours["hidden_states"][-1 - (plan == "begin, middle, end")])]
-    assert np.isfinite(theirs["residual"]).all() and states[0].shape == (3, 9, 16)
+    assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4] and np.isfinite(theirs["residual"]).all()
+
+
+def gradients(encoder, output):
+    """Of a number that depends on an output, by the names of the weights; none where there is none."""
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(encoder(FEATURES, training=True)[output] ** 3)
+    variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
+    found = tape.gradient(value, variables)
+    return {name: tf.convert_to_tensor(one) for name, one in found.items() if one is not None}
+
+
+def assert_equal_gradients(found, expected):
+    for name, one in expected.items():
+        np.testing.assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
 
 
 def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plain):
-    import tensorflow as tf
-
     other = twin(plain, PLAIN.replace(**STEPS, equilibrium_max_steps=4).replace(equilibrium_phantom_steps=4))
-    found = []
-    for encoder in (plain, other):
-        with tf.GradientTape() as tape:
-            value = tf.reduce_sum(encoder(FEATURES, training=True)["sequence_output"] ** 3)
-        variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
-        found.append(tape.gradient(value, variables))
-    gate = np.asarray(found[1].pop("depth_injection/gate"))
-    assert (gate != 0).all()
-    for name, gradient in found[0].items():
-        if gradient is not None:
-            np.testing.assert_allclose(
-                *(tf.convert_to_tensor(gradients[name]) for gradients in found), rtol=1e-3, atol=1e-4, err_msg=name
-            )
+    expected, found = gradients(plain, "sequence_output"), gradients(other, "sequence_output")
+    assert (np.asarray(found["depth_injection/gate"]) != 0).all()
+    assert_equal_gradients(found, expected)
 
 
 @pytest.mark.parametrize("solver", ["fixed_point", "anderson"])
@@ -106,29 +105,18 @@ def test_it_is_a_fixed_point_of_the_recurrence(plain, solver):
 
 
 def test_implicit_gradients_are_those_of_many_steps(plain):
-    import tensorflow as tf
-
-    found = []
-    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 100}
-    for config in (
-        SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6),
-        SOLVED.replace(**many, equilibrium_phantom_steps=100),
-    ):
-        encoder = twin(plain, config)
-        with tf.GradientTape() as tape:
-            value = tf.reduce_mean(encoder(FEATURES, training=True)["pooled_output"] ** 3)
-        variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
-        found.append(tape.gradient(value, variables))
-    for name, gradient in found[0].items():
-        if gradient is not None:
-            np.testing.assert_allclose(
-                *(tf.convert_to_tensor(gradients[name]) for gradients in found), atol=1e-4, err_msg=name
-            )
+    implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
+    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 50}
+    found, expected = (
+        gradients(twin(plain, config), "pooled_output")
+        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=50))
+    )
+    assert_equal_gradients(found, expected)
 
 
 def test_a_text_has_the_same_answer_alone_and_in_a_batch(solved):
     together = solved(FEATURES)
-    for row, length in enumerate((9, 5, 7)):
+    for row, length in enumerate((9, 5)):
         alone = solved({"input_ids": IDS[row : row + 1, :length]})
         np.testing.assert_allclose(together["sequence_output"][row, :length], alone["sequence_output"][0], atol=1e-3)
         assert abs(np.asarray(together["steps"])[row] - np.asarray(alone["steps"])[0]) <= 1
@@ -165,13 +153,12 @@ def test_what_does_not_converge_is_reported(plain):
     assert (np.asarray(outputs["residual"]) > 1e-5).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
 
 
-@pytest.mark.slow
 def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
     config = SOLVED.replace(equilibrium_tolerance=1e-3, hidden_dropout_prob=0.1)
     model = AlbertClassifier(AlbertEncoder(config, seed=0), 2)
-    model.compile(run_eagerly=True)
+    model.compile()
     labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), epochs=2, verbose=0).history
+    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), epochs=1, verbose=0).history
     for prefix in ("", "val_"):
         assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-3
         assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
@@ -182,14 +169,10 @@ def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
     np.testing.assert_array_equal(loaded.predict(FEATURES, verbose=0), model.predict(FEATURES, verbose=0))
 
 
-def test_a_pretrainer_has_it_in_its_metrics():
+def test_a_pretrainer_has_it_in_its_metrics(in_graphs):
     model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
     model.compile()
-    features = FEATURES | {
-        "masked_lm_positions": np.ones((3, 1), "int32"), "masked_lm_ids": np.full((3, 1), 7, "int32"),
-        "masked_lm_weights": np.ones((3, 1), "float32"), "next_sentence_labels": np.zeros((3, 1), "int32"),
-    }  # fmt: skip
-    results = model.evaluate(features, verbose=0, return_dict=True)
+    results = model.evaluate(depth_cases.FEATURES, verbose=0, return_dict=True)
     assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
     assert results["equilibrium_residual"] > 1e-5
 
@@ -208,10 +191,6 @@ def test_configuration_and_walk_say_the_same(walk):
         ({"sharing": "none"}, "equilibrium", "has no such runs of blocks"),
         ({"depth_plan": "1x2+1x2"}, "equilibrium", "has 2 such runs of blocks"),
         ({"equilibrium_solver": "anderson"}, "loop", "leave out the walk"),
-        ({"equilibrium_solver": "newton"}, "unrolled", "none of none, fixed_point, anderson"),
-        ({"equilibrium_damping": 0.0}, "unrolled", "above 0 and at most 1"),
-        ({"equilibrium_tolerance": 2.0}, "unrolled", "below 1"),
-        ({"equilibrium_max_steps": 0}, "unrolled", "at least 1"),
     ],
 )
 def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
@@ -227,35 +206,9 @@ def test_there_are_no_states_on_the_way(solved):
 
 
 @pytest.mark.slow
-def test_a_run_of_pre_training_reports_it_and_resumes_bit_equal(tiny_settings, tmp_path, eagerly):
-    import dataclasses
-
-    from albert_tf.config import read_config
-    from albert_tf.loading import load
-    from albert_tf.training.pretraining import pretrain
-
-    config = read_config(tiny_settings.config).replace(equilibrium_solver="anderson", equilibrium_max_steps=3)
-    config.to_json(tmp_path / "config.json")
-    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"))
-    weights = []
-    for name, stops in (("whole", [None]), ("halves", [2, None])):
-        for stop in stops:
-            run = pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / name)), stop_step=stop)
-        weights.append(load(run).model.get_weights())
-        rows = list(csv.DictReader((run / "history.csv").open()))
-        assert float(rows[-1]["equilibrium_residual"]) > 0 and float(rows[-1]["equilibrium_steps"]) > 1
-        assert float(rows[-1]["val_equilibrium_steps"]) > 1 and 0 < float(rows[-1]["equilibrium_radius"]) < 10
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    loaded = load(run).model.encoder
-    assert loaded.walk == "equilibrium" and loaded.config.equilibrium_max_steps == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("gate", "verdict"), [(1.0, "it is near a fixed point")])
-def test_the_analysis_says_what_blocks_come_to(plain, tmp_path, gate, verdict):
-    found = recur(twin(plain, SOLVED.replace(gate_init=gate)), FEATURES, steps=100)
-    assert found.verdict().startswith(verdict) and found.radius < 1 and found.rows == 3
+def test_the_analysis_says_what_blocks_come_to(plain, tmp_path):
+    found = recur(twin(plain, SOLVED), FEATURES, steps=100)
+    assert found.verdict().startswith("it is near a fixed point") and found.radius < 1 and found.rows == 3
     assert len(found.evaluations["anderson"]) == 3
     write_csv(tmp_path / "e.csv", {"a": found})
     assert len(list(csv.DictReader((tmp_path / "e.csv").open()))) == 100
