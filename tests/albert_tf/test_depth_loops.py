@@ -39,7 +39,6 @@ IN_GRAPHS = {
     ("everything", "loop"),
     ("random depth", "loop"),
     ("relative", "loop"),
-    ("modern block, packed", "recompute"),
     ("implicit", "unrolled"),
 }
 COMPILED = [(name, walk) for name in CONFIGS for walk in LOOPS] + [(name, "unrolled") for name in EQUILIBRIA]

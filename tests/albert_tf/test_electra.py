@@ -1,26 +1,20 @@
 """Replaced-token detection: against NumPy, and what must hold whatever the generator draws."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, ElectraPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer, ElectraPretrainer
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.training.start import copy_weights
+from tests.albert_tf.depth_cases import small
 from tfrecords.base.errors import UserError
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=32,
-    initializer_range=0.3,
-)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("eagerly")
+CONFIG = small(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3)
 SELF = {"generator_steps": 1}
 
 
@@ -172,22 +166,3 @@ def test_a_file_holds_it(changes, tmp_path):
 def test_what_cannot_be_is_said(config, arguments, message):
     with pytest.raises(UserError, match=message):
         ElectraPretrainer(CONFIG.replace(**config), **arguments)
-
-
-@pytest.mark.slow
-def test_jax_gives_the_same_loss_and_learns(tmp_path):
-    """No word is drawn otherwise where the generator is sure; the loss is the same, and falls in a jitted fit."""
-    model, x = ElectraPretrainer(CONFIG), features_of()
-    bias = np.zeros(40, "float32")
-    bias[5] = 1000.0
-    model.masked_lm_head.output_bias.assign(bias)
-    x["masked_lm_ids"][:] = [[5, 6], [6, 5]]
-    model.save(tmp_path / "model.keras")
-    np.savez(tmp_path / "features.npz", **x)
-    script = Path(__file__).with_name("portable_electra.py")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, script, tmp_path], check=True, env=environment)
-    found = np.load(tmp_path / "found.npz")
-    expected = model.compute_loss(x, None, model(x))
-    assert float(found["loss"]) == pytest.approx(float(expected), rel=1e-5)
-    assert found["after"] < found["before"]

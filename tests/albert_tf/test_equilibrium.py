@@ -173,7 +173,7 @@ def test_tolerance_0_is_a_fixed_number_of_steps():
     np.testing.assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
     """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
     function, x, _, _ = linear(0.83, width=5, seed=seed)

@@ -3,9 +3,6 @@
 On a CPU Keras has no such kernel and computes the same by its own operations: what is tested here is all but cuDNN.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -22,7 +19,6 @@ TINY = AlbertConfig.named("albert_tiny").replace(
     vocab_size=50, hidden_size=32, num_attention_heads=4, embedding_size=16, intermediate_size=64, num_hidden_layers=2
 )
 RECORDS = Path(__file__).parents[1] / "stored" / "dynamic" / "*.tfrecord*"
-PORTABLE = Path(__file__).with_name("portable_fused_attention.py")
 
 
 def features() -> dict[str, np.ndarray]:
@@ -82,21 +78,6 @@ def test_gradients_are_the_same():
         found.append(tape.gradient(loss, encoder.trainable_variables))
     for plain, fused in zip(*found):
         np.testing.assert_allclose(tf.convert_to_tensor(fused), tf.convert_to_tensor(plain), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_run_under_jax_goes_the_same_way(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    np.savez(tmp_path / "features.npz", **features())
-    done = subprocess.run(
-        [sys.executable, str(PORTABLE), str(tmp_path)], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = np.load(tmp_path / "found.npz")
-    assert found["calls"].tolist() == [0, 2]  # One for each step of depth, when the update is traced.
-    np.testing.assert_allclose(found["fused"], found["plain"], atol=1e-4)
-    assert found["plain"][-1] < found["plain"][0] - 0.1
 
 
 def test_a_run_that_cannot_have_it_writes_nothing(tmp_path):

@@ -1,11 +1,6 @@
 """PALBERT's exit by formulas of its own in NumPy: what is trained, when rows leave; and the other rules in Keras."""
 
 import itertools
-import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -13,11 +8,15 @@ import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from albert_tf.training.distillation import distil
-from tests.albert_tf.portable_exits import CONFIG, FEATURES, IDS, LABELS, fill
-from tests.albert_tf.test_jax import JAX
+from tests.albert_tf.depth_cases import small
+from tests.albert_tf.portable import fill
 from tfrecords.base.errors import UserError
 
-PORTABLE = Path(__file__).parent / "portable_exits.py"
+pytestmark = pytest.mark.usefixtures("eagerly")
+CONFIG = small(vocab_size=50)
+IDS = np.random.default_rng(0).integers(5, 50, (6, 9)).astype("int32")
+FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [3], [5], [9], [1], [7]])).astype("int32")}
+LABELS = np.array([0, 1, 2, 3, 1, 0])
 LEARNED = LearnedExit(prior=0.2, beta=0.7)
 MASK = FEATURES["input_mask"]
 KINDS = {
@@ -88,14 +87,14 @@ def test_the_loss_is_the_papers(kind, weighted):
     weights = np.ones(TARGETS[kind].shape, "float32")
     if weighted:
         weights = MASK.astype("float32") if weights.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0))
     found = model.train_on_batch(FEATURES, TARGETS[kind], weights if weighted else None, return_dict=True)["loss"]
     assert float(found) == pytest.approx(expected_loss(kind, model, weights), rel=1e-5)
 
 
 def test_the_last_step_is_what_evaluation_says(kind):
     model = make(kind)
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0))
     plain = float(np.mean(answer_losses(kind, numpy(model.exit_logits(FEATURES)[-1]))))
     assert model.evaluate(FEATURES, TARGETS[kind], verbose=0, return_dict=True)["loss"] == pytest.approx(
         plain, rel=1e-5
@@ -111,7 +110,7 @@ def test_fit_teaches_the_gate_and_keeps_it(tmp_path):
     """With all the weight on the prior, rows learn to leave as early as it says."""
     model = make("classifier", LearnedExit(prior=0.9, beta=100.0))
     before = model.exit_gate.score.get_weights()
-    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.compile(keras.optimizers.Adam(0.05))
     model.fit(FEATURES, LABELS, epochs=12, verbose=0)
     assert (model.exit_gate.score.get_weights()[0] != before[0]).any()
     np.testing.assert_allclose(np.mean(model.exit_probabilities(FEATURES), axis=0)[0], 0.9, atol=0.05)
@@ -203,20 +202,7 @@ def test_refusals():
 
 def test_a_teacher_teaches_every_step():
     student = make("classifier")
-    student.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    student.compile(keras.optimizers.SGD(0.0))
     own = float(student.train_on_batch(FEATURES, LABELS, return_dict=True)["loss"])
     distil(student, make("classifier", False), 0.5, 2.0)
     assert float(student.train_on_batch(FEATURES, LABELS, return_dict=True)["loss"]) != pytest.approx(own)
-
-
-@pytest.mark.slow
-def test_jax_agrees_with_tensorflow(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=os.environ | JAX, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "backend: jax" in done.stdout
-    jax, ours = np.load(tmp_path / "jax.npz"), runpy.run_path(str(PORTABLE))["compute"]()
-    assert set(jax.files) == set(ours)
-    for name, value in ours.items():
-        np.testing.assert_allclose(jax[name], value, atol=1e-5, err_msg=name)

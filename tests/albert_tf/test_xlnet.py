@@ -1,10 +1,5 @@
 """Relative attention, two streams and memory: against NumPy, and the properties that a permutation LM must have."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -20,19 +15,17 @@ from albert_tf.layers.relative_attention import OWN_WEIGHTS
 from albert_tf.models.text_student import vectors_of
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.batches import predict
-from tests.albert_tf import xlnet_reference
+from tests.albert_tf import depth_cases, xlnet_reference
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 TOLERANCE = dict(atol=1e-5, rtol=0)
 BATCH, LENGTH, PAST, TARGETS = 2, 6, 4, 3
 
 
 def small(**changes) -> AlbertConfig:
-    fields = dict(
-        vocab_size=40, embedding_size=16, hidden_size=16, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=24, position_type="relative", initializer_range=0.3,
-    )  # fmt: skip
-    return AlbertConfig(**(fields | changes))
+    fields = dict(embedding_size=16, num_hidden_layers=3, position_type="relative", initializer_range=0.3)
+    return depth_cases.small(**fields | changes)
 
 
 def features_of(config: AlbertConfig, seed: int = 0, memory: bool = True, **changes) -> dict[str, np.ndarray]:
@@ -102,30 +95,7 @@ def test_both_streams_memory_and_loss_are_those_of_the_formulas(changes):
     np.testing.assert_allclose(predictions["memory"], memory, **TOLERANCE)
 
 
-@pytest.mark.parametrize("walk", ["loop", "recompute"])
-def test_walks_give_the_same_numbers_and_gradients(walk):
-    """Of W_r, too, which a step that is recomputed must find within itself."""
-    config = small(num_hidden_layers=2, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    found = {}
-    for name in ("unrolled", walk):
-        model = pretrainer(config, name)
-        model.encoder.seed_generator.state.assign([7, 0])
-        features = features_of(config)
-
-        def run(model=model, features=features):
-            with tf.GradientTape() as tape:
-                loss = model.compute_loss(features, None, model(features, training=True))
-            return loss, tape.gradient(loss, model.trainable_variables)
-
-        loss, gradients = tf.function(run, autograph=False)() if name == "loop" else run()
-        found[name] = [loss, *map(tf.convert_to_tensor, gradients)]
-        kernel = next(i for i, v in enumerate(model.trainable_variables) if v.path.endswith("relative/kernel"))
-        assert np.abs(gradients[kernel]).max() > 1e-4
-    for one, other in zip(*found.values()):
-        np.testing.assert_allclose(one, other, atol=1e-5)
-
-
-def test_one_graph_takes_rows_of_every_length():
+def test_one_graph_takes_rows_of_every_length(in_graphs):
     """As fine-tuning's, whose batches differ in length."""
     model = pretrainer(small(num_hidden_layers=1))
     long = features_of(model.encoder.config, memory=False, is_reversed=np.array([0, 1], "int32"))
@@ -270,24 +240,6 @@ def test_published_sizes():
         assert parameters(config).encoder == expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"attention_window": 4}, "attention_window 4 and position_type 'relative' exclude each other"),
-        (
-            {"memory_length": 4, "step_signal": "learned"},
-            "step_signal 'learned' and memory_length 4 exclude",
-        ),
-        ({"reuse_length": 4}, "reuse_length 4 is a part of the memory"),
-        ({"position_type": "rotary", "clamp_length": 4}, "clamp_length 4 needs position_type 'relative'"),
-        ({"attention_type": "both"}, "attention_type 'both' is none of bi, uni"),
-    ],
-)
-def test_impossible_configurations_are_named(changes, message):
-    with pytest.raises(UserError, match=message):
-        small(**changes)
-
-
 def test_features_that_do_not_fit_are_named():
     encoder = AlbertEncoder(small(), pooler=False)
     ids = np.array([[1, 2]])
@@ -304,7 +256,7 @@ def test_features_that_do_not_fit_are_named():
 
 def test_a_file_holds_the_model(tmp_path):
     model = pretrainer(small(memory_length=2, untie_biases=True))
-    model.compile(run_eagerly=True)
+    model.compile()
     features = features_of(model.encoder.config, memory=False)
     model.fit(tf.data.Dataset.from_tensors(features), verbose=0)
     model.save(tmp_path / "model.keras")
@@ -337,29 +289,6 @@ def test_half_precision_masks_as_well(dtype):
     halves, floats = (np.asarray(one(features)["masked_lm_logits"], "float32") for one in (model, exact))
     assert np.isfinite(halves).all()
     assert np.abs(halves - floats).max() < 0.1 * np.abs(floats).max()
-
-
-@pytest.mark.slow
-def test_jax_gives_the_same_numbers(tmp_path):
-    pytest.importorskip("jax", reason="JAX is not installed")
-    config = small(memory_length=PAST, untie_biases=True)
-    model = pretrainer(config)
-    features = features_of(config)
-    np.savez(tmp_path / "features.npz", **features)
-    model.save(tmp_path / "model.keras")
-    script = Path(__file__).parent / "portable_xlnet.py"
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, env=environment)
-    found = np.load(tmp_path / "found.npz")
-    with tf.GradientTape() as tape:
-        outputs = model(features, training=True)
-        loss = model.compute_loss(features, None, outputs)
-    gradients = tape.gradient(loss, model.trainable_variables)
-    names = [variable.path for variable in model.trainable_variables]
-    np.testing.assert_allclose(found["logits"], outputs["masked_lm_logits"], atol=1e-4)
-    np.testing.assert_allclose(found["memory"], outputs["memory"], **TOLERANCE)
-    gradient = gradients[next(i for i, name in enumerate(names) if name.endswith("relative/kernel"))]
-    np.testing.assert_allclose(found["gradient"], gradient, atol=1e-4)
 
 
 def test_the_vector_that_is_distilled_is_the_embedders():
