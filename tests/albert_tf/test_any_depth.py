@@ -84,6 +84,7 @@ def test_a_seed_decides_the_depths_and_no_choice_draws_nothing():
     assert first == again and set(first) == {1, 2, 3, 4}
     assert plans.depth_draw(CONFIG.replace(random_depth_min=6)) is None
     assert plans.depth_draw(SHARED) is None
+    assert tuple(plans.depth_draw(SHARED.replace(depth_plan="2x3", random_depth_min=3))) == (0, 2, 3)
 
 
 def test_evaluation_and_requested_states_run_all_steps():

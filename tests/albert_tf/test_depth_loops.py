@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertEncoder
 from albert_tf.layers import local_attention
+from albert_tf.layers.block import TransformerBlock
 from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, alike, encoder_of, inputs, small, trained
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -59,7 +60,7 @@ def test_a_graph_gives_the_numbers_and_gradients_of_eager_steps(name, walk, in_g
 @pytest.mark.parametrize("walk", LOOPS)
 @pytest.mark.slow
 def test_xla_compiles_every_loop(walk, in_graphs):
-    for name in ("random depth", "everything"):
+    for name in ("random depth", "shared"):
         encoder = encoder_of(name, walk)
         run = tf.function(
             lambda features, encoder=encoder: trained(encoder, features), autograph=False, jit_compile=True
@@ -112,16 +113,28 @@ def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep(walk, by_depth):
     raise AssertionError(f"30 steps drew nothing of {left}")
 
 
+@pytest.fixture
+def calls(monkeypatch):
+    """One entry for each block that is run."""
+    found, call = [], TransformerBlock.call
+    monkeypatch.setattr(TransformerBlock, "call", lambda *args, **kwargs: found.append(1) or call(*args, **kwargs))
+    return found
+
+
 @pytest.mark.parametrize("walk", LOOPS)
-def test_what_is_not_drawn_is_not_computed(walk, monkeypatch):
-    encoder, run = encoder_of("random depth", walk), []
-    block = type(encoder.blocks[0])
-    call = block.call
-    monkeypatch.setattr(block, "call", lambda self, *args, **kwargs: run.append(1) or call(self, *args, **kwargs))
+def test_what_is_not_drawn_is_not_computed(walk, calls):
+    encoder = encoder_of("random depth", walk)
     while (repeats := int(encoder.depth_draw(encoder.seed_generator.state.value))) == 4:
         encoder.seed_generator.next()
     encoder(FEATURES, training=True)
-    assert len(run) == repeats + 2
-    run.clear()
+    assert len(calls) == repeats + 2
+    calls.clear()
     encoder(FEATURES)
-    assert len(run) == 6
+    assert len(calls) == 6
+
+
+def test_the_backward_pass_of_recompute_runs_every_block_again(calls):
+    for walk, count in (("unrolled", 3), ("recompute", 6)):
+        calls.clear()
+        trained(encoder_of("shared", walk), FEATURES)
+        assert len(calls) == count

@@ -51,9 +51,10 @@ def test_jax_agrees_with_tensorflow(computed, part):
     expected = (portable.SLOW_PARTS if is_slow else portable.PARTS)[part]()
     assert set(found) == set(expected) and len(found) > 5
     for name, value in expected.items():
-        # Of random vectors each backend has its own.
-        scale = max(1, np.abs(np.asarray(value, "float64")).max())
-        np.testing.assert_allclose(found[name], value, atol=1e-3 if name == "radius" else 1e-5 * scale, err_msg=name)
+        # Of random vectors each backend has its own; a loss is a sum of terms of other signs.
+        least = {"radius": 100, "loss": 10}.get(name, 1)
+        scale = max(least, np.abs(np.asarray(value, "float64")).max())
+        np.testing.assert_allclose(found[name], value, atol=1e-5 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("command", ["run_finetuning", "run_pretraining"])

@@ -57,8 +57,10 @@ def test_nearby_is_the_masked_square(length, window, is_masked):
 
 
 def test_parts_are_the_whole():
-    query, key, value, bias = random(2 * PART + 3, 0, size=2)
-    found = attend_by_parts(query, key, value, bias, score, weigh)
+    """Each is weighed by a number of its own, which dropout's masks follow from."""
+    (query, key, value, bias), numbers = random(2 * PART + 3, 0, size=2), []
+    found = attend_by_parts(query, key, value, bias, score, lambda *args: numbers.append(args[1]) or weigh(*args))
+    assert numbers == [0, 1, 2]
     np.testing.assert_allclose(found, reference(query, key, value, bias, True), atol=1e-5)
 
 
@@ -73,6 +75,8 @@ def test_the_plan_says_which_steps_are_local_and_loops_repeat_the_pattern():
     assert [(len(run.steps), run.repeats) for run in segments(CONFIG)] == [(2, 2), (1, 1)]
     assert all(step.is_local for step in plan(CONFIG.replace(global_attention_every=0)))
     assert [run.repeats for run in segments(CONFIG.replace(global_attention_every=0))] == [5]
+    layers = CONFIG.replace(inner_group_num=2, num_hidden_layers=4)
+    assert [(len(run.steps), run.repeats) for run in segments(layers)] == [(2, 4)]
     grouped = CONFIG.replace(num_hidden_layers=7, depth_plan="1+2x3", global_attention_every=3)
     assert [step.is_local for run in segments(grouped) for _ in range(run.repeats) for step in run.steps] == [
         number % 3 > 0 for number in range(7)
