@@ -3,6 +3,8 @@
 `test_jax.py` compares the same configurations between TensorFlow and JAX.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -117,7 +119,13 @@ def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep(walk, by_depth):
 def calls(monkeypatch):
     """One entry for each block that is run."""
     found, call = [], TransformerBlock.call
-    monkeypatch.setattr(TransformerBlock, "call", lambda *args, **kwargs: found.append(1) or call(*args, **kwargs))
+
+    @functools.wraps(call)
+    def counted(*args, **kwargs):
+        found.append(1)
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(TransformerBlock, "call", counted)
     return found
 
 

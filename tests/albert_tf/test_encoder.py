@@ -163,6 +163,22 @@ def test_dropout_rates_and_independence_of_sites():
     np.testing.assert_array_equal(dropout(masks[0], 0.3, None), masks[0])
 
 
+@pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
+def test_every_place_of_every_step_draws_a_mask_of_its_own(walk, monkeypatch):
+    """The embeddings' one, and three a step; of two calls none is drawn twice."""
+    seeds, drop = set(), keras.random.dropout
+
+    def noted(inputs, rate, seed=None):
+        seeds.add(tuple(np.asarray(seed.next()).tolist()))
+        return drop(inputs, rate, seed=seed)
+
+    monkeypatch.setattr(keras.random, "dropout", noted)
+    encoder = alike(small(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5), walk=walk, seed=1)
+    for calls in (1, 2):
+        encoder(FEATURES, training=True)
+        assert len(seeds) == calls * (1 + 3 * 4)
+
+
 def test_the_plan():
     assert plan(small(num_hidden_layers=3)) == [Step(0, 0)] * 3
     assert plan(small(num_hidden_layers=3, sharing="attention")) == [Step(0, 0), Step(0, 1), Step(0, 2)]

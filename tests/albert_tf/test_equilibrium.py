@@ -5,7 +5,17 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf.layers.equilibrium import MEMORY, RIDGE, SOLVERS, RectangleRows, Solver, implicit, solve, spectral_radius
+from albert_tf.layers.equilibrium import (
+    MEMORY,
+    RIDGE,
+    SOLVERS,
+    RectangleRows,
+    Solver,
+    implicit,
+    phantom,
+    solve,
+    spectral_radius,
+)
 from tests.albert_tf.portable import WAYS, fixed_point_gradients
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -64,6 +74,19 @@ def of_200_steps():
 def test_gradients_are_those_of_200_steps(way, of_200_steps):
     for found, expected in zip(fixed_point_gradients(way), of_200_steps, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_phantom_steps_are_damped():
+    """Two of z + d (f(z) - z), f(z) = z A + x, have the gradient d + d ((1 - d) + d A) by x."""
+    _, x, exact, matrix = linear(0.8)
+    given, upstream = tf.constant(x), np.random.default_rng(1).normal(size=x.shape)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        state = phantom(lambda z: z @ tf.constant(matrix, tf.float32) + given, tf.constant(exact, tf.float32), 2, 0.3)
+        value = tf.reduce_sum(state * upstream.astype("float32"))
+    np.testing.assert_array_equal(state, exact.astype("float32"))
+    expected = 0.3 * upstream + 0.3 * upstream @ (0.7 * np.eye(6) + 0.3 * matrix.T)
+    np.testing.assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
 
 
 def reference_anderson(function, x: np.ndarray, steps: int) -> np.ndarray:
@@ -135,6 +158,8 @@ def test_an_answer_that_is_not_finite_is_no_answer_and_spoils_no_other(kind):
     np.testing.assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
     assert np.asarray(solution.residual)[0] < 1e-5 and np.isinf(solution.residual[1])
     assert np.asarray(solution.steps)[1] == 30
+    fixed = solve(function, start, each_its_own(2), Solver(kind, 0.0, 4))
+    assert np.isfinite(fixed.residual[0]) and np.isinf(fixed.residual[1])
 
 
 @pytest.mark.parametrize("kind", SOLVERS)

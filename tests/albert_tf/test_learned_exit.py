@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor, AlbertTokenClassifier, LearnedExit
+from albert_tf.models.exit_rules import ExitRule
 from albert_tf.training.distillation import distil
 from tests.albert_tf.depth_cases import small
 from tests.albert_tf.portable import fill
@@ -173,6 +174,24 @@ def test_rows_leave_by_every_rule(kind, model, every, rule):
     assert numpy(found["steps"]).tolist() == expected
     for row, step in enumerate(expected):
         np.testing.assert_array_equal(found["logits"][row], every[step - 1][row])
+
+
+def test_patience_begins_again_when_an_answer_changes():
+    rule = ExitRule("classification", "patience")
+    now, before = np.array([[2.0, 1.0], [2.0, 1.0]], "float32"), np.array([[1.0, 0.0], [0.0, 1.0]], "float32")
+    decided, unchanged = rule.decide(now, before, np.array([1.0, 1.0], "float32"), np.array([2.0, 2.0], "float32"))
+    assert numpy(unchanged).tolist() == [2, 0] and np.asarray(decided).tolist() == [True, False]
+
+
+def test_padding_keeps_no_row_from_leaving():
+    """Thresholds between what real tokens and what padding is sure of."""
+    model = make("token classifier", True)
+    sure = numpy(keras.ops.max(keras.ops.softmax(model.exit_logits(FEATURES)[0]), axis=-1))
+    real, padding = (np.where(of == MASK, sure, 1).min(axis=1) for of in (1, 0))
+    rows = real > padding
+    assert rows.any()
+    steps = model.answer_early(FEATURES, (real + np.where(rows, padding, real)) / 2)["steps"]
+    assert (np.asarray(steps)[rows] == 1).all()
 
 
 def test_by_movement_any_model_leaves():
