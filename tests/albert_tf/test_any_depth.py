@@ -163,9 +163,10 @@ EXTENSIONS = {
 }
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
-@pytest.mark.parametrize(("plan", "depth"), [("", 3), ("1+1x4+1", 4)])
-@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("extension", "plan", "depth"),
+    [("step signal", "1+1x4+1", 4), ("hyper-connections", "", 3), ("low rank", "1+1x4+1", 4)],
+)
 def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
     """The states are those of the whole model up to the first step left out."""
     encoder = alike(SHARED.replace(depth_plan=plan, **EXTENSIONS[extension]))

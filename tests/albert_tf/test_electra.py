@@ -129,6 +129,13 @@ def test_no_gradient_passes_through_the_draw():
     assert "embeddings/word_embeddings" in words and "embeddings/projection/kernel" not in words
 
 
+def test_the_model_itself_is_the_generator_after_so_many_steps():
+    model, x = ElectraPretrainer(CONFIG, **SELF), features_of()
+    x = {name: x[name] for name in ("input_ids", "input_mask")}
+    expected = model.masked_lm_head(model.encoder(x)["hidden_states"][1])
+    np.testing.assert_allclose(model(x)["masked_lm_logits"], expected, atol=1e-5)
+
+
 def test_a_generator_has_its_width_and_the_model_s_tables():
     model = ElectraPretrainer(CONFIG, generator_size=0.5)
     assert model.generator.config.hidden_size == 8 and model.generator.config.num_attention_heads == 2

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 PLAIN = small()
 # With the weights of an untrained model a step moves little.
 SOLVED = PLAIN.replace(
-    equilibrium_solver="anderson", equilibrium_tolerance=1e-5, equilibrium_max_steps=80, gate_init=1.0
+    equilibrium_solver="anderson", equilibrium_tolerance=1e-4, equilibrium_max_steps=80, gate_init=1.0
 )
 STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_phantom_steps": 2}
 IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
@@ -99,7 +99,7 @@ def test_it_is_a_fixed_point_of_the_recurrence(plain, solver):
     state = ops.reshape(outputs["sequence_output"], start.shape)
     moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
     np.testing.assert_allclose(outputs["residual"], moved, atol=1e-6)
-    assert (moved < 1e-5).all() and (np.asarray(outputs["steps"]) < 300).all()
+    assert (moved < 1e-4).all() and (np.asarray(outputs["steps"]) < 300).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
 
@@ -128,8 +128,8 @@ def test_packed_sequences_are_solved_in_their_row(solved):
         "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
     }  # fmt: skip
     outputs, first = solved(packed), solved({"input_ids": IDS[:1, :5]})
-    np.testing.assert_allclose(outputs["sequence_output"][0, :5], first["sequence_output"][0], atol=1e-3)
-    np.testing.assert_allclose(outputs["pooled_output"][0, 0], first["pooled_output"][0], atol=1e-3)
+    np.testing.assert_allclose(outputs["sequence_output"][0, :5], first["sequence_output"][0], atol=5e-3)
+    np.testing.assert_allclose(outputs["pooled_output"][0, 0], first["pooled_output"][0], atol=5e-3)
 
 
 def test_dropout_is_one_mask_for_all_steps():
@@ -137,7 +137,7 @@ def test_dropout_is_one_mask_for_all_steps():
     encoder = AlbertEncoder(config, seed=1)
     one, other = encoder(FEATURES, training=True), encoder(FEATURES, training=True)
     # It converges, as it would not with new masks at every step; the next call has others.
-    assert (np.asarray(one["residual"]) < 1e-5).all()
+    assert (np.asarray(one["residual"]) < 1e-4).all()
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
 
 
@@ -150,7 +150,7 @@ def test_half_precision_sums_in_float32(plain):
 
 def test_what_does_not_converge_is_reported(plain):
     outputs = twin(plain, SOLVED.replace(equilibrium_max_steps=2, equilibrium_solver="fixed_point"))(FEATURES)
-    assert (np.asarray(outputs["residual"]) > 1e-5).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
+    assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
 
 
 def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
@@ -158,7 +158,7 @@ def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
     model = AlbertClassifier(AlbertEncoder(config, seed=0), 2)
     model.compile()
     labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), epochs=1, verbose=0).history
+    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
     for prefix in ("", "val_"):
         assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-3
         assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
@@ -174,7 +174,7 @@ def test_a_pretrainer_has_it_in_its_metrics(in_graphs):
     model.compile()
     results = model.evaluate(depth_cases.FEATURES, verbose=0, return_dict=True)
     assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
-    assert results["equilibrium_residual"] > 1e-5
+    assert results["equilibrium_residual"] > 1e-4
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "equilibrium"])
