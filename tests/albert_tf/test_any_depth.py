@@ -128,7 +128,7 @@ def test_a_depth_is_the_model_built_so(kind, depth):
 def test_a_middle_is_run_more_or_less_often():
     changes = {"random_depth_min": 0}
     encoder = alike(CONFIG.replace(**changes))
-    for depth in (3, 5, 8):
+    for depth in (3, 8):
         built = alike(CONFIG.replace(depth_plan=f"1+1x{depth - 2}+1", num_hidden_layers=depth, **changes))
         found, expected = (one(FEATURES)["sequence_output"] for one in (at_depth(encoder, depth), built))
         np.testing.assert_array_equal(found, expected)

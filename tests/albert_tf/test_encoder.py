@@ -94,9 +94,8 @@ def test_a_packed_row_gives_each_sequence_its_own_numbers(changes, walk, padding
     [
         ("shared", "float16", "loop"),
         ("shared", "mixed_float16", "unrolled"),
-        ("everything", "mixed_bfloat16", "recompute"),
-        ("learned signal", "mixed_bfloat16", "loop"),
-        ("modern block", "mixed_float16", "loop"),
+        ("everything", "mixed_bfloat16", "loop"),
+        ("modern block", "mixed_float16", "recompute"),
     ],
 )
 def test_half_precision_is_near_and_trains_without_nan(name, policy, walk):
@@ -117,7 +116,7 @@ def test_half_precision_is_near_and_trains_without_nan(name, policy, walk):
         assert np.isfinite(np.asarray(keras.ops.cast(weight, "float32"))).all(), weight.path
 
 
-@pytest.mark.parametrize("name", ["everything", "random depth", "modern block", "memory"])
+@pytest.mark.parametrize("name", ["everything", "modern block", "memory"])
 def test_a_file_holds_the_encoder(name, tmp_path):
     encoder = alike(small(**CONFIGS[name]), walk="recompute", seed=4)
     encoder.save(tmp_path / "encoder.keras")

@@ -16,7 +16,6 @@ from albert_tf.layers.equilibrium import (
     solve,
     spectral_radius,
 )
-from tests.albert_tf.portable import WAYS, fixed_point_gradients
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -63,17 +62,6 @@ def test_the_implicit_gradient_of_a_linear_function_is_exact():
     inverse = np.linalg.inv(np.eye(6) - matrix)
     np.testing.assert_allclose(of_x, upstream @ inverse.T, atol=1e-5)
     np.testing.assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
-
-
-@pytest.fixture(scope="module")
-def of_200_steps():
-    return fixed_point_gradients("unrolled")
-
-
-@pytest.mark.parametrize("way", WAYS[1:])
-def test_gradients_are_those_of_200_steps(way, of_200_steps):
-    for found, expected in zip(fixed_point_gradients(way), of_200_steps, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_phantom_steps_are_damped():

@@ -71,7 +71,7 @@ def test_pondering_is_in_the_loss_and_the_history():
     # All gates are closed: four steps and a remainder of one.
     assert losses[1]["ponder"] == 5 and losses[1]["halting_steps"] == 4
     np.testing.assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
-    history = model.fit(**batch, epochs=6).history
+    history = model.fit(**batch, epochs=3).history
     assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
     classifier = AlbertClassifier(model.encoder, 2)
     classifier.compile(keras.optimizers.SGD(0.0))

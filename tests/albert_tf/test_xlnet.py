@@ -10,7 +10,7 @@ from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSente
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.layers.relative import shifted, sinusoids
+from albert_tf.layers.relative import sinusoids
 from albert_tf.layers.relative_attention import OWN_WEIGHTS
 from albert_tf.models.text_student import vectors_of
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
@@ -206,12 +206,6 @@ def test_sinusoids_are_tf_models_golden_ones():
     """nlp/modeling/networks/xlnet_base_test.py of tf-models-official 2.20: positions 1 and 0, dimension 4."""
     golden = [[0.84147096, 0.00999983, 0.54030228, 0.99994999], [0, 0, 1, 1]]
     np.testing.assert_allclose(sinusoids(np.array([1.0, 0.0]), 4), golden, atol=1e-7)
-
-
-def test_the_shift_takes_each_querys_own_distances():
-    scores = np.arange(2 * 3 * 3 * 8, dtype="float32").reshape(2, 3, 3, 8)
-    expected = [[scores[:, :, i, 3 - i + j] for j in range(5)] for i in range(3)]
-    np.testing.assert_array_equal(shifted(scores, 5), np.moveaxis(np.array(expected), (0, 1), (2, 3)))
 
 
 def test_padding_before_a_row_changes_nothing_behind_it():
