@@ -176,6 +176,9 @@ def test_only_what_is_shared_gets_adapters():
         ({"rotary_theta": 0.0}, "rotary_theta must be above 0, not 0.0"),
         ({"use_bias": "no"}, "use_bias must be a bool, not 'no'"),
         ({"global_attention_every": 2}, "global_attention_every 2 says which steps"),
+        ({"halting": "act", "halting_threshold": 1.0}, "halting_threshold must be below 1, not 1.0"),
+        ({"halting": "act", "random_depth_min": 2}, "random_depth_min and halting exclude each other"),
+        ({"position_type": "rotary", "position_offset": 2}, "position_offset counts rows of a table of positions"),
         ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "random_depth_min and global"),
         ({"attention_window": 4, "position_type": "relative"}, "attention_window 4 and position_type 'relative' excl"),
         (
