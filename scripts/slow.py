@@ -4,8 +4,8 @@
     python -m scripts.slow training browser   these groups
     python -m scripts.slow --list             when each last passed
 
-A group that passes is written to tests/slow_runs.json with the date, the commit, the processor and its time. What has
-passed before Ctrl-C stays written.
+A group that passes is written to tests/slow_runs.json with the date, the commit, the processor and its time. A group of
+which every test is skipped has not passed. What has passed before Ctrl-C stays written.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+from serving.benchmark.report import environment
 from tests.slow_groups import GROUPS
 from tfrecords.base import files
 
@@ -50,12 +51,12 @@ def main() -> int:
         files.write_json(RUNS, dict(sorted((runs | {group: run}).items())))
         print(f"== {group}: {_sentence(run)}", flush=True)
     if failed:
-        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        print(f"not passed: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)
 
 
 def _run(group: str) -> dict | None:
-    """Returns what is written down of a group that passed, or None when it failed."""
+    """Returns what is written down of a group that passed, or None when it failed or no test of it ran."""
     start = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-n", os.environ.get("TEST_WORKERS", "2"), "--dist", "loadfile"]
     process = subprocess.Popen(
@@ -65,19 +66,18 @@ def _run(group: str) -> dict | None:
     for line in process.stdout:
         print(line, end="", flush=True)
         last = line if line.strip() else last
-    # 5: the group holds no test here.
-    if process.wait() not in (0, 5):
+    counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (passed|skipped)", last)}
+    if process.wait() or not counts.get("passed"):
         return None
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
-    counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (passed|skipped)", last)}
     return {
         "passed": datetime.date.today().isoformat(),
         "commit": commit,
-        "processor": _processor(),
+        "processor": "{cpu}, {usable_cores} cores".format(**environment()),
         "seconds": round(time.monotonic() - start),
-        "tests": counts.get("passed", 0),
+        "tests": counts["passed"],
         "skipped": counts.get("skipped", 0),
     }
 
@@ -88,10 +88,8 @@ def _sentence(run: dict | None) -> str:
     return "passed {passed} at {commit}: {tests} tests, {skipped} skipped, {seconds} s, {processor}".format(**run)
 
 
-def _processor() -> str:
-    described = dict(re.findall(r"^(model name|model)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
-    return f"{described['model name']} (model {described['model']}), {os.cpu_count()} cores"
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

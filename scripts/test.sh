@@ -3,7 +3,7 @@
 #   bash scripts/test.sh                     everything that CI runs
 #   bash scripts/test.sh --changed[=COMMIT]  the tests near what changed since COMMIT (HEAD): seconds, while you edit
 #   bash scripts/test.sh --affected[=COMMIT] every test that what changed leads to
-#   bash scripts/test.sh -m slow             the slow and optional ones
+#   bash scripts/test.sh -m slow             the slow and optional ones (`python -m scripts.slow` runs them by groups)
 #   bash scripts/test.sh tests/tfrecords     any other pytest arguments; those above may be followed by some too
 set -euo pipefail
 cd "$(dirname "$0")/.."

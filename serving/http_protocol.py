@@ -7,6 +7,7 @@ import asyncio
 import socket
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -118,11 +119,67 @@ class JoinedWrites:
             self._transport.write(data)
 
 
+class UpgradeIgnoringParser:
+    """httptools' parser, except that requests with `Upgrade` are parsed like all others (RFC 9110, section 7.8).
+
+    httptools stops after the headers of such a request and takes its body for the new protocol. A second parser then
+    reads the request line and the headers again without `Upgrade`, and goes on with the body.
+
+    Args:
+        protocol: Gets the parser's callbacks; its `head` returns the request line and the headers without `Upgrade`.
+    """
+
+    def __init__(self, protocol: "PatientProtocol"):
+        self._protocol, self._parser = protocol, self._new(protocol)
+
+    def __getattr__(self, name: str):
+        return getattr(self._parser, name)
+
+    @staticmethod
+    def _new(protocol: "PatientProtocol") -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(protocol)
+        # As in uvicorn: requests that follow one with `Connection: close` do not turn that one into an error.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def feed_data(self, data: bytes) -> None:
+        """Reads bytes of the connection; raises httptools.HttpParserError."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as stop:
+                if self._protocol.is_tunnel:
+                    raise
+                head = self._protocol.head()
+                self._parser = self._new(self._protocol)
+                self._parser.feed_data(head)
+                data = data[stop.args[0] :]
+
+
 class PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers take too long or too much room, answers one half closed."""
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
+    # Whether the headers that were just read hold `Upgrade`: they are read again without it.
+    _has_upgrade = False
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.parser = UpgradeIgnoringParser(self)
+
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether the method is CONNECT, which httptools always takes for an upgrade."""
+        return self.parser.get_method() == b"CONNECT"
+
+    def head(self) -> bytes:
+        """Returns the request line and the headers without `Upgrade`."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def connection_made(self, transport) -> None:
         super().connection_made(JoinedWrites(transport, self.loop))
@@ -143,8 +200,14 @@ class PatientProtocol(HttpToolsProtocol):
             self._expect_headers()
 
     def on_headers_complete(self) -> None:
-        self._cancel()
-        super().on_headers_complete()
+        self._has_upgrade = self.parser.should_upgrade() and not self.is_tunnel
+        if not self._has_upgrade:
+            self._cancel()
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._has_upgrade:
+            super().on_message_complete()
 
     def eof_received(self) -> bool:
         """A client that has sent its whole request and closed its side still gets its answer."""

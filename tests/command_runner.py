@@ -2,7 +2,8 @@
 
 Started once; imports what all commands need, and none of their modules; then forks a child for every line of JSON on
 stdin, and answers on stdout with the child's status. No library has started threads of its own by then, and nothing
-has been computed, so the child is as good as a new interpreter.
+has been computed, so the child is as good as a new interpreter. With `without_tensorflow` as its argument it imports
+NumPy alone, and its children can import neither TensorFlow nor Keras.
 """
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -15,10 +16,15 @@ import signal
 import sys
 import time
 
-import numba  # noqa: F401
-import tensorflow_text  # noqa: F401
+import numpy  # noqa: F401
 
-import albert_tf  # noqa: F401
+if "without_tensorflow" in sys.argv:
+    sys.modules |= {"tensorflow": None, "keras": None}
+else:
+    import numba  # noqa: F401
+    import tensorflow_text  # noqa: F401
+
+    import albert_tf  # noqa: F401
 
 
 def become(request: dict) -> None:
@@ -31,6 +37,7 @@ def become(request: dict) -> None:
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), number)
     sys.path.insert(0, request["cwd"])
     sys.argv = [request["module"], *request["arguments"]]
+    sys.orig_argv = [sys.executable, "-m", *sys.argv]
 
 
 def status_of(child: int, timeout: float) -> int | None:

@@ -1,5 +1,7 @@
 """What all tests share: reference data that a clone does not carry, a tiny pipeline, slow groups, times by package."""
 
+import contextlib
+import functools
 import gc
 import json
 import os
@@ -97,7 +99,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="module")
 def eagerly():
-    """Functions run without graphs, which for a tiny model take a hundred times as long to build as to run."""
+    """Functions run without graphs, which for a tiny model take far longer to build than to run."""
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
@@ -147,37 +149,46 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def command_runner():
-    """The process that `run_module` forks its commands from."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(ROOT / "tests" / "command_runner.py")]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
-        assert runner.stdout.readline() == "ready\n"
-        yield runner
-        runner.stdin.close()
+def command_runners():
+    """command_runners(without_tensorflow): the process that `run_module` forks its commands from, started once."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def started(*, without_tensorflow: bool) -> subprocess.Popen:
+            command = [sys.executable, str(ROOT / "tests" / "command_runner.py")]
+            command += ["without_tensorflow"] * without_tensorflow
+            environment = os.environ | {"PYTHONPATH": str(ROOT)}
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            runner = stack.enter_context(subprocess.Popen(command, env=environment, **pipes))
+            stack.callback(runner.stdin.close)
+            assert runner.stdout.readline() == "ready\n"
+            return runner
+
+        yield started
 
 
 @pytest.fixture(scope="session")
-def run_module(request, tmp_path_factory):
+def run_module(command_runners, tmp_path_factory):
     """Runs `python -m MODULE ARGUMENTS`; returns the finished process with its output as text.
 
     Options: `cwd` (the checkout), `variables` of the environment that our own code reads, `env` (that of the tests),
-    `timeout` in seconds. With `env`, or `fresh=True`, in an interpreter of its own: what TensorFlow and Keras read when
-    they are imported counts then, and what they print.
+    `timeout` in seconds, `without_tensorflow` (neither TensorFlow nor Keras can be imported). With `env`, or
+    `fresh=True`, in an interpreter of its own: what TensorFlow and Keras read when they are imported counts then, and
+    what they print.
     """
 
     def run(
-        module, *arguments, cwd=ROOT, variables=None, env=None, timeout=240, fresh=False
+        module, *arguments, cwd=ROOT, variables=None, env=None, timeout=240, fresh=False, without_tensorflow=False
     ) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         environment = (env or os.environ | {"PYTHONPATH": str(ROOT)}) | (variables or {})
         if fresh or env:
             options = {"cwd": cwd, "env": environment, "capture_output": True, "text": True, "timeout": timeout}
             return subprocess.run(command, **options)
-        runner, folder = request.getfixturevalue("command_runner"), tmp_path_factory.mktemp("command")
+        runner, folder = command_runners(without_tensorflow=without_tensorflow), tmp_path_factory.mktemp("command")
         outputs = {name: str(folder / name) for name in ("stdout", "stderr")}
-        asked = {"module": module, "arguments": command[3:], "cwd": str(cwd), "environment": dict(environment)}
-        print(json.dumps(asked | {"timeout": timeout} | outputs), file=runner.stdin, flush=True)
+        request = {"module": module, "arguments": command[3:], "cwd": str(cwd), "environment": dict(environment)}
+        print(json.dumps(request | {"timeout": timeout} | outputs), file=runner.stdin, flush=True)
         status = json.loads(runner.stdout.readline())
         stdout, stderr = (Path(path).read_text() for path in outputs.values())
         if status is None:

@@ -1,10 +1,7 @@
 """Commands end with one clear line and a status that is not 0, and print nothing of TensorFlow's start."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -65,26 +62,16 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("tfrecords.train_tokenizer --input=no --output_prefix=o", "corpus 'no' matches no file"),
     ],
 )
-def test_nor_do_missing_files(command, message, tmp_path):
-    ended = without_tensorflow(*command.split(), cwd=tmp_path)
+def test_nor_do_missing_files(run_module, command, message, tmp_path):
+    ended = run_module(*command.split(), cwd=tmp_path, without_tensorflow=True)
     assert ended.returncode == 1 and message in ended.stderr and len(ended.stderr.splitlines()) <= 2
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("module", ["serving.export", "serving.litert", "albert_tf.analysis.equilibrium"])
-def test_nor_do_wrong_flags(module):
-    ended = without_tensorflow(module, "--no_such=1")
+def test_nor_do_wrong_flags(run_module, module):
+    ended = run_module(module, "--no_such=1", without_tensorflow=True)
     assert ended.returncode == 2 and "Unknown command line flag 'no_such'" in ended.stderr
-
-
-def without_tensorflow(module, *arguments, cwd=ROOT):
-    """Runs `python -m MODULE ARGUMENTS` where neither TensorFlow nor Keras can be imported."""
-    lines = "import runpy, sys; sys.modules['tensorflow'] = sys.modules['keras'] = None"
-    lines += "; sys.orig_argv = ['python', '-m', *sys.argv[1:]]; del sys.argv[0]"
-    lines += "; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-    command = [sys.executable, "-c", lines, module, *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
 
 
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
@@ -92,8 +79,8 @@ COMMANDS = [script.removesuffix(":run").removesuffix(".__main__") for script in 
 
 
 @pytest.mark.parametrize("module", [*COMMANDS, "experiments.run"])
-def test_help_does_not_wait_for_tensorflow(module):
-    ended = without_tensorflow(module, "--help")
+def test_help_does_not_wait_for_tensorflow(run_module, module):
+    ended = run_module(module, "--help", without_tensorflow=True)
     assert ended.returncode == 0, ended.stderr
     assert "--" in ended.stdout
 
@@ -112,6 +99,7 @@ def test_a_damaged_record_is_one_clear_line_too(run_module, tiny_data, tmp_path)
     assert found.returncode == 1 and "train-00000" in found.stderr
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_training_ends_with_what_it_wrote_and_the_next_command(tiny_settings, tiny_run, tmp_path, capsys):
     run_pretraining.main(tiny_settings)  # Of a run that is done.
     said = capsys.readouterr()

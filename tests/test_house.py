@@ -98,6 +98,7 @@ def _modules(source, sources) -> set[str]:
 EXAMPLES = [path for name in ROOMS for path in sorted((ROOT / name).rglob("*.py")) if ">>> " in path.read_text("utf-8")]
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_examples_in_docstrings_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

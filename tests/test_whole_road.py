@@ -1,4 +1,4 @@
-"""The main job, once, as a newcomer runs it: interrupted while serving, finished by a second run, kept by a third."""
+"""The main job, once, as a newcomer runs it: interrupted while serving, and finished by a second run."""
 
 import json
 import os
@@ -7,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -63,12 +61,10 @@ def is_running(pid):
 
 @pytest.mark.timeout(600)
 def test_the_whole_road(tmp_path):
+    """Takes a minute: every stage is the command that the README shows, in an interpreter of its own."""
     folder = tmp_path / "road"
     status, port, server = interrupt_while_serving(folder)
     assert status == 130
-    deadline = time.monotonic() + 20
-    while is_running(server) and time.monotonic() < deadline:
-        time.sleep(0.2)
     assert not is_running(server) and not is_listening(port)
 
     second = quickstart(folder)
@@ -86,19 +82,6 @@ def test_the_whole_road(tmp_path):
         assert (folder / "models" / name / "1" / "saved_model.pb").is_file()
     figures = json.loads((folder / "evaluation.json").read_text())
     assert 0 < figures["baseline"]["masked_lm_accuracy"] < 1 and figures["model"]["loss"] > 0
-
-    third = quickstart(folder, f"--corpus={CORPUS}", "--keep_serving", start_new_session=True)
-    lines = []
-    for line in third.stdout:
-        lines.append(line)
-        if found := re.match(r"Try the model at (\S+)", line):
-            break
-    assert "".join(lines).count("kept from before") == 7
-    page = urllib.request.urlopen(found[1]).read().decode()
-    assert "<h1>Playground</h1>" in page
-    os.killpg(third.pid, signal.SIGINT)
-    third.communicate(timeout=60)
-    assert third.returncode == 130
 
 
 @pytest.mark.parametrize(

@@ -200,11 +200,19 @@ class Exportable(tf.Module, abc.ABC):
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
 
-        matrices = [tf.TensorSpec([None, None], tf.int32)] * 3
-        with tf.init_scope():
-            function = tf.function(call, autograph=False)
-            concrete = function.get_concrete_function(*matrices, tf.TensorSpec([None], tf.int32))
-        return lambda *arguments: concrete(*arguments)
+        @functools.cache
+        def graph():
+            matrices = [tf.TensorSpec([None, None], tf.int32)] * 3
+            with tf.init_scope():
+                function = tf.function(call, autograph=False)
+                return function.get_concrete_function(*matrices, tf.TensorSpec([None], tf.int32))
+
+        def shared(*arguments):
+            # A concrete function runs as a graph even where functions are to run eagerly.
+            run_eagerly = tf.executing_eagerly() and tf.config.functions_run_eagerly()
+            return (call if run_eagerly else graph())(*arguments)
+
+        return shared
 
     def without_graphs(self) -> Self:
         """Gives a copy that traces the encoder anew."""

@@ -99,6 +99,9 @@ def test_graphs_without_errors_give_nan_and_never_another_row(value):
     found = tf.function(gather_positions, jit_compile=True)(rows, indices).numpy()
     np.testing.assert_array_equal(np.isnan(found).all(-1), [[False, True], [False, False]])
     np.testing.assert_array_equal(found[1], rows.numpy()[1, 1:3])
+    # In the last row too, before which another one lies.
+    found = tf.function(gather_positions, jit_compile=True)(rows, indices[::-1]).numpy()
+    np.testing.assert_array_equal(np.isnan(found).all(-1), [[False, False], [False, True]])
 
 
 @pytest.mark.parametrize("value", [-1, 3])

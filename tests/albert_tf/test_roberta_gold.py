@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor
-from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints import load_huggingface, save_huggingface
 from albert_tf.models.classifiers import AlbertRegressor
 from tfrecords.base.errors import UserError
 
@@ -143,23 +143,6 @@ def test_a_regressor_passes_through_and_a_pooler_beside_the_head_is_left(tmp_pat
     again = load_huggingface(tmp_path)
     ids = np.load(GOLD / "roberta" / "inputs.npz")["input_ids"]
     np.testing.assert_array_equal(again(ids), model(ids))
-
-
-def test_what_transformers_has_no_form_for(tmp_path):
-    config = load_huggingface(GOLD / "roberta").encoder.config
-    with pytest.raises(UserError, match="position_offset 2 has no form there"):
-        save_huggingface(AlbertEncoder(config.replace(sharing="all")), tmp_path)
-    with pytest.raises(UserError, match="no place for pair/"):
-        save_huggingface(AlbertPretrainer(config, pair_task="nsp"), tmp_path)
-
-
-@pytest.mark.parametrize(("save", "who"), [(save_official, "the official code"), (save_keras_hub, "keras-hub")])
-def test_who_has_no_roberta(save, who, tmp_path):
-    # With an activation that both have: BERT's form would be written, and say other things.
-    config = load_huggingface(GOLD / "roberta").encoder.config.replace(hidden_act="gelu")
-    with pytest.raises(UserError, match=f"{who} cannot hold a model with position_offset 2"):
-        save(AlbertEncoder(config), tmp_path / "other")
-    assert not (tmp_path / "other").exists()
 
 
 def test_the_head_drops_out_on_both_sides_of_its_first_layer():

@@ -1,209 +1,230 @@
-"""What belongs to a model beside its weights survives every conversion: names of classes, tokenizer."""
+"""The contract of files: a model of any kind, written in a format that has a form for it, is read as it was."""
 
-import io
 import json
-import re
-import sys
 
+import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
-from sentencepiece import SentencePieceTrainer
+import tensorflow as tf
+from safetensors.numpy import load_file
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
-from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
-from albert_tf.checkpoints.formats import load_keras
-from albert_tf.convert_checkpoint import convert
-from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.loading import load_tokenizer
-
-CONFIG = AlbertConfig(
-    vocab_size=8,
-    embedding_size=8,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=24,
-    max_position_embeddings=32,
+from albert_tf import AlbertEncoder, AlbertPretrainer, XlnetPretrainer
+from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.factorizing import factorize_embeddings
+from albert_tf.checkpoints.variables import encoder_of
+from tests.albert_tf.tiny import (
+    KINDS,
+    assert_same_answers,
+    assert_same_weights,
+    batch,
+    randomise,
+    small,
+    values_of,
 )
-NAMES = ("negative", "neutral", "positive")
+from tfrecords.base.errors import UserError
+
+TF1, HF, HUB, KERAS = "official", "huggingface", "keras_hub", "keras"
+SQUARE = {"embedding_size": 16}
+UNSHARED = {"sharing": "none"}
+BERT = SQUARE | UNSHARED
+ROBERTA = BERT | {"position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf", "layer_norm_eps": 1e-5}
+XLNET = BERT | {"position_type": "relative", "clamp_length": 5, "memory_length": 4, "reuse_length": 3}
+XLNET |= {"type_vocab_size": 4, "max_position_embeddings": 512}
+GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 3, "inner_group_num": 2}
+# A kind of model, what its configuration differs in, and the formats it passes through. Keras files of every head are
+# in test_models.py, with their optimizers.
+PASSES = [
+    ("pretrainer", {}, (TF1, HF)),
+    ("pretrainer", GROUPS, (TF1, HF)),
+    ("pretrainer", SQUARE | {"hidden_act": "relu"}, (TF1, HF)),
+    ("pretrainer", UNSHARED, (TF1, HF)),
+    ("pretrainer", BERT, (TF1, HF)),
+    ("pretrainer", {"sharing": "attention"}, (TF1, KERAS)),
+    ("pretrainer", {"sharing": "ffn"}, (TF1,)),
+    ("pretrainer", {"factorization": "word"}, (TF1,)),
+    ("pretrainer of words", ROBERTA, (HF,)),
+    ("pretrainer of words", {}, (HF,)),
+    ("xlnet", XLNET, (TF1, HF)),
+    ("encoder", {}, (TF1, HF, HUB)),
+    ("encoder", {"inner_group_num": 2, "num_hidden_groups": 2}, (HUB,)),
+    ("encoder", UNSHARED, (HUB,)),
+    ("encoder", BERT, (HUB, HF)),
+    ("encoder", SQUARE, (HUB,)),
+    ("encoder", ROBERTA, (HF,)),
+    ("encoder", GROUPS, (KERAS,)),
+    ("encoder without pooler", XLNET, (TF1, HF)),
+    ("classifier", {}, (TF1, HF)),
+    ("classifier", XLNET, (HF,)),
+    ("regressor", {}, (TF1, HF)),
+    ("regressor", ROBERTA, (HF,)),
+    ("tagger", {}, (TF1, HF)),
+    ("tagger", XLNET, (HF,)),
+    ("choices", {}, (HF,)),
+    ("choices", XLNET, (HF,)),
+    ("spans", {}, (TF1, HF)),
+    ("spans", XLNET, (HF,)),
+    ("joint spans", {}, (TF1,)),
+    ("joint spans", XLNET, (HF,)),
+    ("embedder of [CLS]", {}, (KERAS,)),
+]
+MAKERS = KINDS | {
+    "pretrainer of words": lambda config: AlbertPretrainer(config, pair_task=None),
+    "encoder without pooler": lambda config: AlbertEncoder(config, pooler=False),
+    "xlnet": XlnetPretrainer,
+}
+CASES = [
+    pytest.param(kind, changes, form, id=f"{kind}-{'-'.join(map(str, changes.values()))}-{form}")
+    for kind, changes, forms in PASSES
+    for form in forms
+]
+# transformers' class and the first tensor of each head, as its files have them.
+PUBLISHED = {
+    "pretrainer": ("AlbertForPreTraining", "sop_classifier.classifier.weight"),
+    "pretrainer of words": ("AlbertForMaskedLM", "predictions.bias"),
+    "encoder": ("AlbertModel", "pooler.weight"),
+    "classifier": ("AlbertForSequenceClassification", "classifier.weight"),
+    "regressor": ("AlbertForSequenceClassification", "classifier.weight"),
+    "tagger": ("AlbertForTokenClassification", "classifier.weight"),
+    "choices": ("AlbertForMultipleChoice", "classifier.weight"),
+    "spans": ("AlbertForQuestionAnswering", "qa_outputs.weight"),
+}
+PUBLISHED_XLNET = {
+    "xlnet": ("XLNetLMHeadModel", "lm_loss.bias"),
+    "encoder without pooler": ("XLNetModel", "mask_emb"),
+    "classifier": ("XLNetForSequenceClassification", "logits_proj.weight"),
+    "tagger": ("XLNetForTokenClassification", "classifier.weight"),
+    "choices": ("XLNetForMultipleChoice", "sequence_summary.summary.weight"),
+    "spans": ("XLNetForQuestionAnsweringSimple", "qa_outputs.weight"),
+    "joint spans": ("XLNetForQuestionAnswering", "end_logits.LayerNorm.weight"),
+}
 
 
-@pytest.fixture
-def published(tmp_path):
-    """A classifier as transformers saves one."""
-    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path / "published")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A", "b", "##c"]) + "\n")
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    return folder
+def written(model, form, folder):
+    path = folder / "model.keras" if form == KERAS else folder / "there"
+    formats.save(model, path, form)
+    return path
 
 
-def test_names_and_tokenizer_go_to_keras_and_back(published, tmp_path):
-    convert(published, tmp_path / "keras" / "model.keras", "keras")
-    assert load_keras(tmp_path / "keras").labels == NAMES
-    convert(tmp_path / "keras" / "model.keras", tmp_path / "back", "huggingface")
-    config = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert config["id2label"] == {str(i): name for i, name in enumerate(NAMES)}
-    assert config["label2id"] == {name: i for i, name in enumerate(NAMES)}
-    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())["do_lower_case"] is False
-    assert (tmp_path / "back" / "vocab.txt").read_bytes() == (published / "vocab.txt").read_bytes()
-    again = loading.load(tmp_path / "back")
-    assert again.tokenizer.sha256 == loading.load(published).tokenizer.sha256 and not again.tokenizer.lower_case
-    for ours, theirs in zip(again.model.get_weights(), load_huggingface(published).get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+@pytest.mark.parametrize(("kind", "changes", "form"), CASES)
+def test_a_model_is_read_as_it_was_written(kind, changes, form, tmp_path):
+    # Names of blocks are those of the models without a head for a task.
+    layers = {} if kind.startswith(("encoder", "pretrainer", "xlnet")) else {"num_hidden_layers": 1}
+    config = small(**layers | changes)
+    model = randomise(MAKERS[kind](config))
+    path = written(model, form, tmp_path)
+    again = formats.load(path)
+    assert type(again) is type(model)
+    found = encoder_of(again).config
+    if found.always_project:
+        # transformers' ALBERT and keras-hub's project always: an identity was written.
+        assert form in (HF, HUB) and "embeddings/projection/kernel" not in values_of(model)
+        assert_same_answers(again, model)
+        return
+    assert_same_weights(again, model)
+    if not (form == TF1 and changes == XLNET):
+        # XLNet's own configuration says nothing of memory and lengths.
+        assert_same_answers(again, model, batch(kind))
+        # transformers' ALBERT shares no block by a group for each layer.
+        expected = config.replace(sharing="all") if (kind, changes, form) == ("pretrainer", UNSHARED, HF) else config
+        assert form == HUB or found.replace(num_hidden_groups=config.num_hidden_groups) == expected
+    if form == KERAS:
+        assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
+    published = PUBLISHED if not changes else PUBLISHED_XLNET if changes == XLNET else {}
+    if form == HF and kind in published:
+        architecture, tensor = published[kind]
+        assert json.loads((path / "config.json").read_text())["architectures"] == [architecture]
+        assert tensor in load_file(path / "model.safetensors")
 
 
-@pytest.mark.parametrize("changes", [{}, {"position_offset": 2, "max_position_embeddings": 34, "sharing": "none"}])
-def test_longer_rows_keep_what_short_ones_had_and_copy_positions(tmp_path, changes):
-    model = AlbertClassifier(CONFIG.replace(**changes), 3, labels=NAMES)
-    model.save(tmp_path / "model.keras")
-    longer = convert(tmp_path / "model.keras", tmp_path / "longer.keras", "keras", count=80)
-    assert longer.labels == NAMES and longer.encoder.config.max_seq_length == 80
-    ids = np.random.default_rng(0).integers(5, 8, (2, 80)).astype("int32")
-    np.testing.assert_array_equal(longer(ids[:, :32]), model(ids[:, :32]))
-    table = np.asarray(longer.encoder.embeddings.position_embeddings)[-80:]
-    np.testing.assert_array_equal(table[:48], table[32:])
-    windows = convert(tmp_path / "longer.keras", tmp_path / "windows.keras", "keras", attention_window=79)
-    np.testing.assert_allclose(windows(ids), longer(ids), atol=1e-6)
-    assert windows.encoder.config.attention_window == 79
-    shorter = convert(tmp_path / "longer.keras", tmp_path / "shorter.keras", "keras", count=32)
-    for ours, theirs in zip(shorter.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def test_official_files_are_tensorflows_own(tmp_path):
+    for name, changes in (("shared", {}), ("unshared", UNSHARED), ("bert", BERT)):
+        formats.save(AlbertEncoder(small(**changes)), tmp_path / name, TF1)
+    assert "bert/pooler/dense/kernel" in dict(tf.train.list_variables(str(tmp_path / "shared" / "model.ckpt-best")))
+    assert (tmp_path / "bert" / "bert_config.json").is_file()
+    # The official code would build a group for each layer.
+    values = json.loads((tmp_path / "unshared" / "albert_config.json").read_text())
+    assert (values["hidden_size"], values["num_hidden_groups"]) == (16, 2)
+    assert formats.load(tmp_path / "unshared").config.sharing == "none"
 
 
-def test_a_fine_tuned_folder_brings_its_names(tmp_path):
-    AlbertTokenClassifier(CONFIG, 2).save(tmp_path / "model.keras")
-    (tmp_path / "task.json").write_text('{"kind": "tagging", "labels": ["O", "B-PER"]}')
-    assert loading.load(tmp_path).model.labels == ("O", "B-PER")
-    convert(tmp_path, tmp_path / "out", "huggingface")
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "O", "1": "B-PER"}
+def test_a_keras_file_keeps_how_steps_are_run(tmp_path):
+    formats.save(AlbertEncoder(small(), walk="loop", pooler=False), tmp_path / "model.keras", KERAS)
+    again = formats.load(tmp_path)
+    assert (again.walk, again.pooler) == ("loop", None)
 
 
-def test_names_that_transformers_made_up_are_none(tmp_path):
-    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path)
-    assert "LABEL_2" in (folder / "config.json").read_text() and load_huggingface(folder).labels is None
-    with pytest.raises(UserError, match="2 labels for 3 classes: a, b"):
-        AlbertClassifier(CONFIG, 3, labels=["a", "b"])
+def test_a_model_on_disk_fills_another(tmp_path):
+    for form, load in ((TF1, formats.load_official), (HF, formats.load_huggingface), (HUB, formats.load_keras_hub)):
+        encoder = randomise(AlbertEncoder(small()))
+        other = AlbertEncoder(small())
+        assert load(written(encoder, form, tmp_path / form), other) is other
+        assert_same_weights(other, encoder)
 
 
-def test_another_tokenizer_in_the_way_stops_it(published, tmp_path):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x", "y", "z"]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    with pytest.raises(UserError, match=r"holds another model's tokenizer; choose another folder for '.*base.keras'"):
-        convert(published, tmp_path / "base.keras", "keras")
-    assert not (tmp_path / "base.keras").exists()
+NO_FORM = [
+    ({"sharing": "attention"}, HF, "transformers has no model with sharing 'attention'"),
+    ({"sharing": "ffn"}, HF, "transformers has no model with sharing 'ffn'"),
+    ({"factorization": "word"}, HF, "transformers has no model with factorization 'word'"),
+    ({"factorization": "word", "num_hidden_groups": 2}, TF1, "only with one block for all layers"),
+    ({"sharing": "attention"}, HUB, "keras-hub has only"),
+    ({"factorization": "word"}, HUB, "keras-hub has only"),
+    ({"hidden_act": "relu"}, HUB, "keras-hub has only"),
+    (GROUPS, HUB, "keras-hub needs num_hidden_layers 4 a multiple of 3 groups"),
+    ({"hidden_act": "gelu_erf"}, TF1, "gelu_erf"),
+    (SQUARE | {"always_project": True}, TF1, "no projection where embedding_size equals hidden_size"),
+    (ROBERTA | {"sharing": "all"}, HF, "position_offset 2 has no form there"),
+    (ROBERTA | {"hidden_act": "gelu"}, TF1, "the official code cannot hold a model with position_offset 2"),
+    (ROBERTA | {"hidden_act": "gelu"}, HUB, "keras-hub cannot hold a model with position_offset 2"),
+    (XLNET | {"sharing": "all"}, HF, "no XLNet with shared blocks or factorised embeddings"),
+    (XLNET | {"embedding_size": 8}, TF1, "no XLNet with shared blocks or factorised embeddings"),
+    (XLNET | {"norm": "rms_norm"}, HF, "cannot hold a model with norm 'rms_norm'"),
+    (XLNET, HUB, "keras-hub cannot hold a model with position_type 'relative'"),
+    (XLNET | {"hidden_act": "gelu_erf"}, TF1, "hidden_act 'gelu_erf'; its gelu is the tanh form"),
+    ({"depth_plan": "1x2", "num_hidden_layers": 2}, HF, "transformers cannot hold a model with depth_plan '1x2'"),
+]
 
 
-def test_several_labels_of_a_text_are_warned_of(published, caplog):
-    config = json.loads((published / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
-    (published / "config.json").write_text(json.dumps(config))
-    loading.load(published)
-    assert "was trained to give a text several labels" in caplog.text
-
-
-def test_weights_in_several_files_are_read_by_their_index(published):
-    model = load_huggingface(published)
-    tensors = sorted(load_file(published / "model.safetensors").items())
-    (published / "model.safetensors").unlink()
-    names = {}
-    for number, part in enumerate((tensors[:3], tensors[3:]), 1):
-        save_file(dict(part), published / f"model-0000{number}-of-00002.safetensors")
-        names |= {name: f"model-0000{number}-of-00002.safetensors" for name, _ in part}
-    index = published / "model.safetensors.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
-    assert formats.load(index).count_params() == model.count_params()
-    for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    (published / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(UserError, match=r"no '.*model-00002-of-00002\.safetensors'; copy or download it again"):
-        loading.load(published)
-    index.write_text("{}")
-    with pytest.raises(UserError, match="does not say which files hold the weights"):
-        loading.load(published)
-
-
-def test_a_vocabulary_of_a_kind_that_is_not_known_leaves_the_model_by_ids(published, caplog):
-    """XLM-RoBERTa's and CamemBERT's: their models load, their texts are for transformers to tokenize."""
-    (published / "vocab.txt").unlink()
-    pieces = [["<s>", 0.0], ["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["\u2581a", -1.0], ["<mask>", 0.0]]
-    values = {"model": {"type": "Unigram", "unk_id": 3, "vocab": pieces}, "added_tokens": []}
-    (published / "tokenizer.json").write_text(json.dumps(values))
-    message = r"without ALBERT's \[CLS\] or XLNet's <cls>, as XLM-RoBERTa's and .* not known here; .* by ids"
+@pytest.mark.parametrize(("changes", "form", "message"), NO_FORM)
+def test_what_a_format_has_no_form_for_is_refused_and_nothing_is_written(changes, form, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        load_tokenizer(published)
-    loaded = loading.load(published)
-    assert loaded.tokenizer is None and re.search(message, caplog.text)
+        config = small(**{"num_hidden_layers": changes.get("num_hidden_groups", 1)} | changes)
+        formats.save(AlbertEncoder(config, pooler="position_type" not in changes), tmp_path / "there", form)
+    assert not list(tmp_path.iterdir())
+
+
+HEADS_WITHOUT_FORM = [
+    ("joint spans", {}, HF, "the target format has no place for .*start/kernel"),
+    ("pretrainer", ROBERTA, HF, "no place for pair/"),
+    ("xlnet", XLNET, KERAS, "must end in .keras"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "form", "message"), HEADS_WITHOUT_FORM)
+def test_a_head_that_a_format_has_no_form_for_is_refused(kind, changes, form, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        loading.load(published, tokenizer=str(published))
+        formats.save(MAKERS[kind](small(**changes)), tmp_path / "there", form)
+    assert not list(tmp_path.iterdir())
 
 
-def _of_xlm_roberta(folder):
-    model = io.BytesIO()
-    text = iter(["a fine film", "the dull film"] * 9)
-    SentencePieceTrainer.train(sentence_iterator=text, model_writer=model, vocab_size=16, minloglevel=2)
-    (folder / "sentencepiece.bpe.model").write_bytes(model.getvalue())
-    return "sentencepiece.bpe.model", r"has no piece <pad>, .* by ids"
+def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
+    model = randomise(KINDS["embedder"](small()))
+    assert_same_weights(formats.load(written(model, HF, tmp_path)), model.encoder)
+    assert "how texts are pooled has no form there" in caplog.text
+    with pytest.raises(UserError, match="transformers has no class for an AlbertSentenceEmbedder; give its encoder"):
+        formats.save_huggingface(model, tmp_path / "none")
+    pretrained = randomise(AlbertPretrainer(small()))
+    assert_same_weights(formats.load(written(pretrained, HUB, tmp_path / "hub")), pretrained.encoder)
+    assert "a keras-hub backbone has no heads: masked_lm/" in caplog.text
+    with pytest.raises(UserError, match="not factorised afterwards"):
+        factorize_embeddings(XlnetPretrainer(small(**XLNET)), 4)
 
 
-def _of_bertweet(folder):
-    (folder / "vocab.txt").write_text("the 1907\nto@@ 12\n")
-    return "vocab.txt", r"has no line \[PAD\], .* by ids"
-
-
-def _of_characters(folder):
-    values = {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": {"type": "Whitespace"}}
-    (folder / "tokenizer.json").write_text(json.dumps(values))
-    return "tokenizer.json", "a BPE tokenizer of characters"
-
-
-def _of_words(folder):
-    (folder / "tokenizer.json").write_text('{"model": {"type": "WordLevel", "vocab": {"a": 0}}}')
-    return "tokenizer.json", r"holds a WordLevel tokenizer, .* by ids"
-
-
-@pytest.mark.parametrize("write", [_of_xlm_roberta, _of_bertweet, _of_characters, _of_words])
-def test_files_of_a_kind_that_is_not_known_stop_no_load(published, caplog, write):
-    (published / "vocab.txt").unlink()
-    name, message = write(published)
-    loaded = loading.load(published)
-    assert loaded.tokenizer is None and re.search(message, caplog.text)
-    for given in (published, published / name):
-        with pytest.raises(UserError, match=message):
-            loading.load(published, tokenizer=str(given))
-
-
-def test_pytorch_files_are_read_by_pytorch(published):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    model = load_huggingface(published)
-    from safetensors.torch import load_file as load_for_torch
-
-    torch.save(load_for_torch(published / "model.safetensors"), published / "pytorch_model.bin")
-    (published / "model.safetensors").unlink()
-    for ours, theirs in zip(loading.load(published).model.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    (published / "pytorch_model.bin").write_bytes(b"no weights")
-    with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights: it is damaged"):
-        loading.load(published)
-
-
-def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
-    (published / "model.safetensors").rename(published / "pytorch_model.bin")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    for path in (published, published / "pytorch_model.bin"):
-        with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
-            loading.load(path)
-
-
-def test_names_of_the_hub_are_told_how_to_get_here():
-    hint = "hf download albert/albert-base-v2 --local-dir albert-base-v2"
-    for fails in (
-        lambda: load_tokenizer("albert/albert-base-v2"),
-        lambda: AlbertConfig.named("albert/albert-base-v2"),
-        lambda: convert("albert/albert-base-v2", "out", "official", "huggingface"),
-        lambda: convert("albert/albert-base-v2", "out", "official"),
-    ):
-        with pytest.raises(UserError, match=hint):
-            fails()
+def test_names_of_classes_pass_through(tmp_path):
+    model = KINDS["tagger"](small(), labels=["O", "B-PER", "I-PER"])
+    for form in (HF, KERAS):
+        path = written(model, form, tmp_path)
+        assert formats.load(path).labels == ("O", "B-PER", "I-PER")
+    values = json.loads((tmp_path / "there" / "config.json").read_text())
+    assert values["label2id"] == {"O": 0, "B-PER": 1, "I-PER": 2} and values["id2label"]["1"] == "B-PER"
+    assert keras.saving.load_model(path).get_config()["labels"] == ["O", "B-PER", "I-PER"]
+    assert np.shape(formats.load(path)(batch())) == (4, 8, 3)

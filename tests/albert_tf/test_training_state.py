@@ -4,83 +4,49 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import (
-    AlbertClassifier,
-    AlbertConfig,
-    AlbertEncoder,
-    AlbertMultipleChoice,
-    AlbertPretrainer,
-    AlbertRegressor,
-    AlbertSentenceEmbedder,
-    AlbertSpanPredictor,
-    AlbertTokenClassifier,
-)
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.models.electra import ElectraPretrainer
-from albert_tf.models.permutation import XlnetPretrainer
+from tests.albert_tf.training import portable_parts
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=32, initializer_range=0.2, hidden_dropout_prob=0.1,
-)  # fmt: skip
-RELATIVE = AlbertConfig.named("albert_xlnet_base").replace(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24
-)
-ROWS, LENGTH = 8, 6
-IDS = np.random.default_rng(0).integers(5, 40, (ROWS, LENGTH)).astype("int32")
-LABELS = np.arange(ROWS) % 2
-WORDS = {
-    "masked_lm_positions": np.tile([[1, 3]], (ROWS, 1)).astype("int32"),
-    "masked_lm_ids": IDS[:, [1, 3]],
-    "masked_lm_weights": np.ones((ROWS, 2), "float32"),
-}
-PAIRS = {"next_sentence_labels": LABELS[:, None].astype("int32")}
-SPANS = {name: np.full(ROWS, 3, "int32") for name in ("start_positions", "end_positions")}
-SPANS |= {"segment_ids": np.ones((ROWS, LENGTH), "int32"), "is_impossible": LABELS.astype("int32")}
-CHOICES = np.stack([IDS, IDS[::-1]], axis=1)
-
-# By the kind of model: how to make it, and what `fit` is given.
-MODELS = {
-    "classifier": (lambda config: AlbertClassifier(config, 2), {"input_ids": IDS}, LABELS),
-    "early exits": (lambda config: AlbertClassifier(config, 2, early_exit={"prior": 0.3}), {"input_ids": IDS}, LABELS),
-    "tokens": (lambda config: AlbertTokenClassifier(config, 3), {"input_ids": IDS}, IDS % 3),
-    "regressor": (AlbertRegressor, {"input_ids": IDS}, LABELS.astype("float32")),
-    "choice": (AlbertMultipleChoice, {"input_ids": CHOICES}, LABELS),
-    "spans": (AlbertSpanPredictor, {"input_ids": IDS} | SPANS, None),
-    "joint spans": (lambda config: AlbertSpanPredictor(config, joint=True), {"input_ids": IDS} | SPANS, None),
-    "words": (AlbertPretrainer, {"input_ids": IDS} | WORDS | PAIRS, None),
-    "replaced": (lambda config: ElectraPretrainer(config, generator_size=0.5), {"input_ids": IDS} | WORDS, None),
-}
-XLNET = (lambda config: XlnetPretrainer(RELATIVE), {"input_ids": IDS} | WORDS, None)
+CONFIG = portable_parts.CONFIG.replace(hidden_dropout_prob=0.1)
+KINDS = ("classes", "early exit", "tags", "numbers", "choices", "spans", "joint spans", "words and pairs", "replaced")
+X = portable_parts.X
 # Members that have adapters: the kind of model, and what its configuration has otherwise.
 ADAPTED = {
-    "shared block": (MODELS["classifier"], {}),
-    "groups": (MODELS["joint spans"], {"num_hidden_groups": 2}),
-    "own blocks": (MODELS["tokens"], {"sharing": "none"}),
-    "shared feed-forward": (MODELS["replaced"], {"sharing": "ffn"}),
-    "depth": (MODELS["words"], {"depth_lora_rank": 2, "step_signal": "learned"}),
-    "relative": (XLNET, {}),
-    "quantized": (MODELS["classifier"], {}),
+    "shared block": ("classes", {}),
+    "groups": ("joint spans", {"num_hidden_groups": 2}),
+    "own blocks": ("tags", {"sharing": "none"}),
+    "shared feed-forward": ("replaced", {"sharing": "ffn"}),
+    "depth": ("words and pairs", {"depth_lora_rank": 2, "step_signal": "learned"}),
+    "relative": ("permutation", {}),
+    "quantized": ("classes", {}),
 }
 
 
-def made(kind, config=CONFIG):
-    keras.utils.set_random_seed(1)
-    return MODELS[kind][0](config)
+def made(kind, **changes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portable_parts, "CONFIG", CONFIG.replace(**changes))
+        keras.utils.set_random_seed(1)
+        return portable_parts.KINDS[kind][0]()
 
 
-def train(model, data, **options):
-    features, labels = data
-    model.fit(features, labels, batch_size=ROWS, shuffle=False, verbose=0, **options)
+def train(model, kind, epochs=1, callbacks=()):
+    """By `fit` where callbacks are to be called; else by the same step, without what `fit` takes to begin."""
+    data = portable_parts.KINDS[kind][1]
+    if callbacks:
+        options = {"batch_size": portable_parts.ROWS, "shuffle": False, "verbose": 0}
+        model.fit(*data, epochs=epochs, callbacks=callbacks, **options)
+        return
+    for _ in range(epochs):
+        model.train_on_batch(*data)
 
 
 def adapted(member, rank=2):
-    (make, *_), changes = ADAPTED[member]
-    keras.utils.set_random_seed(1)
-    model = make(CONFIG.replace(**changes))
+    kind, changes = ADAPTED[member]
+    model = made(kind, **changes)
     if member == "quantized":
         model.encoder.quantize("int8")
     model.encoder.enable_lora(rank)
@@ -107,19 +73,28 @@ def assert_equal(one, other):
     assert [variable.trainable for variable in one.variables] == [variable.trainable for variable in other.variables]
 
 
-@pytest.mark.parametrize("saved", [by_weights, by_file])
-@pytest.mark.parametrize("member", ADAPTED)
-@pytest.mark.few(3)
+# Each way of saving, and each kind of kernel, in the default suite.
+QUICK = {("shared block", by_weights), ("quantized", by_file), ("relative", by_file)}
+
+
+@pytest.mark.parametrize(
+    ("member", "saved"),
+    [
+        pytest.param(member, saved, marks=[pytest.mark.slow] * ((member, saved) not in QUICK))
+        for member in ADAPTED
+        for saved in (by_weights, by_file)
+    ],
+)
 def test_adapters_go_on_as_if_never_interrupted(member, saved, tmp_path):
-    """Loaded twice, between epochs."""
-    data = ADAPTED[member][0][1:]
+    """Loaded twice between two epochs."""
+    data = ADAPTED[member][0]
     straight, model = adapted(member), adapted(member)
     first = [np.array(variable) for variable in straight.trainable_variables]
-    train(straight, data, epochs=3)
-    for epoch in range(3):
-        train(model, data)
-        if epoch < 2:
-            model = saved(model, member, tmp_path)
+    train(straight, data, epochs=2)
+    train(model, data)
+    for _ in range(2):
+        model = saved(model, member, tmp_path)
+    train(model, data)
     assert_equal(model, straight)
     moved = [np.abs(np.array(now) - before).max() for now, before in zip(straight.trainable_variables, first)]
     factors = [move for move, one in zip(moved, straight.trainable_variables) if "lora_kernel" in one.path]
@@ -141,7 +116,7 @@ class Stop(keras.callbacks.Callback):
 @pytest.mark.parametrize("kind", ["weights.h5", "keras", "backup"])
 @pytest.mark.few(1)
 def test_adapters_go_on_from_what_callbacks_wrote(kind, tmp_path):
-    data = MODELS["classifier"][1:]
+    data = "classes"
     straight = adapted("shared block")
     train(straight, data, epochs=3)
     with pytest.raises(KeyboardInterrupt):
@@ -161,22 +136,22 @@ def test_adapters_go_on_from_what_callbacks_wrote(kind, tmp_path):
 
 def test_adapters_and_files_without_them(tmp_path):
     """Files hold the kernels with the adapters added, too: a model without adapters answers as the one with them."""
-    data = MODELS["classifier"][1:]
-    model, plain = adapted("shared block"), made("classifier")
+    data = "classes"
+    model, plain = adapted("shared block"), made("classes")
     train(model, data, epochs=2)
     model.save(tmp_path / "a.keras")
     used = load_keras(tmp_path / "a.keras")
-    np.testing.assert_allclose(used(data[0]), model(data[0]), atol=1e-6)
+    np.testing.assert_allclose(used(X), model(X), atol=1e-6)
     named_variables(used)  # As exports read them: the adapters are merged.
     model.save_weights(tmp_path / "adapted.weights.h5")
     plain.load_weights(tmp_path / "adapted.weights.h5")
-    np.testing.assert_allclose(plain(data[0]), model(data[0]), atol=1e-6)
+    np.testing.assert_allclose(plain(X), model(X), atol=1e-6)
     assert not plain.encoder.attentions[0].query.lora_enabled
     # What was written without adapters is what adapters are added to; they begin anew, and train.
     train(model, data)
     plain.save_weights(tmp_path / "plain.weights.h5")
     model.load_weights(tmp_path / "plain.weights.h5")
-    np.testing.assert_array_equal(model(data[0]), plain(data[0]))
+    np.testing.assert_array_equal(model(X), plain(X))
     before = np.array(model.encoder.attentions[0].query.kernel)
     train(model, data, epochs=2)
     assert np.abs(np.array(model.encoder.attentions[0].query.kernel) - before).max() > 1e-6
@@ -186,10 +161,10 @@ def test_adapters_and_files_without_them(tmp_path):
 
 def test_adapters_of_a_quantized_model_merge():
     model = adapted("quantized")
-    train(model, MODELS["classifier"][1:], epochs=2)
-    before = np.array(model({"input_ids": IDS}))
+    train(model, "classes", epochs=2)
+    before = np.array(model(X))
     model.encoder.merge_lora()
-    np.testing.assert_allclose(model({"input_ids": IDS}), before, atol=0.05)
+    np.testing.assert_allclose(model(X), before, atol=0.05)
     assert not model.encoder.attentions[0].query.kernel_scale.trainable
 
 
@@ -231,10 +206,10 @@ def states(model):
 
 
 @pytest.mark.parametrize("way", AGAIN)
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.few(5)
 def test_frozen_stays_frozen(kind, way, tmp_path):
-    for what in FROZEN if kind == "classifier" else ("encoder", "block"):
+    for what in FROZEN if kind == "classes" else ("encoder", "block"):
         model = freeze(made(kind), what)
         assert 0 < len(model.trainable_variables) < len(model.weights)
         again = AGAIN[way](model, tmp_path)
@@ -245,10 +220,10 @@ def test_frozen_stays_frozen(kind, way, tmp_path):
     assert "frozen" not in made(kind).get_config(), "what is not frozen has the configuration of before"
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.few(2)
 def test_a_frozen_encoder_goes_on_from_a_file_as_if_never_interrupted(kind, tmp_path):
-    data = MODELS[kind][1:]
+    data = kind
     straight, model = freeze(made(kind), "encoder"), freeze(made(kind), "encoder")
     frozen = [np.array(variable) for variable in model.encoder.weights]
     for one in (straight, model):

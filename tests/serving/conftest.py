@@ -1,6 +1,8 @@
-"""Tiny models of every head, and a WordPiece vocabulary that needs no training."""
+"""Tiny models of every head and family with a vocabulary each, their signatures, and exports written once a run."""
 
+import functools
 import gc
+import random
 import string
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from albert_tf import (
     AlbertSpanPredictor,
     AlbertTokenClassifier,
     LearnedExit,
+    XlnetPretrainer,
 )
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.classifiers import AlbertRegressor
@@ -25,6 +28,11 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base import files
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
+from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords.tokenizers.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 
@@ -51,7 +59,37 @@ HEADS = {
     "cls embedder": lambda encoder: AlbertSentenceEmbedder(encoder, pooling="cls", normalize=False),
     "encoder": lambda encoder: encoder,
     "pretrainer": AlbertPretrainer,
+    "words alone": lambda encoder: AlbertPretrainer(encoder, pair_task=None),
+    "permutation pretrainer": XlnetPretrainer,
 }
+# What the configurations of other families than ALBERT with WordPiece have.
+FAMILIES = {
+    "albert": {},
+    "sentencepiece": {},
+    "xlnet": {"position_type": "relative", "type_vocab_size": 4},
+    "remembering xlnet": {"position_type": "relative", "type_vocab_size": 4, "memory_length": 8},
+    "roberta": {
+        "max_position_embeddings": 50, "position_offset": 2, "type_vocab_size": 1, "sharing": "none",
+        "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf",
+    },
+}  # fmt: skip
+LABELS, PAIR = ["dull", "so so", "fine"], {"inputs": ["sentence1", "sentence2"]}
+# Of each version that is saved, loaded and served: head, family, task and settings of its export.
+EXPORTS = {
+    "ids": ("classifier", "albert", {"labels": LABELS, "inputs": ["text"]}, {}),
+    # Quantized, calibrated and checked in a process of its own.
+    "int8": (
+        "classifier", "albert", PAIR | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
+        {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
+         "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
+    ),
+    "regressor": ("regressor", "albert", PAIR, {"inputs": "text"}),
+    "embedder": ("embedder", "albert", None, {"inputs": "text"}),
+    "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
+    "tagger": ("exiting token classifier", "albert", None, {"inputs": "text"}),
+    "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
+    "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -62,19 +100,49 @@ def tokenizer() -> WordPieceTokenizer:
 
 
 @pytest.fixture(scope="session")
-def make_model(tokenizer):
+def roberta_tokenizer() -> ByteBPETokenizer:
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    merges = [("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("a", "t"), ("c", "at")]
+    ids = {piece: number for number, piece in enumerate([*special, *byte_characters(), *map("".join, merges)])}
+    added = tuple(AddedToken(name, ids[name], True, lstrip=name == "<mask>") for name in special)
+    roles = dict(zip(("cls", "pad", "sep", "unk", "mask"), special))
+    return ByteBPETokenizer(as_tokenizer_json(ByteBPERules(ids, merges, added, roles)))
+
+
+@pytest.fixture(scope="session")
+def tokenizer_of(tokenizer, roberta_tokenizer, tmp_path_factory):
+    """tokenizer_of(family): a tiny vocabulary as that family has it."""
+
+    @functools.cache
+    def make(family: str) -> Tokenizer:
+        if family == "sentencepiece":
+            path = tmp_path_factory.mktemp("pieces") / "spm.model"
+            path.write_bytes(train_tokenizer(string.__doc__.splitlines() + [WORDS] * 9, 120, hard_vocab_limit=False))
+            return load_tokenizer(path)
+        if family == "roberta":
+            return roberta_tokenizer
+        return tokenizer.with_cls_last(True) if family.endswith("xlnet") else tokenizer
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_model(tokenizer_of):
     """A model with the named head, its weights large enough that every token matters."""
 
-    def make(head: str, seed: int = 0, **changes) -> keras.Model:
-        keras.utils.set_random_seed(seed)
+    def make(head: str, seed: int = 0, family: str = "albert", **changes) -> keras.Model:
+        # Initializers draw their seeds here. keras.utils.set_random_seed would empty TensorFlow's caches of kernels,
+        # and with them what SentencePiece's ops, run eagerly, hold of vocabularies.
+        random.seed(seed)
+        numbers, changes = np.random.default_rng(seed), FAMILIES[family] | changes
         config = AlbertConfig(
-            vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=2,
+            vocab_size=tokenizer_of(family).vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=2,
             num_attention_heads=2, intermediate_size=32, max_position_embeddings=48, initializer_range=0.3,
         ).replace(**changes)  # fmt: skip
         model = HEADS[head](AlbertEncoder(config))
         for variable in model.trainable_variables:
             if variable.name in ("bias", "output_bias", "beta"):
-                variable.assign(keras.random.normal(variable.shape, stddev=0.3))
+                variable.assign(numbers.normal(0, 0.3, variable.shape))
         return model
 
     return make
@@ -95,8 +163,29 @@ def export_model(make_model, tokenizer, tmp_path_factory):
     return make
 
 
+@pytest.fixture(scope="session")
+def exported(make_model, tokenizer_of, made_once):
+    """exported(name): the path of that version of EXPORTS, written once for all workers; not to be changed."""
+
+    def make(name: str) -> Path:
+        head, family, task, settings = EXPORTS[name]
+
+        def fill(folder: Path) -> None:
+            save_keras(make_model(head, family=family), folder / "model.keras")
+            tokenizer_of(family).save(folder)
+            files.write_json(folder / "task.json", task or {})
+            (folder / "lines.txt").write_text("the cat sat\n\nparis is the capital of france\n")
+            paths = {key: str(folder / settings[key]) for key in ("calibration_text",) if key in settings}
+            settings_here = {"warm_up_lengths": ""} | settings | paths
+            export(ExportSettings(str(folder), str(folder / "exported"), **settings_here))
+
+        return made_once(f"exported-{name}", fill) / "exported" / "1"
+
+    return make
+
+
 class Served:
-    """A servable's signatures as functions of numpy arrays, as a server calls them."""
+    """A servable's signatures as functions of numpy arrays; as a server calls them, but where functions run eagerly."""
 
     def __init__(self, servable):
         self.exportable = servable
@@ -105,23 +194,26 @@ class Served:
 
     def __call__(self, name: str, **inputs) -> dict[str, np.ndarray]:
         signature = self.signatures[name]
-        if name not in self._functions:
-            function = tf.function(signature.function, autograph=False)
-            self._functions[name] = function.get_concrete_function(**signature.inputs)
         tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}
-        return {key: value.numpy() for key, value in self._functions[name](**tensors).items()}
+        if tf.config.functions_run_eagerly():
+            answers = signature.function(**tensors)
+        else:
+            if name not in self._functions:
+                self._functions[name] = signature.concrete()
+            answers = self._functions[name](**tensors)
+        return {key: value.numpy() for key, value in answers.items()}
 
 
 @pytest.fixture(scope="session")
-def serve(make_model, tokenizer):
-    """serve(head or model, text=bool, **options) gives (model, Served)."""
+def serve(make_model, tokenizer_of):
+    """serve(head or model, text=bool, family=name, **options) gives (model, Served)."""
     made = {}
 
-    def make(head, text: bool = False, **options):
-        key = (head if isinstance(head, str) else id(head), text, repr(options))
+    def make(head, text: bool = False, family: str = "albert", **options):
+        key = (head if isinstance(head, str) else id(head), text, family, repr(options))
         if key not in made:
-            model = make_model(head) if isinstance(head, str) else head
-            options = {"max_seq_length": 48, "tokenizer": tokenizer if text else None} | options
+            model = make_model(head, family=family) if isinstance(head, str) else head
+            options = {"max_seq_length": 48, "tokenizer": tokenizer_of(family) if text else None} | options
             made[key] = model, Served(make_exportable(model, ExportOptions(**options)))
         return made[key]
 

@@ -1,4 +1,7 @@
-"""What is exported answers as the Keras model does, stands alone on disk, and is whole or not there."""
+"""Exporting: whole or not there, versions count up, what cannot be is refused, and what the command says.
+
+No graph is built: `saved` stands in for the SavedModel. What is really saved, others load (`exported`).
+"""
 
 import dataclasses
 import json
@@ -6,220 +9,130 @@ import os
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.loading import load
 from albert_tf.models.base import EncoderModel
+from albert_tf.training.start import load_start
 from serving.check import expected_answers
 from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
+from serving.manifest import FILE as MANIFEST
+from serving.samples import WARM_UP
 from tfrecords.base.errors import UserError
 
-TEXTS = ["The if statement is used for conditional execution.", "a short one", ""]
-# Beyond core TensorFlow, tensorflow_model_server has linked these since 2.8.
-CUSTOM_OPS = {"SentencepieceOp", "SentencepieceTokenizeOp"}
+
+@pytest.fixture(scope="session")
+def model(exported):
+    """A folder with a classifier, its vocabulary and its task."""
+    return exported("ids").parents[1]
 
 
-@pytest.fixture(scope="module")
-def versions(tiny_run, tmp_path_factory):
-    return {
-        inputs: export(ExportSettings(str(tiny_run), str(tmp_path_factory.mktemp(inputs)), inputs))
-        for inputs in ("ids", "text")
-    }
+@pytest.fixture
+def settings(model, tmp_path):
+    return ExportSettings(str(model), str(tmp_path / "out"), warm_up_lengths="")
 
 
-@pytest.fixture(scope="module")
-def ids(versions):
-    return tf.saved_model.load(versions["ids"]).signatures
+@pytest.fixture
+def saved(monkeypatch):
+    """What was to be saved, in place of a SavedModel."""
+    exportables = []
+
+    def save(exportable, path):
+        path.mkdir()
+        (path / "saved_model.pb").write_bytes(b"graph")
+        exportables.append(exportable)
+
+    monkeypatch.setattr("serving.export.save", save)
+    return exportables
 
 
-@pytest.fixture(scope="module")
-def text(versions):
-    servable = tf.saved_model.load(versions["text"])
-    # The signatures hold no reference to the model that owns the vocabulary.
-    yield servable.signatures
-    del servable
+def manifest_of(version):
+    return json.loads((version / MANIFEST).read_text())
 
 
-@pytest.fixture(scope="module")
-def framed(tiny_run):
-    """The texts as padded token ids and lengths, by the Python tokenizer."""
-    tokenizer = load(tiny_run).tokenizer
-    rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS]
-    lengths = np.array([len(row) for row in rows], np.int32)
-    padded = np.zeros((len(rows), lengths.max()), np.int32)
-    for row, tokens in zip(padded, rows, strict=True):
-        row[: len(tokens)] = tokens
-    return padded, lengths
-
-
-@pytest.mark.slow
-def test_a_version_of_another_depth_is_that_model_and_says_so(tiny_run, ids, framed, tmp_path):
-    version = export(ExportSettings(str(tiny_run), str(tmp_path), depth=5, warm_up_lengths=""))
-    manifest = json.loads((version / "assets.extra/manifest.json").read_text())
+def test_a_version_of_another_depth_is_that_model_and_says_so(settings, saved):
+    version = export(dataclasses.replace(settings, depth=5))
+    manifest = manifest_of(version)
     assert manifest["config"]["num_hidden_layers"] == 5 and manifest["export"]["depth"] == 5
-    deep = tf.saved_model.load(version).signatures["serving_default"]
-    rows = {"input_ids": tf.constant(framed[0]), "lengths": tf.constant(framed[1])}
-    expected = expected_answers(load(tiny_run, depth=5).model, {"input_ids": framed[0], "lengths": framed[1]})
-    for name, values in expected.items():
-        np.testing.assert_allclose(deep(**rows)[name], values, atol=1e-5)
-        assert np.abs(ids["serving_default"](**rows)[name] - values).max() > 1e-3
+    rows = {"input_ids": np.array([[2, 8, 9, 3]], np.int32), "lengths": np.array([4], np.int32)}
+    answer = saved[0].signatures()["serving_default"].concrete()(**{name: tf.constant(rows[name]) for name in rows})
+    deep, plain = (expected_answers(load(settings.model, depth=depth).model, rows)["logits"] for depth in (5, 0))
+    np.testing.assert_allclose(answer["logits"], deep, atol=1e-5)
+    assert np.abs(plain - deep).max() > 1e-3
 
 
-def test_ids_answers_equal_the_keras_model(tiny_run, ids, framed):
-    model = load(tiny_run).model
-    input_ids, lengths = framed
-    mask = (np.arange(input_ids.shape[1]) < lengths[:, None]).astype("int32")
-    outputs = model.encoder({"input_ids": input_ids, "input_mask": mask, "segment_ids": np.zeros_like(mask)})
-    served = ids["serving_default"](input_ids=tf.constant(input_ids), lengths=tf.constant(lengths))
-    np.testing.assert_allclose(served["pooled_output"], outputs["pooled_output"], atol=1e-5)
-    sequence = keras.ops.convert_to_numpy(outputs["sequence_output"])
-    means = [sequence[row, :length].mean(axis=0) for row, length in enumerate(lengths)]
-    np.testing.assert_allclose(served["embedding"], means, atol=1e-5)
-
-    # Tokens of all rows, the empty text's [CLS] and [SEP] too: what padding would be filled with is nobody's business.
-    positions = np.array([[0, 1]] * len(lengths), np.int32)
-    filled = ids["fill_mask"](
-        input_ids=tf.constant(input_ids), lengths=tf.constant(lengths), masked_lm_positions=tf.constant(positions)
-    )
-    logits = model({"input_ids": input_ids, "input_mask": mask, "masked_lm_positions": positions})["masked_lm_logits"]
-    probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))
-    np.testing.assert_array_equal(filled["ids"], np.argsort(-probabilities, axis=-1, kind="stable")[..., :5])
-    np.testing.assert_allclose(filled["probabilities"], -np.sort(-probabilities)[..., :5], atol=1e-6)
-
-
-def test_text_answers_equal_ids_answers(ids, text, framed):
-    input_ids, lengths = map(tf.constant, framed)
-    by_ids = ids["serving_default"](input_ids=input_ids, lengths=lengths)
-    by_text = text["serving_default"](text=tf.constant(TEXTS))
-    for name in by_ids:
-        np.testing.assert_allclose(by_text[name], by_ids[name], atol=1e-6)
-    tokens = text["tokenize"](text=tf.constant(TEXTS))
-    np.testing.assert_array_equal(tokens["input_ids"], input_ids)
-    np.testing.assert_array_equal(tokens["lengths"], lengths)
+def test_what_is_exported_is_what_the_settings_say(settings, saved, tmp_path):
+    changes = {"inputs": "text", "max_seq_length": 20, "top_k": 3, "doc_stride": 7, "max_query_length": 9,
+               "num_choices": 2, "padding": "computed", "exit_rule": "movement"}  # fmt: skip
+    (tmp_path / "lines").write_text("the cat\n\nparis\n")
+    version = export(dataclasses.replace(settings, **changes, calibration_text=str(tmp_path / "lines")))
+    options, manifest = saved[0].options, manifest_of(version)
+    assert options.inference.padding == manifest["compute"]["padding"] == "computed"
+    assert options.tokenizer.sha256 == manifest["tokenizer_sha256"] and manifest["inputs"] == "text"
+    for name in changes.keys() - {"inputs", "padding"}:
+        assert getattr(options, name) == changes[name] == manifest["export"][name]
+    assert options.calibration[1].tolist() == [4, 3] and options.calibration[0][0, 0] == 2
+    assert options.task == manifest["task"] and options.task["inputs"] == ["text"]
+    assert saved[0].encoder.options.compute == "float32"
+    export(settings)
+    # Of a model whose rows were never longer than the task's, no longer ones are taken.
+    shutil.copytree(settings.model, tmp_path / "other")
+    (tmp_path / "other" / "task.json").write_text('{"max_seq_length": 16}')
+    export(dataclasses.replace(settings, model=str(tmp_path / "other")))
+    assert [one.options.max_seq_length for one in saved] == [20, 48, 16]
 
 
-def test_what_a_server_pads_with_changes_nothing(ids, framed):
-    """TF Serving pads ids to the batch's longest by repeating a request's first element, here [CLS]."""
-    input_ids, lengths = framed
-    row, length = input_ids[1, : lengths[1]], lengths[1:2]
-    alone = ids["serving_default"](input_ids=tf.constant(row[None]), lengths=tf.constant(length))
-    padded = np.concatenate([row, np.full(9, row[0])]).astype(np.int32)
-    batched = ids["serving_default"](input_ids=tf.constant(padded[None]), lengths=tf.constant(length))
-    for name in alone:
-        np.testing.assert_allclose(batched[name], alone[name], atol=1e-6)
+def test_warm_up_requests_are_as_long_as_asked_and_no_longer_than_the_model(settings, saved):
+    names = ("serving_default", "classify")
+    version = export(dataclasses.replace(settings, warm_up_lengths="16,64,128", warm_up_signatures=",".join(names)))
+    assert len(list(tf.data.TFRecordDataset(str(version / WARM_UP)))) == 2 * len(names)
+    assert MANIFEST.endswith("json") and WARM_UP in manifest_of(version)["files_sha256"]
 
 
-def test_masks_in_text_are_filled(tiny_run, ids, text):
-    tokenizer = load(tiny_run).tokenizer
-    answers = text["fill_mask"](text=tf.constant(["The [MASK] is a [MASK].", "none", "[MASK]"]))
-    assert answers["pieces"].shape == answers["probabilities"].shape == (3, 2, 5)
-    row = [2, *tokenizer.encode("The "), 4, *tokenizer.encode(" is a "), 4, *tokenizer.encode("."), 3]
-    expected = ids["fill_mask"](
-        input_ids=tf.constant([row]),
-        lengths=tf.constant([len(row)]),
-        masked_lm_positions=tf.constant([[i for i, token in enumerate(row) if token == 4]]),
-    )
-    np.testing.assert_allclose(answers["probabilities"][0], expected["probabilities"][0], atol=1e-6)
-    pieces = [[tokenizer.id_to_piece(int(i)).encode() for i in best] for best in expected["ids"][0]]
-    assert answers["pieces"][0].numpy().tolist() == pieces
-    assert set(answers["pieces"][1].numpy().ravel()) == {b""} and not answers["probabilities"][1].numpy().any()
-    assert answers["probabilities"][2, 0, 0] > 0 and answers["probabilities"][2, 1, 0] == 0
-
-
-def test_pairs_of_text_keep_their_segments_and_fit(tiny_run, ids, text):
-    tokenizer = load(tiny_run).tokenizer
-    first, second = tokenizer.encode("if it is true"), tokenizer.encode("the suite runs")
-    row = [2, *first, 3, *second, 3]
-    segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    expected = ids["sentence_order"](
-        input_ids=tf.constant([row]), lengths=tf.constant([len(row)]), segment_ids=tf.constant([segments])
-    )
-    served = text["sentence_order"](first=tf.constant(["if it is true"]), second=tf.constant(["the suite runs"]))
-    np.testing.assert_allclose(served["probabilities"], expected["probabilities"], atol=1e-6)
-    long = tf.constant(["word " * 500])
-    for pair in ((long, long), (long, tf.constant([""])), (tf.constant([""]), long)):
-        assert np.isfinite(text["sentence_order"](first=pair[0], second=pair[1])["probabilities"]).all()
-
-
-def test_longer_ids_than_the_model_has_positions_are_refused(ids):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 48 tokens"):
-        ids["serving_default"](input_ids=tf.ones([1, 49], tf.int32), lengths=tf.constant([49]))
-
-
-def test_longer_text_is_cut(text):
-    tokens = text["tokenize"](text=tf.constant(["word " * 500]))
-    assert tokens["lengths"].numpy().tolist() == [48] and tokens["input_ids"][0, -1] == 3
-
-
-@pytest.mark.parametrize("inputs", ["ids", "text"])
-def test_only_known_ops(versions, inputs):
-    version = versions[inputs]
-    message = saved_model_pb2.SavedModel.FromString((version / "saved_model.pb").read_bytes())
-    nodes = [*message.meta_graphs[0].graph_def.node]
-    for function in message.meta_graphs[0].graph_def.library.function:
-        nodes += function.node_def
-    core = {name for name in {node.op for node in nodes} if hasattr(tf.raw_ops, name) or name == "NoOp"}
-    extra = {node.op for node in nodes} - core - set(tf.config.list_logical_devices())
-    assert extra == (CUSTOM_OPS if inputs == "text" else set())
-
-
-def test_the_command_says_what_another_compute_would_add_on_this_cpu(tiny_run, tmp_path, run_module):
-    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f avx512_bf16\n")
-    variables = {"ALBERT_TF_CPUINFO": str(tmp_path / "cpuinfo")}
-    flags = (f"--model={tiny_run}", f"--output_dir={tmp_path}", "--warm_up_lengths=")
-    ended = run_module("serving.export", *flags, variables=variables)
-    exported, advice = ended.stdout.splitlines()
-    assert ended.stderr.splitlines()[-1].endswith(
-        f"--model_name={tmp_path.name} --model_base_path={tmp_path.resolve()}"
-    )
-    assert exported.startswith(f"exported {tmp_path}/1 (")
-    assert (
-        advice
-        == "this CPU has avx512_bf16: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
-    )
-    manifest = json.loads((tmp_path / "1/assets.extra/manifest.json").read_text())
-    assert manifest["advice"] == advice and manifest["compute"]["padding"] == "skipped"
-
-
-@pytest.mark.slow
-def test_versions_count_up_and_are_never_overwritten(tiny_run, versions, tmp_path):
-    (tmp_path / "notes").mkdir()
-    settings = ExportSettings(str(tiny_run), str(tmp_path), warm_up_lengths="")
-    assert versions["ids"].name == "1"
+def test_versions_count_up_and_are_never_overwritten(settings, saved, tmp_path):
+    (tmp_path / "out" / "notes").mkdir(parents=True)
+    assert export(settings).name == "1"
     assert export(dataclasses.replace(settings, version=7)).name == "7"
     assert export(settings).name == "8"
     with pytest.raises(UserError, match="version 7 exists"):
         export(dataclasses.replace(settings, version=7))
 
 
-def test_an_export_that_fails_leaves_no_version(tiny_run, tmp_path, monkeypatch):
-    def fail_halfway(servable, path, signatures):
-        (path := type(tmp_path)(path)).mkdir()
-        (path / "saved_model.pb").write_bytes(b"half")
-        raise OSError("No space left on device")
+@pytest.mark.parametrize("fails", ["serving.manifest.write_manifest", "serving.check.check"])
+def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monkeypatch, fails):
+    def fail(folder, *arguments):
+        # A server that polls the folder takes numbers for versions; none is there before all is.
+        assert not str(folder.name).isdigit() and (folder / "saved_model.pb").is_file()
+        raise UserError("No space left")
 
-    monkeypatch.setattr(tf.saved_model, "save", fail_halfway)
-    with pytest.raises(OSError, match="No space left"):
-        export(ExportSettings(str(tiny_run), str(tmp_path)))
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(fails, fail)
+    with pytest.raises(UserError, match="No space left"):
+        export(dataclasses.replace(settings, check=True) if "check" in fails else settings)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp_path):
+def test_a_version_that_passes_its_check_says_how_much_it_differs(settings, saved, monkeypatch, capsys):
+    monkeypatch.setattr("serving.check.check", lambda version, model, exportable: {"logits": 1.25e-7})
+    assert manifest_of(export(dataclasses.replace(settings, check=True)))["check"] == {"logits": 1.25e-7}
+    assert capsys.readouterr().out == "check: logits differs by at most 1.2e-07 from the Keras model\n"
+    assert manifest_of(export(settings))["check"] is None
+
+
+def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(settings, saved, tmp_path):
     finished = subprocess.Popen(["true"])
     finished.wait()
     names = [f".writing-1-{process}-{socket.gethostname()}" for process in (finished.pid, os.getppid())]
     elsewhere = f".writing-1-{finished.pid}-another-machine"
     for name in (*names, elsewhere):
-        (tmp_path / name).mkdir()
-    with pytest.raises(UserError, match="signatures are"):
-        export(ExportSettings(str(tiny_run), str(tmp_path), warm_up_signatures="none"))
-    assert {path.name for path in tmp_path.iterdir()} == {names[1], elsewhere}
+        (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot warm up 'none'; the signatures are serving_default, "):
+        export(dataclasses.replace(settings, warm_up_lengths="8", warm_up_signatures="none"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {names[1], elsewhere}
 
 
 @pytest.mark.parametrize(
@@ -230,7 +143,8 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ({"max_seq_length": 2}, "--max_seq_length=2"),
         ({"version": -1}, "--version=-1"),
         ({"warm_up_lengths": "16,x"}, "--warm_up_lengths=16,x"),
-        ({"top_k": 501}, "--top_k=501.*500"),
+        ({"warm_up_lengths": "16,7"}, "--warm_up_lengths=16,7 must be lengths of at least 8"),
+        ({"top_k": 501}, "--top_k=501 must be from 1 to the vocabulary's"),
         ({"doc_stride": 0}, "--doc_stride=0"),
         ({"compute": "float8"}, "float8"),
         ({"check": True, "other_cpu": True, "compute": "bfloat16"}, "--check runs what --other_cpu says"),
@@ -240,65 +154,95 @@ def test_what_a_killed_export_left_is_removed_and_what_runs_is_not(tiny_run, tmp
         ),
         ({"other_cpu": True}, "--other_cpu is for --compute=bfloat16 or int8_vnni; float32 is written on any"),
         ({"model": "nowhere"}, "no model at .nowhere"),
+        ({"calibration_text": os.devnull}, "holds no text"),
     ],
 )
-def test_impossible_exports_are_named(tiny_run, tmp_path, change, message):
+def test_impossible_exports_are_named(settings, tmp_path, change, message):
     with pytest.raises(UserError, match=message):
-        export(dataclasses.replace(ExportSettings(str(tiny_run), str(tmp_path / "out")), **change))
+        export(dataclasses.replace(settings, **change))
     assert not (tmp_path / "out").exists()
 
 
-def test_for_another_cpu_is_written_what_this_one_cannot_run(tiny_run, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
-    monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute != "bfloat16")
-    settings = ExportSettings(str(tiny_run), str(tmp_path), compute="bfloat16")
-    with pytest.raises(UserError, match="no AVX-512; choose float32 or int8, or export with --other_cpu for one that"):
-        main(settings)
-    assert not list(tmp_path.iterdir())
-    main(dataclasses.replace(settings, other_cpu=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1].startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
-    manifest = json.loads((tmp_path / "1" / "assets.extra" / "manifest.json").read_text())
-    assert manifest["compute"]["compute"] == "bfloat16" and "avx512f" in manifest["compute"]["requires"]
-    kernels = [dtype for name, _, dtype in variables(tmp_path / "1") if name.endswith("kernel")]
-    assert kernels.count(tf.bfloat16) >= 4
-
-
-def test_8_bit_products_of_other_cpus_need_none_here(tiny_run, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("compute", "refusal", "dtypes"),
+    [
+        ("bfloat16", "no AVX-512; choose float32 or int8, or export with --other_cpu for one that", {tf.bfloat16}),
+        ("int8_vnni", "neither avx512_vnni nor avx_vnni", {tf.int8, tf.qint8}),
+    ],
+)
+def test_for_another_cpu_is_written_what_this_one_cannot_run(
+    settings, saved, tmp_path, monkeypatch, capsys, compute, refusal, dtypes
+):
     def probed():
         raise UserError("no kernels")
 
     monkeypatch.setattr("serving.inference.encoder.check_kernels", probed)
+    monkeypatch.setattr("serving.inference.options.has_avx512", lambda: False)
     monkeypatch.setattr("serving.inference.options.has_vnni", lambda: False)
-    settings = ExportSettings(str(tiny_run), str(tmp_path), compute="int8_vnni", warm_up_lengths="")
-    with pytest.raises(UserError, match="neither avx512_vnni nor avx_vnni"):
-        export(settings)
-    kernels = variables(export(dataclasses.replace(settings, other_cpu=True)))
-    assert [dtype for *_, dtype in kernels].count(tf.int8) + [dtype for *_, dtype in kernels].count(tf.qint8) >= 4
+    monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute == "float32")
+    settings = dataclasses.replace(settings, compute=compute)
+    with pytest.raises(UserError, match=refusal):
+        main(settings)
+    assert not list((tmp_path / "out").glob("*"))
+    main(dataclasses.replace(settings, other_cpu=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("not tried, since this CPU cannot run it: needs TensorFlow for x86")
+    described = manifest_of(tmp_path / "out" / "1")["compute"]
+    assert described["compute"] == compute and "avx512" in described["requires"]
+    assert sum(variable.dtype in dtypes for variable in saved[0].variables) >= 4
+    # It is a graph that this machine can build.
+    assert saved[0].signatures()["serving_default"].concrete().structured_outputs["logits"].shape[1] == 3
+    assert saved[0].cpu_check.compute == compute
 
 
-def variables(version):
-    reader = tf.train.load_checkpoint(str(version / "variables" / "variables"))
-    types = reader.get_variable_to_dtype_map()
-    return [
-        (name.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE"), shape, types[name])
-        for name, shape in reader.get_variable_to_shape_map().items()
-    ]
+def test_the_command_says_what_it_wrote_and_what_another_compute_would_add(settings, saved, monkeypatch, capsys):
+    monkeypatch.setattr("serving.cpu.cpu_flags", lambda _: {"fpu", "avx2", "avx512f", "avx512_bf16"})
+    main(settings)
+    said = capsys.readouterr()
+    exported, advice = said.out.splitlines()
+    assert exported.startswith(f"exported {settings.output_dir}/1 (0.0 MB)")
+    assert (
+        advice
+        == "this CPU has avx512_bf16: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+    )
+    assert said.err.splitlines()[-1].endswith(f"--model_name=out --model_base_path={settings.output_dir}")
+    assert manifest_of(Path(settings.output_dir) / "1")["advice"] == advice
 
 
-def test_text_needs_the_tokenizer(tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "run")
-    (tmp_path / "run" / "albert_tokenizer.json").unlink()
-    (tmp_path / "run" / "spiece.model").unlink()
-    with pytest.raises(UserError, match=r"tokenizer\.json"):
-        export(ExportSettings(str(tmp_path / "run"), str(tmp_path / "out"), "text"))
+def test_a_model_without_a_task_or_tokenizer(make_model, tokenizer, settings, saved, tmp_path):
+    make_model("encoder").save(tmp_path / "bare.keras")
+    settings = dataclasses.replace(settings, model=str(tmp_path / "bare.keras"))
+    assert manifest_of(export(settings))["task"] is None
+    with pytest.raises(UserError, match="--inputs=text needs the vocabulary"):
+        export(dataclasses.replace(settings, inputs="text"))
+    with pytest.raises(UserError, match="--calibration_text needs the vocabulary"):
+        export(dataclasses.replace(settings, calibration_text=__file__))
+    tokenizer.save(tmp_path / "tokenizer")
+    assert load(settings.model, str(tmp_path / "tokenizer")).tokenizer.sha256 == tokenizer.sha256
+
+
+def test_a_bare_vocabulary_keeps_accents_where_that_is_asked(make_model, settings, saved, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "schon", "schön"]))
+    make_model("encoder", vocab_size=7).save(tmp_path / "model.keras")
+    settings = dataclasses.replace(settings, model=str(tmp_path / "model.keras"), inputs="text")
+    assert load(settings.model).tokenizer.encode("Schön") == [5]
+    start = load_start(settings.model, "", keep_accents=True)
+    assert start.tokenizer.keep_accents and start.tokenizer.encode("Schön") == [6]
+    version = export(dataclasses.replace(settings, keep_accents=True))
+    assert manifest_of(version)["tokenizer_sha256"] == start.tokenizer.sha256
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_model, tokenizer, tmp_path):
+    make_model("classifier", vocab_size=20).save(tmp_path / "model.keras")
+    tokenizer.save(tmp_path)
+    with pytest.raises(UserError, match=rf"{tokenizer.vocab_size} pieces, the model only 20"):
+        load(str(tmp_path))
 
 
 class Headless(EncoderModel):
     """A model that nobody has written a servable for."""
 
 
-def test_an_unknown_head_is_refused(tiny_run):
-    model = load(tiny_run).model
+def test_an_unknown_head_is_refused(make_model):
     with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertPretrainer, .*AlbertEncoder"):
-        make_exportable(Headless(model.encoder), ExportOptions(48))
+        make_exportable(Headless(make_model("encoder")), ExportOptions(48))

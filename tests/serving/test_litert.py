@@ -8,6 +8,7 @@ from serving.check import TOLERANCES, Tolerance, compare, expected_answers
 from serving.litert import LiteRtSettings, write
 from serving.litert_file import convert, run_file
 from serving.model_server.tflite_model import TfLiteModel
+from tests.serving.inference.encoders import GATED, MODERN
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -31,29 +32,29 @@ HEADS = ["classifier", "regressor", "embedder", "cls embedder", "encoder", "pret
 
 
 @pytest.mark.parametrize(
-    ("head", "length"),
-    [("classifier", 12), *((head, None) for head in HEADS)]
-    + [pytest.param(head, 12, marks=pytest.mark.slow) for head in HEADS[1:]],
+    ("head", "length", "changes"),
+    [
+        ("classifier", 12, {"num_hidden_groups": 2}),
+        ("embedder", None, {"sharing": "none", "hidden_act": "gelu_erf", "num_hidden_layers": 2}),
+        ("pretrainer", None, MODERN | GATED),
+        *(pytest.param(head, length, {}, marks=pytest.mark.slow) for head in HEADS for length in (12, None)),
+        pytest.param("classifier", None, {"position_type": "rotary"}, marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.few(2)
-def test_answers_equal_the_keras_model(make_model, answer, head, length):
-    model = make_model(head, num_hidden_layers=3)
+def test_answers_equal_the_keras_model(make_model, answer, head, length, changes):
+    model = make_model(head, **{"num_hidden_layers": 4} | changes)
     compare(expected_answers(model, INPUTS), answer(convert(model, length=length), INPUTS), NEAR)
 
 
-@pytest.mark.parametrize("changes", [{"sharing": "none"}, {"num_hidden_groups": 2}, {"hidden_act": "gelu_erf"}])
-@pytest.mark.few(2)
-def test_other_configurations(make_model, answer, changes):
-    model = make_model("classifier", num_hidden_layers=4, **changes)
-    compare(expected_answers(model, INPUTS), answer(convert(model), INPUTS), NEAR)
-
-
 def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_model, answer):
-    content = convert(make_model("classifier"))
-    padded = answer(content, INPUTS)["logits"]
+    model = make_model("regressor")
+    content = convert(model)
+    padded = answer(content, INPUTS)
+    compare(expected_answers(model, INPUTS), padded, NEAR)
     for row, length in enumerate(INPUTS["lengths"]):
         alone = {"input_ids": INPUTS["input_ids"][row : row + 1, :length], "lengths": INPUTS["lengths"][row : row + 1]}
-        np.testing.assert_allclose(answer(content, alone)["logits"][0], padded[row], atol=1e-5)
+        for name, values in answer(content, alone).items():
+            np.testing.assert_allclose(values[0], padded[name][row], atol=1e-5)
     with pytest.raises(RuntimeError, match="gather"):
         answer(content, {"input_ids": np.ones((1, 49), np.int32), "lengths": np.array([49], np.int32)})
 
@@ -63,12 +64,10 @@ def test_one_file_takes_rows_of_any_length_and_padding_does_not_matter(make_mode
 )
 def test_the_file_does_not_grow_with_depth(make_model, compute, bytes_per_weight):
     wide = {"hidden_size": 128, "intermediate_size": 512}
-    models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 9)]
+    models = [make_model("classifier", num_hidden_layers=layers, **wide) for layers in (3, 5)]
     shallow, deep = (len(convert(model, compute)) for model in models)
     assert abs(deep - shallow) < 100
     assert deep < bytes_per_weight * models[1].count_params() + 80_000
-    unshared = make_model("classifier", num_hidden_layers=3, sharing="none", **wide)
-    assert len(convert(unshared, compute)) > 2 * shallow
 
 
 @pytest.fixture
@@ -121,6 +120,7 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
     [
         ({"hyper_connections": 2}, "hyper_connections"),
         ({"halting": "act"}, "halting"),
+        ({"attention_window": 2}, "attention_window"),
         ({"position_type": "relative"}, r"position_type 'relative' \(XLNet\)"),
         ({"equilibrium_solver": "anderson"}, "a walk to an equilibrium"),
     ],

@@ -5,66 +5,103 @@ from pathlib import Path
 
 import pytest
 
-from tfrecords import builder, corpus
+from tfrecords import builder
+from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import load_tokenizer
-from tfrecords.tokenizers.training import train_tokenizer
+from tfrecords.tokenizers.training import train_bpe, train_tokenizer
 
-SMALL_CHUNKS = BuildSettings(
-    seed=1, max_seq_length=64, max_predictions_per_seq=10, split_sentences=True, chunk_megabytes=0.03
-)
+SMALL = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10, "split_sentences": True}
+SMALL_CHUNKS = BuildSettings(**SMALL, chunk_megabytes=0.03)
 
 
 @pytest.fixture(scope="session")
-def corpus_file(tmp_path_factory) -> Path:
+def corpus_file(made_once) -> Path:
     """Plain text: 79 documents of paragraphs, a line each."""
-    path = tmp_path_factory.mktemp("corpus") / "topics.txt"
     documents = (
         "\n".join(" ".join(paragraph.split()) for paragraph in topic.split("\n\n"))
         for topic in pydoc_data.topics.topics.values()
     )
-    path.write_text("\n\n".join(documents), encoding="utf-8")
-    return path
+    text = "\n\n".join(documents)
+    folder = made_once("records_corpus", lambda folder: (folder / "topics.txt").write_text(text, encoding="utf-8"))
+    return folder / "topics.txt"
 
 
 @pytest.fixture(scope="session")
-def tokenizer(corpus_file, tmp_path_factory) -> Tokenizer:
-    lines = (line for document in corpus.read_documents(str(corpus_file)) for line in document)
-    path = tmp_path_factory.mktemp("tokenizer") / "spm.model"
-    path.write_bytes(train_tokenizer(lines, vocab_size=1200))
-    return load_tokenizer(path)
+def corpus_lines(corpus_file) -> list[str]:
+    return corpus_file.read_text(encoding="utf-8").split("\n")
 
 
 @pytest.fixture(scope="session")
-def build(corpus_file, tokenizer, tmp_path_factory):
+def tokenizer(corpus_lines, made_once) -> Tokenizer:
+    lines = [line for line in corpus_lines if line.strip()]
+    folder = made_once(
+        "records_tokenizer", lambda folder: (folder / "spm.model").write_bytes(train_tokenizer(lines, vocab_size=1200))
+    )
+    return load_tokenizer(folder / "spm.model")
+
+
+@pytest.fixture(scope="session")
+def bpe_of_corpus(corpus_lines) -> bytes:
+    """The tokenizer.json of a byte-level BPE of the corpus, and of some text that has other letters."""
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    return train_bpe([*corpus_lines, "中文 標點，中文 é é 👍👍 👍"], 1500)  # noqa: RUF001
+
+
+@pytest.fixture(scope="session")
+def build(build_corpus, made_once):
     """A function of settings that builds the corpus's records once for each and returns their folder."""
-    folders = {}
 
     def build_once(**settings) -> Path:
-        key = tuple(sorted(settings.items()))
-        if key not in folders:
-            folders[key] = tmp_path_factory.mktemp("records")
-            builder.build(str(corpus_file), folders[key], tokenizer, config(**settings), workers=1, overwrite=False)
-        return folders[key]
+        name = "-".join(["records", *(f"{key}={value}" for key, value in sorted(settings.items()))])
+        return made_once(name, lambda folder: build_corpus(folder, BuildSettings(**SMALL | settings)))
 
     return build_once
 
 
-def config(**settings) -> BuildSettings:
-    """Small examples of split sentences, with these settings."""
-    small = {"seed": 1, "max_seq_length": 64, "max_predictions_per_seq": 10, "split_sentences": True}
-    return BuildSettings(**small | settings)
+@pytest.fixture(scope="session")
+def one_worker(build) -> Path:
+    """The folder that one worker builds by SMALL_CHUNKS; tests copy it before they change it."""
+    return build(chunk_megabytes=0.03)
 
 
 @pytest.fixture(scope="session")
-def one_worker(corpus_file, tokenizer, tmp_path_factory) -> Path:
-    """The folder that one worker builds by SMALL_CHUNKS; tests copy it before they change it."""
-    folder = tmp_path_factory.mktemp("one")
-    builder.build(str(corpus_file), folder, tokenizer, SMALL_CHUNKS, workers=1, overwrite=False)
-    return folder
+def build_corpus(corpus_file, tokenizer):
+    """Builds the records of the corpus in a folder."""
+
+    def build(folder, config=SMALL_CHUNKS, workers=1, overwrite=False, **options):
+        return builder.build(str(corpus_file), folder, tokenizer, config, workers, overwrite, **options)
+
+    return build
+
+
+@pytest.fixture
+def cut_off(build_corpus, monkeypatch):
+    """Begins to build, and fails where a method (of BuildFolder: the files' names) is called."""
+
+    def build(folder, config=SMALL_CHUNKS, owner=BuildFolder, method="publish"):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(owner, method, lambda *_: 1 / 0)
+            build_corpus(folder, config)
+
+    return build
+
+
+def build_text(folder, text, tokenizer, name="data", workers=1, max_bad_lines=0, **settings):
+    """Builds records of a text, or of files by their names, and returns the manifest; the folder has this name."""
+    source = folder / "corpus"
+    source.mkdir(parents=True, exist_ok=True)
+    for file, content in (text if isinstance(text, dict) else {"a.txt": text}).items():
+        (source / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    config = BuildSettings(**{"seed": 1, "max_seq_length": 64} | settings)
+    return builder.build(f"{source}/*", folder / name, tokenizer, config, workers, False, max_bad_lines=max_bad_lines)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a folder by their names."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def records_in(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in contents(folder).items() if ".tfrecord" in name}

@@ -3,59 +3,56 @@
 import json
 
 import pytest
-import tensorflow as tf
 
-from tests.tfrecords.conftest import SMALL_CHUNKS, contents
-from tfrecords import builder, corpus
+from tests.tfrecords.batches import features_of
+from tests.tfrecords.conftest import build_text, contents
+from tfrecords import builder, corpus, create_pretraining_data
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 
 
-@pytest.fixture
-def run_script(run_module):
-    return lambda module, **options: run_module(module, *(f"--{name}={value}" for name, value in options.items()))
+def documents_in(manifest):
+    return sum(split["documents"] for split in manifest["splits"].values())
 
 
 def test_manifest_tells_what_is_there(one_worker, tokenizer):
     manifest = files.read_json(one_worker / "manifest.json")
     assert manifest["tokenizer_sha256"] == tokenizer.sha256 == load_tokenizer(one_worker).sha256
-    assert manifest["vocab_size"] == 1200
-    assert manifest["max_seq_length"] == 64
+    assert (manifest["vocab_size"], manifest["max_seq_length"]) == (1200, 64)
     listed = [file for split in manifest["splits"].values() for file in split["files"]]
     assert {file["name"] for file in listed} == {path.name for path in one_worker.glob("*.tfrecord")}
     assert len(listed) > 10
     for file in listed:
         path = one_worker / file["name"]
-        assert path.stat().st_size == file["bytes"]
-        assert files.sha256(path) == file["sha256"]
-        assert sum(1 for _ in tf.data.TFRecordDataset(str(path))) == file["examples"]
+        found = path.stat().st_size, files.sha256(path), len(features_of(path))
+        assert found == (file["bytes"], file["sha256"], file["examples"])
     for split in manifest["splits"].values():
         assert split["examples"] == sum(file["examples"] for file in split["files"])
     # 79, and the parts of those that are longer than so small a chunk.
-    assert 79 <= sum(split["documents"] for split in manifest["splits"].values()) < 90
+    assert 79 <= documents_in(manifest) < 90
     assert not (one_worker / ".parts").exists()
 
 
-def test_three_workers_write_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
-    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=3, overwrite=False)
+def test_several_workers_write_the_same_bytes(one_worker, build_corpus, tmp_path):
+    build_corpus(tmp_path, workers=2)
     assert contents(tmp_path) == contents(one_worker)
 
 
 @pytest.mark.slow
-def test_ray_writes_the_same_bytes(one_worker, corpus_file, tokenizer, tmp_path):
+def test_ray_writes_the_same_bytes(one_worker, build_corpus, tmp_path):
     pytest.importorskip("ray")
-    builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=2, overwrite=False, runner="ray")
+    build_corpus(tmp_path, workers=2, runner="ray")
     assert contents(tmp_path) == contents(one_worker)
 
 
 @pytest.mark.slow
-def test_a_ray_worker_that_always_dies_ends_in_one_line(corpus_file, tokenizer, tmp_path, monkeypatch):
+def test_a_ray_worker_that_always_dies_ends_in_one_line(build_corpus, tmp_path, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setattr(builder, "Worker", lambda *_: _Dying())
     with pytest.raises(UserError, match="is unfinished: a worker of Ray died each time"):
-        builder.build(str(corpus_file), tmp_path, tokenizer, SMALL_CHUNKS, workers=2, overwrite=False, runner="ray")
+        build_corpus(tmp_path, workers=2, runner="ray")
 
 
 class _Dying:
@@ -67,10 +64,9 @@ class _Dying:
 
 def test_gzip_holds_the_same_records(build):
     plain, zipped = build(), build(gzip=True)
-    (zipped_name,) = (path.name for path in zipped.glob("train-*"))
-    assert zipped_name == "train-00000-of-00001.tfrecord.gz"
-    records = [r.numpy() for r in tf.data.TFRecordDataset(str(plain / zipped_name.removesuffix(".gz")))]
-    assert records == [r.numpy() for r in tf.data.TFRecordDataset(str(zipped / zipped_name), "GZIP")]
+    (path,) = zipped.glob("train-*")
+    assert path.name == "train-00000-of-00001.tfrecord.gz"
+    assert features_of(plain / path.stem) == features_of(path, "GZIP")
 
 
 def test_dupe_factor_gives_other_examples_of_the_same_documents(build):
@@ -84,31 +80,27 @@ def test_train_and_eval_documents_are_apart(corpus_file, tokenizer, build):
     folder = build()
     documents = list(corpus.read_documents(str(corpus_file), split_sentences=True))
     texts = [" ".join(str(i) for sentence in document for i in tokenizer.encode(sentence)) for document in documents]
-    manifest = files.read_json(folder / "manifest.json")
+    splits = files.read_json(folder / "manifest.json")["splits"]
     used = {}
     for split in ("train", "eval"):
         used[split] = set()
-        for record in tf.data.TFRecordDataset(str(folder / manifest["splits"][split]["files"][0]["name"])):
-            feature = tf.train.Example.FromString(record.numpy()).features.feature
-            values = {name: list(value.int64_list.value) for name, value in feature.items()}
+        for values in features_of(folder / splits[split]["files"][0]["name"]):
             ids = values["input_ids"]
-            count = int(sum(feature["masked_lm_weights"].float_list.value))
+            count = int(sum(values["masked_lm_weights"]))
             for position, token in zip(values["masked_lm_positions"][:count], values["masked_lm_ids"]):
                 ids[position] = token
             first = " ".join(map(str, ids[1 : ids.index(tokenizer.sep_id)]))
             holding = [number for number, text in enumerate(texts) if first in text]
             assert holding
             used[split].update(holding if len(holding) == 1 else [])
-        assert len(used[split]) > 0.5 * manifest["splits"][split]["documents"]
+        assert len(used[split]) > 0.5 * splits[split]["documents"]
     assert not used["train"] & used["eval"]
 
 
 def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("one. Two.\nThree. Four.\nFive. Six.")
-    config = BuildSettings(max_seq_length=64, seed=1, held_out_fraction=0.5, split_sentences=True, line_documents=True)
-    manifest = builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
-    assert sum(split["documents"] for split in manifest["splits"].values()) == 3
-    assert manifest["line_documents"]
+    settings = {"held_out_fraction": 0.5, "split_sentences": True, "line_documents": True}
+    manifest = build_text(tmp_path, "one. Two.\nThree. Four.\nFive. Six.", tokenizer, **settings)
+    assert documents_in(manifest) == 3 and manifest["line_documents"]
     assert not {"line_documents", "min_sentences"} & set(BuildSettings(seed=1).described())
     with pytest.raises(UserError, match="--line_documents leaves no two sentences for --pair_task=sop; add --split_s"):
         BuildSettings(line_documents=True)
@@ -116,19 +108,13 @@ def test_lines_are_documents_of_their_own(tokenizer, tmp_path):
 
 
 def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("Heading.\nOne. Two.\nThree. Four. Five.\nHeading.\nSix. Seven.\nEight. Nine.")
-    options = {"max_seq_length": 64, "seed": 1, "held_out_fraction": 0.25, "split_sentences": True}
-    documents = {}
-    for least in (1, 2, 4):
-        config = BuildSettings(**options, line_documents=True, pair_task="nsp", min_sentences=least)
-        folder = tmp_path / f"data{least}"
-        if least == 4:
-            with pytest.raises(UserError, match=r"no document of 4 sentences.* lower --min_sentences=4"):
-                builder.build(str(tmp_path / "a.txt"), folder, tokenizer, config, 1, False)
-            continue
-        manifest = builder.build(str(tmp_path / "a.txt"), folder, tokenizer, config, 1, False)
-        documents[least] = sum(split["documents"] for split in manifest["splits"].values())
-    assert documents == {1: 6, 2: 4}
+    text = "Heading.\nOne. Two.\nThree. Four. Five.\nHeading.\nSix. Seven.\nEight. Nine."
+    settings = {"held_out_fraction": 0.25, "split_sentences": True, "line_documents": True, "pair_task": "nsp"}
+    for least, documents in ((1, 6), (2, 4)):
+        manifest = build_text(tmp_path, text, tokenizer, str(least), min_sentences=least, **settings)
+        assert documents_in(manifest) == documents
+    with pytest.raises(UserError, match=r"no document of 4 sentences.* lower --min_sentences=4"):
+        build_text(tmp_path, text, tokenizer, min_sentences=4, **settings)
     with pytest.raises(UserError, match="min_sentences=0"):
         BuildSettings(min_sentences=0)
 
@@ -140,24 +126,20 @@ def test_documents_of_few_sentences_are_left_out(tokenizer, tmp_path):
         ("\n\n \n", {}, "holds no document"),
         ("one line.\n\nanother.", {"held_out_fraction": 0}, "give no training example.*--split_sentences"),
         ("one.\ntwo.\nthree.", {}, "held out"),
+        ("a.\nb.", {"objective": "permutation", "held_out_fraction": 0}, "a stream needs more tokens than --max_seq"),
     ],
 )
 def test_a_corpus_without_examples_is_refused(tokenizer, tmp_path, text, settings, message):
-    (tmp_path / "a.txt").write_text(text)
-    config = BuildSettings(max_seq_length=64, **settings)
     with pytest.raises(UserError, match=message):
-        builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
+        build_text(tmp_path, text, tokenizer, **settings)
     assert not list((tmp_path / "data").iterdir())
     # Nothing is left that stands in the way of the same folder with what is right.
-    right = BuildSettings(max_seq_length=64, pair_task="none", held_out_fraction=0)
-    (tmp_path / "a.txt").write_text("one line.\n\nanother.")
-    assert builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, right, 1, False)
+    assert build_text(tmp_path, "one line.\n\nanother.", tokenizer, pair_task="none", held_out_fraction=0)
 
 
 def test_labels_on_one_side_are_said(tokenizer, tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("\n".join(f"Line {n} of the only document." for n in range(900)))
-    config = BuildSettings(max_seq_length=64, pair_task="nsp", held_out_fraction=0)
-    builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
+    text = "\n".join(f"Line {n} of the only document." for n in range(900))
+    build_text(tmp_path, text, tokenizer, pair_task="nsp", held_out_fraction=0)
     said = capsys.readouterr().out
     assert "warning: 0.0% of the" in said and "--pair_task=nsp" in said
 
@@ -165,77 +147,61 @@ def test_labels_on_one_side_are_said(tokenizer, tmp_path, capsys):
 def test_bad_lines_are_counted_listed_and_cost_nothing_that_is_done(tokenizer, tmp_path):
     rows = [json.dumps({"text": f"Line one of {n}.\nLine two of {n}.\nLine three of {n}."}) for n in range(600)]
     bad = {100: '{"text": ', 250: '{"text": null}', 400: '{"body": "x"}'}
-    (tmp_path / "a.jsonl").write_text("\n".join(bad.get(n, row) for n, row in enumerate(rows)))
-    config = BuildSettings(seed=1, max_seq_length=64, chunk_megabytes=0.01)
-
-    def build(folder="data", allowed=0, workers=1):
-        return builder.build(
-            str(tmp_path / "a.jsonl"), tmp_path / folder, tokenizer, config, workers, False, max_bad_lines=allowed
-        )
-
+    text = {"a.jsonl": "\n".join(bad.get(n, row) for n, row in enumerate(rows))}
+    options = {"tokenizer": tokenizer, "chunk_megabytes": 0.01}
     with pytest.raises(UserError, match=r"line 101 is not JSON.*--max_bad_lines"):
-        build()
+        build_text(tmp_path, text, **options)
     with pytest.raises(UserError, match=r"more than --max_bad_lines=2 bad lines"):
-        build(allowed=2)
+        build_text(tmp_path, text, max_bad_lines=2, **options)
     # Whatever was read before is not read again.
     assert list((tmp_path / "data/.parts").glob("piece-*.json"))
-    assert build(allowed=3)["bad_lines"] == 3
+    assert build_text(tmp_path, text, max_bad_lines=3, **options)["bad_lines"] == 3
     listed = (tmp_path / "data/bad_lines.txt").read_text().splitlines()
     assert [line.split("' ")[1].split()[1] for line in listed] == ["101", "251", "401"]
     assert "null under 'text'" in listed[1]
-    build("again", allowed=9, workers=2)
+    build_text(tmp_path, text, name="again", max_bad_lines=9, workers=2, **options)
     assert contents(tmp_path / "again") == contents(tmp_path / "data")
 
 
 def test_hard_text_is_built_and_read_back(tokenizer, tmp_path):
     hard = ["word " * 20_000, "no spaces" * 5000, "\0\0", "emoji 👩‍👩‍👧 . 一。二。", "", "x", "\ud83d", "a\rb\r\nc"]
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(json.dumps({"text": text}) for text in ["\n".join(hard), *hard, ""] * 3))
-    config = BuildSettings(max_seq_length=128, held_out_fraction=0.2, seed=1)
-    manifest = builder.build(str(path), tmp_path / "data", tokenizer, config, 1, False)
+    text = "\n".join(json.dumps({"text": text}) for text in ["\n".join(hard), *hard, ""] * 3)
+    manifest = build_text(tmp_path, {"a.jsonl": text}, tokenizer, max_seq_length=128, held_out_fraction=0.2)
     assert manifest["splits"]["train"]["examples"] > 500
-    assert manifest["splits"]["train"]["documents"] + manifest["splits"]["eval"]["documents"] == 30
+    assert documents_in(manifest) == 30
 
 
-class TestScripts:
-    def test_train_and_build(self, run_script, corpus_file, tmp_path):
-        trained = run_script(
-            "tfrecords.train_tokenizer", input=corpus_file, output_prefix=tmp_path / "spm", vocab_size=500
-        )
-        assert trained.returncode == 0, trained.stderr
-        built = run_script(
-            "tfrecords.create_pretraining_data",
-            input=corpus_file,
-            output_dir=tmp_path / "data",
-            tokenizer=tmp_path / "spm.model",
-            max_seq_length=128,
-        )
-        assert built.returncode == 0, built.stderr
-        assert "train examples" in built.stdout
-        assert (tmp_path / "data/manifest.json").exists()
+def test_the_commands_train_a_tokenizer_and_build_with_it(tiny_data):
+    """As the fixture has them do, which says what each prints."""
+    assert load_tokenizer(tiny_data).sha256 == load_tokenizer(tiny_data.parent / "spm.model").sha256
 
-    @pytest.mark.parametrize(
-        ("module", "options", "message"),
-        [
-            ("create_pretraining_data", {"input": "nowhere/*.txt"}, "matches no file"),
-            ("create_pretraining_data", {"tokenizer": "nowhere.model"}, "does not exist"),
-            ("create_pretraining_data", {"tokenizer": "{corpus}"}, "WordPiece vocabulary"),
-            ("create_pretraining_data", {"output_dir": "/proc/nowhere"}, "output folder"),
-            ("create_pretraining_data", {"pair_task": "none", "input_format": "x"}, "input_format"),
-            ("train_tokenizer", {"output_prefix": "/proc/nowhere/spm"}, "output folder"),
-            ("inspect_examples", {"input": "nowhere"}, "matches no record file"),
-        ],
-    )
-    def test_one_line_and_a_status(self, run_script, corpus_file, tokenizer, tmp_path, module, options, message):
-        tokenizer.save(tmp_path / "tokenizer")
-        given = {
-            "create_pretraining_data": {"output_dir": tmp_path / "data", "tokenizer": tmp_path / "tokenizer"},
-            "train_tokenizer": {"output_prefix": tmp_path / "spm"},
-            "inspect_examples": {},
-        }[module]
-        options = {name: value.format(corpus=corpus_file) for name, value in options.items()}
-        ran = run_script(f"tfrecords.{module}", **({"input": corpus_file} | given | options))
-        assert ran.returncode in (1, 2)
-        assert message in ran.stderr
-        assert "Traceback" not in ran.stderr
-        assert not list(tmp_path.glob("data/*.tfrecord"))
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "nowhere/*.txt"}, "matches no file"),
+        ({"tokenizer": "nowhere.model"}, "does not exist"),
+        ({"tokenizer": "{corpus}"}, "WordPiece vocabulary"),
+        ({"output_dir": "/proc/nowhere"}, "output folder"),
+        ({"pair_task": "none", "input_format": "x"}, "input_format"),
+    ],
+)
+def test_wrong_flags_of_a_build_are_named_and_nothing_is_written(corpus_file, tokenizer, tmp_path, options, message):
+    tokenizer.save(tmp_path / "tokenizer")
+    given = {"input": str(corpus_file), "output_dir": f"{tmp_path}/data", "tokenizer": f"{tmp_path}/tokenizer"}
+    given |= {name: value.format(corpus=corpus_file) for name, value in options.items()}
+    with pytest.raises(UserError, match=message):
+        create_pretraining_data.main(create_pretraining_data.CreateSettings(**given))
+    assert not list(tmp_path.glob("data/*.tfrecord"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train_tokenizer --input={corpus} --output_prefix=/proc/nowhere/spm", "output folder"),
+        ("inspect_examples --input=nowhere", "matches no record file"),
+    ],
+)
+def test_a_command_ends_in_one_line_and_a_status(run_module, corpus_file, arguments, message):
+    ran = run_module(*f"tfrecords.{arguments}".format(corpus=corpus_file).split())
+    assert ran.returncode == 1 and message in ran.stderr and ran.stderr.count("\n") == 1

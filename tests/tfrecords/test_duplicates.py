@@ -7,11 +7,11 @@ import unicodedata
 
 import pytest
 
+from tests.tfrecords.conftest import build_text
 from tfrecords import builder, duplicates
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_folder import BuildFolder
-from tfrecords.build_settings import BuildSettings
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.words import PUBLISHED
 
@@ -66,13 +66,7 @@ SETTINGS = {
 
 
 def build(folder, contents, tokenizer, **settings):
-    """Builds records of files of these contents and returns the manifest."""
-    source = folder / "corpus"
-    source.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (source / name).write_bytes(content)
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "held_out_fraction": 0.3} | settings)
-    return builder.build(f"{source}/*", folder / "data", tokenizer, config, workers=1, overwrite=False)
+    return build_text(folder, contents, tokenizer, **{"held_out_fraction": 0.3} | settings)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

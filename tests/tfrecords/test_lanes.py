@@ -37,6 +37,10 @@ def planned(order, skip, step, worker, count, like=None):
     return found[:count]
 
 
+# No number of workers divides their sum.
+UNEVEN = [5, 1, 0, 9, 30, 2, 2, 18]
+
+
 class TestLanes:
     """Files of whole numbers instead of records: file n holds n * 10**6, n * 10**6 + 1, ..."""
 
@@ -51,16 +55,17 @@ class TestLanes:
         return Lanes(read, names, counts, lanes, window, seed)
 
     def test_any_start_goes_on_as_if_never_stopped(self):
-        counts = [5, 1, 0, 9, 30, 2, 2, 17]
-        order, total = self.lanes(counts, 6, window=24), sum(counts)
+        order, total = self.lanes(UNEVEN, 6, window=24), sum(UNEVEN)
         whole = list(order.rows(0, 1, 0).take(3 * total).as_numpy_iterator())
         assert whole == planned(order, 0, 1, 0, 3 * total, whole)
         for skip, step, worker in ((total // 2, 1, 0), (total + 3, 2, 1), (total - 1, 3, 0)):
             part = list(order.rows(skip, step, worker).take(total // step).as_numpy_iterator())
             assert part == whole[skip + worker :: step][: total // step]
 
-    @pytest.mark.parametrize("counts", [[5, 1, 0, 9, 30, 2, 2, 17], [40] * 9, [1, 1]])
-    @pytest.mark.parametrize("lanes", [1, 4, 6])
+    @pytest.mark.parametrize(
+        ("counts", "lanes"),
+        [(UNEVEN, 6), (UNEVEN, 1), ([40] * 9, 4), ([1, 1], 6)],
+    )
     def test_plans_of_any_start_and_worker_fit_and_an_epoch_holds_all(self, counts, lanes):
         order, total = self.lanes(counts, lanes, window=lanes * 4), sum(counts)
         whole = planned(order, 0, 1, 0, 4 * total)
@@ -86,7 +91,7 @@ class TestLanes:
         assert stretches[:, 1].sum() + skips.sum() <= 16 * (1000 + 100)
         assert stretches[:, 2].sum() - skips.sum() == 16_000
 
-    @pytest.mark.parametrize("shards", [8, 100, 12_500])
+    @pytest.mark.parametrize("shards", [8, 12_500])
     def test_topics_in_batches_of_a_sorted_corpus(self, shards):
         """Documents of eight examples, a third of one source, dealt to shards: shares in batches as by chance."""
         rows, batch = 3600, 4096

@@ -6,11 +6,10 @@ import re
 import numpy as np
 import pytest
 
+from tests.tfrecords.conftest import build_text
 from tests.tfrecords.tokenizers.twins import wordpiece
-from tfrecords import builder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_settings import BuildSettings
 from tfrecords.masking import MaskingRule, MaskingVocabulary, mask_examples
 from tfrecords.randomness import derive
 from tfrecords.reader import read_examples
@@ -22,20 +21,17 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture(scope="module")
-def chinese(tmp_path_factory):
+def chinese():
     """Sixty documents of ten sentences without blanks, and a byte-level BPE of them."""
     rng = random.Random(3)
     words = ["".join(chr(0x4E00 + rng.randrange(300)) for _ in range(rng.randrange(1, 4))) for _ in range(400)]
     lines = ["".join(rng.choices(words, k=9)) + "。" for _ in range(600)]
-    path = tmp_path_factory.mktemp("chinese") / "chinese.txt"
-    path.write_text("\n\n".join("\n".join(lines[at : at + 10]) for at in range(0, 600, 10)), encoding="utf-8")
-    return path, ByteBPETokenizer(train_bpe(lines, 900, hard_vocab_limit=False))
+    text = "\n\n".join("\n".join(lines[at : at + 10]) for at in range(0, 600, 10))
+    return text, ByteBPETokenizer(train_bpe(lines, 900, hard_vocab_limit=False))
 
 
-def built(folder, path, tokenizer, **settings):
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "held_out_fraction": 0.2} | settings)
-    builder.build(str(path), folder, tokenizer, config, workers=1, overwrite=False)
-    return files.read_json(folder / "manifest.json")
+def built(folder, text, tokenizer, **settings):
+    return build_text(folder, text, tokenizer, **{"held_out_fraction": 0.2} | settings)
 
 
 def predicted(folder):
@@ -48,12 +44,12 @@ def predicted(folder):
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_text_without_blanks_reaches_the_requested_share(chinese, tmp_path, capsys, masking):
     manifest = built(tmp_path / "script", *chinese, masking=masking)
-    share, empty = predicted(tmp_path / "script")
+    share, empty = predicted(tmp_path / "script/data")
     assert share == pytest.approx(0.15, abs=0.005) and empty == 0
     assert manifest["word_rule"] == "script"
     assert "warning" not in capsys.readouterr().out
     manifest = built(tmp_path / "published", *chinese, masking=masking, word_rule="published")
-    share, empty = predicted(tmp_path / "published")
+    share, empty = predicted(tmp_path / "published/data")
     assert share < 0.05 and empty > 0
     assert "word_rule" not in manifest
     message = r"warning: (.*)% of the tokens are predicted, and in \d+% of the examples none.*add --nowhole_words"
@@ -64,17 +60,17 @@ def test_text_without_blanks_reaches_the_requested_share(chinese, tmp_path, caps
 
 def test_counts_of_static_masks_are_those_of_the_records(chinese, tmp_path):
     split = built(tmp_path, *chinese, word_rule="published")["splits"]["eval"]
-    share, empty = predicted(tmp_path)
+    share, empty = predicted(tmp_path / "data")
     assert (split["sampled_examples"], split["sampled_tokens"]) == (split["examples"], split["tokens"])
     assert (split["sampled_predictions"] / split["sampled_tokens"], split["sampled_unmasked"]) == (share, empty)
 
 
-def english(tmp_path, word):
+def english(word):
     """Documents of four sentences of eight words, and a WordPiece of single letters."""
     rng = random.Random(1)
     lines = [" ".join(word(rng) for _ in range(8)) for _ in range(240)]
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(lines[at : at + 4]) for at in range(0, 240, 4)))
-    return tmp_path / "text.txt", wordpiece(*LETTERS, *("##" + letter for letter in LETTERS))
+    text = "\n\n".join("\n".join(lines[at : at + 4]) for at in range(0, 240, 4))
+    return text, wordpiece(*LETTERS, *("##" + letter for letter in LETTERS))
 
 
 @pytest.mark.parametrize(
@@ -89,27 +85,27 @@ def english(tmp_path, word):
     ],
 )
 def test_the_build_says_why_a_share_is_missed(tmp_path, capsys, size, settings, message):
-    path, tokenizer = english(tmp_path, lambda rng: "".join(rng.choices(LETTERS, k=size)))
-    built(tmp_path / "data", path, tokenizer, **settings)
+    text = english(lambda rng: "".join(rng.choices(LETTERS, k=size)))
+    built(tmp_path, *text, **settings)
     said = capsys.readouterr().out
     assert re.search(message, said) if message else "warning" not in said
     # A folder that is complete says it again.
-    built(tmp_path / "data", path, tokenizer, **settings)
+    built(tmp_path, *text, **settings)
     assert ("warning" in capsys.readouterr().out) is bool(message)
 
 
 def test_words_that_are_never_predicted_are_counted_though_the_share_is_reached(tmp_path, capsys):
-    path, tokenizer = english(tmp_path, lambda rng: "".join(rng.choices(LETTERS, k=rng.choice([1, 1, 1, 14]))))
-    counts = built(tmp_path / "data", path, tokenizer)["splits"]["train"]
+    text = english(lambda rng: "".join(rng.choices(LETTERS, k=rng.choice([1, 1, 1, 14]))))
+    counts = built(tmp_path, *text)["splits"]["train"]
     assert 0.5 < counts["sampled_in_long_words"] / counts["sampled_tokens"] < 0.9
     assert "and are never predicted: add --nowhole_words" in capsys.readouterr().out
 
 
 def test_folders_of_before_the_rule_was_noted_are_read_as_they_were(chinese, tmp_path):
     """Their manifest has no word_rule, as that of a folder built by the published one."""
-    path, tokenizer = chinese
-    manifest = built(tmp_path / "old", path, tokenizer, masking="dynamic", word_rule="published")
-    (batch,) = read_examples(str(tmp_path / "old"), 500, training=False, seed=7).as_numpy_iterator()
+    text, tokenizer = chinese
+    manifest = built(tmp_path, text, tokenizer, masking="dynamic", word_rule="published")
+    (batch,) = read_examples(str(tmp_path / "data"), 500, training=False, seed=7).as_numpy_iterator()
     ids = original_ids(batch).astype(np.int32)
     keys = derive(7, 3, np.arange(len(ids))[:, None], np.zeros(1, int)).ravel()
     rule, vocabulary = MaskingRule(10, 0.15, 3), MaskingVocabulary.of(tokenizer, "published")
@@ -117,5 +113,5 @@ def test_folders_of_before_the_rule_was_noted_are_read_as_they_were(chinese, tmp
     masked, *_ = mask_examples(ids, batch["input_mask"].sum(axis=1), keys, rule, vocabulary)
     np.testing.assert_array_equal(batch["input_ids"], masked)
     with pytest.raises(UserError, match="built with word_rule 'published', now 'script'"):
-        built(tmp_path / "old", path, tokenizer, masking="dynamic")
-    assert files.read_json(tmp_path / "old" / "manifest.json") == manifest
+        built(tmp_path, text, tokenizer, masking="dynamic")
+    assert files.read_json(tmp_path / "data/manifest.json") == manifest

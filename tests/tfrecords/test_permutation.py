@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecords import builder
+from tests.tfrecords.batches import features_of
+from tests.tfrecords.conftest import SMALL, contents
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.build_folder import BuildFolder
 from tfrecords.build_settings import BuildSettings
 from tfrecords.masking import MaskingRule, MaskingVocabulary
 from tfrecords.permutation import document_end_id, lay_out_steps, make_streams, sample_spans
@@ -21,16 +20,9 @@ FEATURES = ("input", "target", "is_masked", "seg_id")
 
 
 def rows_of(path):
-    """The features of a file's records, parsed by protobuf alone: int [records, values] by name."""
-    records = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
-    return {
-        name: np.array([record.features.feature[name].int64_list.value for record in records])
-        for name in (*FEATURES, "label")
-    }
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """The features of a file's records: int [records, values] by name."""
+    records = features_of(path)
+    return {name: np.array([record[name] for record in records]) for name in (*FEATURES, "label")}
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +105,8 @@ def test_labels_are_even_and_say_whether_b_follows_a(of_files):
                 assert b[: min(len(b), 3)].tobytes() in text
 
 
-@pytest.mark.parametrize("workers", [3])
-def test_any_number_of_workers_writes_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, workers):
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
-    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=workers, overwrite=False)
-    assert contents(tmp_path) == contents(folder)
-
-
-def test_an_interrupted_build_goes_on_to_the_same_bytes(folder, corpus_file, tokenizer, tmp_path, monkeypatch):
-    config = BuildSettings(**{"seed": 1, "max_seq_length": 64, "split_sentences": True} | PERMUTATION)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(BuildFolder, "publish", lambda *_: 1 / 0)
-        builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
-    part = tmp_path / ".parts/shard-000002.tfrecord"
-    part.write_bytes(part.read_bytes()[:-9])
-    builder.build(str(corpus_file), tmp_path, tokenizer, config, workers=1, overwrite=False)
+def test_several_workers_write_the_same_bytes(folder, build_corpus, tmp_path):
+    build_corpus(tmp_path, BuildSettings(**SMALL | PERMUTATION), workers=2)
     assert contents(tmp_path) == contents(folder)
 
 
@@ -163,16 +142,8 @@ def test_published_sizes_are_the_defaults():
     assert config.predictions_of_parts == (43, 42)
 
 
-def test_too_little_text_is_said(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("one line.\nand another.")
-    config = BuildSettings(objective="permutation", max_seq_length=64, held_out_fraction=0)
-    with pytest.raises(UserError, match="a stream needs more tokens than --max_seq_length"):
-        builder.build(str(tmp_path / "a.txt"), tmp_path / "data", tokenizer, config, 1, False)
-    assert not list((tmp_path / "data").iterdir())
-
-
-RULE = (6, 1, False)
-THRESHOLDS = MaskingRule(1, max_ngram=5).ngram_thresholds
+def sample(starts, goal, key, backwards=False, by_words=False):
+    return sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), MaskingRule(1, max_ngram=5).ngram_thresholds)
 
 
 def spans_of(taken):
@@ -185,7 +156,7 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
     """Of long rows with few predictions: p(n) ~ 1/n, and a first span of n begins at 0 to 6 n - 1, evenly."""
     lengths, begins = [], []
     for key in derive(5, np.arange(2000)):
-        begin, length = spans_of(sample_spans(np.ones(600, bool), False, 40, key, 0, RULE, THRESHOLDS))
+        begin, length = spans_of(sample(np.ones(600, bool), 40, key))
         lengths += length[:-1].tolist()  # The last is cut to the goal.
         begins.append((begin[0], length[0]))
     shares = np.bincount(lengths, minlength=6)[1:] / len(lengths)
@@ -202,14 +173,11 @@ def test_spans_are_of_one_to_five_pieces_and_lie_anywhere_in_their_context():
 
 def test_a_span_has_six_times_its_length_around_it():
     """So spans are a seventh of a long row, where the goal does not end them before."""
-    taken = [
-        sample_spans(np.ones(3000, bool), False, 300, key, 0, RULE, THRESHOLDS) for key in derive(6, np.arange(200))
-    ]
+    taken = [sample(np.ones(3000, bool), 300, key) for key in derive(6, np.arange(200))]
     shares = [row[: np.flatnonzero(row)[-1]].mean() for row in taken]
     assert np.mean(shares) == pytest.approx(1 / 7, abs=0.002)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     starts=st.lists(st.booleans(), min_size=12, max_size=80), share=st.floats(0, 0.9), seed=st.integers(0, 10**6),
     backwards=st.booleans(), by_words=st.booleans(),
@@ -218,18 +186,18 @@ def test_the_goal_is_met_whatever_the_words(starts, share, seed, backwards, by_w
     starts = np.array(starts)
     goal = int(share * len(starts))
     key = derive(seed, 1)
-    taken = sample_spans(starts, backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    taken = sample(starts, goal, key, backwards, by_words)
     assert taken.sum() == goal
-    mirrored = sample_spans(starts[::-1].copy(), not backwards, goal, key, 0, (6, 1, by_words), THRESHOLDS)
+    mirrored = sample(starts[::-1].copy(), goal, key, not backwards, by_words)
     np.testing.assert_array_equal(taken, mirrored[::-1])
 
 
 def test_spans_begin_with_a_word_and_count_pieces_or_words():
     starts = np.arange(900) % 3 == 0
     for key in derive(7, np.arange(50)):
-        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, False), THRESHOLDS))
+        begins, lengths = spans_of(sample(starts, 30, key))
         assert (begins % 3 == 0).all() and set(lengths) <= {1, 2, 3, 4, 5}
-        begins, lengths = spans_of(sample_spans(starts, False, 30, key, 0, (6, 1, True), THRESHOLDS))
+        begins, lengths = spans_of(sample(starts, 30, key, by_words=True))
         # What no whole word fits into any more are single tokens.
         whole = lengths % 3 == 0
         assert (begins[whole] % 3 == 0).all() and set(lengths[whole]) <= {3, 6, 9, 12, 15}

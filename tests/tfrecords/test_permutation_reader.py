@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecords.batches import assert_same
@@ -57,28 +57,10 @@ def batches_of_rows(draw):
     return input_ids, is_masked, np.concatenate(parts, axis=1).astype(np.int32), reuse
 
 
-@settings(max_examples=60, deadline=None)
 @given(batches_of_rows())
 def test_masks_are_those_of_a_reference_written_apart(batch):
-    input_ids, _, orders, reuse = batch
-    blocked, targets = (values.numpy() for values in permutation_masks(*batch, (CLS, SEP)))
-    expected_blocked, expected_targets = reference(*batch)
-    np.testing.assert_array_equal(targets, expected_targets)
-    np.testing.assert_array_equal(blocked, expected_blocked)
-
-    itself = np.eye(input_ids.shape[1], dtype=bool)
-    functional = (input_ids == CLS) | (input_ids == SEP)
-    # A target never sees itself; all others do.
-    np.testing.assert_array_equal((blocked & itself).any(axis=2), targets)
-    assert not (targets & functional).any()
-    # Of two targets of a part, just one sees the other: that whose turn is later.
-    behind = np.arange(input_ids.shape[1]) >= reuse
-    together = targets[:, :, None] & targets[:, None, :] & (behind[:, None] == behind[None]) & ~itself
-    assert ((blocked ^ blocked.swapaxes(1, 2)) | ~together).all()
-    later = orders[:, :, None] > orders[:, None, :]
-    np.testing.assert_array_equal(blocked[together], ~later[together])
-    # The part behind sees all of the reused one, which sees nothing behind it.
-    assert not blocked[:, reuse:, :reuse].any() and blocked[:, :reuse, reuse:].all()
+    for found, expected in zip(permutation_masks(*batch, (CLS, SEP)), reference(*batch)):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_masks_of_a_row_by_hand():
@@ -91,14 +73,12 @@ def test_masks_of_a_row_by_hand():
     np.testing.assert_array_equal(targets, [[False, True, False, True, False]])
     np.testing.assert_array_equal(
         1 - blocked.numpy()[0].astype(int),
-        [
-            [1, 0, 1, 0, 0],
-            [1, 0, 1, 1, 0],
-            [1, 0, 1, 0, 0],
-            [1, 0, 1, 0, 0],
-            [1, 1, 1, 1, 1],
-        ],
+        [list(map(int, row)) for row in ("10100", "10110", "10100", "10100", "11111")],
     )
+
+
+def rows_in(folder, split):
+    return sum(len(rows_of(path)["label"]) for path in folder.glob(f"{split}-*"))
 
 
 def batches(folder, count=None, batch_size=8, training=True, **options):
@@ -147,7 +127,7 @@ def test_a_row_goes_on_where_the_same_row_of_the_batch_before_ended(folder):
 
 
 def test_an_epoch_is_each_lane_once_and_the_next_has_another_order(folder):
-    rows = sum(len(rows_of(path)["label"]) for path in folder.glob("train-*"))
+    rows = rows_in(folder, "train")
     steps = rows // 64
     two = [[row.tobytes() for row in batch["input_ids"]] for batch in batches(folder, 2 * steps, batch_size=64)]
     first, second = (set(itertools.chain.from_iterable(epoch)) for epoch in (two[:steps], two[steps:]))
@@ -158,14 +138,14 @@ def test_an_epoch_is_each_lane_once_and_the_next_has_another_order(folder):
 
 def test_training_goes_on_after_any_batch(folder):
     straight = batches(folder, 300, seed=3)
-    for skip in (1, 120, 290):
+    for skip in (1, 290):
         assert_same(batches(folder, 3, seed=3, skip_batches=skip), straight[skip : skip + 3])
     assert batches(folder, 1, seed=4)[0]["perm_mask"].tobytes() != straight[0]["perm_mask"].tobytes()
 
 
 def test_parts_and_workers_share_a_step(folder):
     whole = batches(folder, 4)
-    for parts, workers in ((2, 1), (1, 2), (2, 2)):
+    for parts, workers in ((2, 1), (2, 2)):
         shares = [
             batches(folder, 4 * parts, parts=parts, num_workers=workers, worker=worker) for worker in range(workers)
         ]
@@ -181,7 +161,7 @@ def test_parts_and_workers_share_a_step(folder):
 
 
 def test_evaluation_is_one_pass_and_always_the_same(folder):
-    rows = sum(len(rows_of(path)["label"]) for path in folder.glob("eval-*"))
+    rows = rows_in(folder, "eval")
     first = batches(folder, training=False)
     assert len(first) == rows // 8
     assert_same(first, batches(folder, training=False))
@@ -225,13 +205,10 @@ def test_without_a_reused_part_and_forwards_only(build):
         ({"perm_size": 5}, "--perm_size=5 must divide"),
         ({"batch_size": 400_000}, "too few for a batch of 400000"),
         ({"expected": {"max_seq_length": 512}}, "needed is 512"),
+        ({"patterns": {}}, "are of masked words"),
     ],
 )
-def test_what_cannot_be_read_is_said(folder, options, message):
+def test_what_cannot_be_read_is_said(build, options, message):
+    folder = build(**options.get("patterns", PERMUTATION))
     with pytest.raises(UserError, match=message):
-        read_permutations(str(folder), **{"batch_size": 8, "training": True} | options)
-
-
-def test_masked_records_are_refused(build):
-    with pytest.raises(UserError, match="are of masked words"):
-        read_permutations(str(build()), 8, True)
+        read_permutations(**{"batch_size": 8, "training": True} | options | {"patterns": str(folder)})

@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecords.batches import assert_same
+from tests.tfrecords.batches import assert_same, features_of
+from tfrecords import inspect_examples
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import find_records
 from tfrecords.reader import read_examples, read_manifest
 from tfrecords.statistics import Statistics, original_ids
+from tfrecords.tokenizers.loading import load_tokenizer
 
-NAMES = {
-    "input_ids": (64, np.int32),
-    "input_mask": (64, np.int32),
-    "segment_ids": (64, np.int32),
-    "masked_lm_positions": (10, np.int32),
-    "masked_lm_ids": (10, np.int32),
-    "masked_lm_weights": (10, np.float32),
-    "next_sentence_labels": (1, np.int32),
-}
+WIDTHS = {"input_ids": 64, "input_mask": 64, "segment_ids": 64, "next_sentence_labels": 1}
+WIDTHS |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), 10)
 
 
 def batches(patterns, count=None, batch_size=16, training=True, **options):
@@ -34,91 +29,99 @@ def rows_of(some_batches):
     return sorted(row.tobytes() for batch in some_batches for row in original_ids(batch))
 
 
+def assert_named(shapes_and_types, rows):
+    """The features are the official ones."""
+    assert shapes_and_types == {
+        name: ((rows, width), np.float32 if name == "masked_lm_weights" else np.int32) for name, width in WIDTHS.items()
+    }
+
+
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
-class TestBothMaskings:
-    @pytest.mark.few(1)
-    def test_names_types_and_shapes(self, build, masking):
-        dataset = read_examples(str(build(masking=masking)), 16, True)
-        assert {n: (s.shape.as_list(), s.dtype.as_numpy_dtype) for n, s in dataset.element_spec.items()} == {
-            name: ([16, width], dtype) for name, (width, dtype) in NAMES.items()
-        }
-        ragged = read_examples(str(build(masking=masking)), 16, False).element_spec
-        assert ragged["input_ids"].shape.as_list() == [None, 64]
+def test_evaluation_is_one_pass_in_order_and_fixed(build, masking):
+    folder = build(masking=masking)
+    first, again = (batches(str(folder), training=False) for _ in range(2))
+    assert_same(first, again)
+    assert_named({name: (values.shape, values.dtype) for name, values in first[0].items()}, 16)
+    total = read_manifest(folder)["splits"]["eval"]["examples"]
+    assert sum(len(batch["input_ids"]) for batch in first) == total
+    assert len(first[-1]["input_ids"]) == (total % 16 or 16)
+    assert_same(batches(str(folder), training=False, skip_batches=3), first[3:])
 
-    def test_evaluation_is_one_pass_in_order_and_fixed(self, build, masking):
-        folder = build(masking=masking)
-        first, again = (batches(str(folder), training=False) for _ in range(2))
-        assert_same(first, again)
-        total = read_manifest(folder)["splits"]["eval"]["examples"]
-        assert sum(len(batch["input_ids"]) for batch in first) == total
-        assert len(first[-1]["input_ids"]) == (total % 16 or 16)
-        assert_same(batches(str(folder), training=False, skip_batches=3), first[3:])
 
-    def test_training_is_deterministic_and_other_for_another_seed(self, build, masking):
-        folder = str(build(masking=masking))
-        first = batches(folder, 5, seed=1)
-        tf.random.set_seed(99)
-        np.random.seed(7)  # noqa: NPY002
-        random.seed(7)
-        assert_same(batches(folder, 5, seed=1), first)
-        assert rows_of(batches(folder, 5, seed=2)) != rows_of(first)
+def test_training_is_deterministic_and_other_for_another_seed(build):
+    folder = str(build(masking="dynamic"))
+    dataset = read_examples(folder, 16, True, seed=1)
+    spec = dataset.element_spec.items()
+    assert_named({name: (tuple(one.shape), one.dtype.as_numpy_dtype) for name, one in spec}, 16)
+    first = list(dataset.take(5).as_numpy_iterator())
+    tf.random.set_seed(99)
+    np.random.seed(7)  # noqa: NPY002
+    random.seed(7)
+    assert_same(batches(folder, 5, seed=1), first)
+    assert rows_of(batches(folder, 5, seed=2)) != rows_of(first)
 
-    @pytest.mark.parametrize("options", [{}, {"examples_per_row": 3}, {"num_workers": 2, "worker": 1}])
-    @pytest.mark.few(2)
-    def test_resumed_training_goes_on_exactly(self, build, masking, options):
-        # Several lanes, a window smaller than the epoch, and a resumption in the third epoch.
-        folder = str(build(masking=masking, chunk_megabytes=0.03, held_out_fraction=0.7))
-        epoch = read_manifest(folder)["splits"]["train"]["examples"] // (16 * options.get("num_workers", 1))
-        done, options = 5 * epoch // 2, {"seed": 4, "shuffle_window": 100} | options
-        whole = batches(folder, done + 5, **options)
-        assert_same(batches(folder, 5, skip_batches=done, **options), whole[done:])
 
-    def test_an_epoch_holds_every_example_once_and_the_next_in_another_order(self, build, masking):
-        folder = build(masking=masking, chunk_megabytes=0.03)
-        total = read_manifest(folder)["splits"]["train"]["examples"]
-        epochs = batches(str(folder), 2, batch_size=total, shuffle_window=200)
-        assert rows_of(epochs[:1]) == rows_of(epochs[1:])
-        in_order = [original_ids(epoch) for epoch in epochs]
-        assert (in_order[0] != in_order[1]).any(axis=1).mean() > 0.9
-        masks = [set(map(tuple, np.hstack([o, e["input_ids"]]).tolist())) for o, e in zip(in_order, epochs)]
-        same = len(masks[0] & masks[1]) / total
-        assert same == 1 if masking == "static" else same < 0.02
+@pytest.mark.parametrize(
+    ("masking", "options"),
+    [("static", {}), ("dynamic", {"examples_per_row": 3, "num_workers": 2, "worker": 1})],
+    ids=["static", "dynamic, packed, of a second worker"],
+)
+def test_resumed_training_goes_on_exactly(build, masking, options):
+    # Several lanes, a window smaller than the epoch, and a resumption in the third epoch.
+    folder = str(build(masking=masking, chunk_megabytes=0.03, held_out_fraction=0.7))
+    epoch = read_manifest(folder)["splits"]["train"]["examples"] // (16 * options.get("num_workers", 1))
+    done, options = 5 * epoch // 2, {"seed": 4, "shuffle_window": 100} | options
+    whole = batches(folder, done + 5, **options)
+    assert_same(batches(folder, 5, skip_batches=done, **options), whole[done:])
 
-    @pytest.mark.parametrize("workers", [2, 3])
-    @pytest.mark.few(1)
-    def test_workers_share_what_one_would_read(self, build, masking, workers):
-        # Four lanes, which three workers cannot part among them. The epoch ends within.
-        folder = str(build(masking=masking, chunk_megabytes=0.03))
-        steps = 3 + 2 * read_manifest(folder)["splits"]["train"]["examples"] // 96
-        alone = batches(folder, steps, batch_size=96, seed=5)
-        size = 96 // workers
-        shared = [
-            batches(folder, steps, batch_size=size, seed=5, num_workers=workers, worker=worker)
-            for worker in range(workers)
+
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_an_epoch_holds_every_example_once_and_the_next_in_another_order(build, masking):
+    folder = build(masking=masking, chunk_megabytes=0.03)
+    total = read_manifest(folder)["splits"]["train"]["examples"]
+    epochs = batches(str(folder), 2, batch_size=total, shuffle_window=200)
+    assert rows_of(epochs[:1]) == rows_of(epochs[1:])
+    in_order = [original_ids(epoch) for epoch in epochs]
+    assert (in_order[0] != in_order[1]).any(axis=1).mean() > 0.9
+    masks = [set(map(tuple, np.hstack([o, e["input_ids"]]).tolist())) for o, e in zip(in_order, epochs)]
+    same = len(masks[0] & masks[1]) / total
+    assert same == 1 if masking == "static" else same < 0.02
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_share_what_one_would_read(build, workers):
+    # Four lanes, which three workers cannot part among them. The epoch ends within.
+    folder = str(build(masking="dynamic", chunk_megabytes=0.03))
+    steps = 3 + read_manifest(folder)["splits"]["train"]["examples"] // 96
+    alone = batches(folder, steps, batch_size=96, seed=5)
+    shared = [
+        batches(folder, steps, batch_size=96 // workers, seed=5, num_workers=workers, worker=worker)
+        for worker in range(workers)
+    ]
+    for worker, own in enumerate(shared):
+        assert_same(own, [{name: values[worker::workers] for name, values in batch.items()} for batch in alone])
+
+
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_packing_keeps_every_example_whole_and_apart(build, masking):
+    folder = str(build(masking=masking, short_seq_prob=1.0, input_format="doc-sentences", pair_task="none"))
+    plain = batches(folder, training=False)
+    packed = batches(folder, training=False, examples_per_row=4, row_multiple=3)
+    for batch, apart in zip(packed, plain, strict=True):
+        found = [example for row in range(len(batch["input_ids"])) for example in unpack(batch, row)]
+        expected = [
+            (ids[: mask.sum()].tolist(), int(label[0]))
+            for ids, mask, label in zip(original_ids(apart), apart["input_mask"], apart["next_sentence_labels"])
         ]
-        for name in NAMES:
-            for step in range(steps):
-                for worker in range(workers):
-                    np.testing.assert_array_equal(shared[worker][step][name], alone[step][name][worker::workers])
-
-    @pytest.mark.few(1)
-    def test_packing_keeps_every_example_whole_and_apart(self, build, masking):
-        folder = str(build(masking=masking, short_seq_prob=1.0, input_format="doc-sentences", pair_task="none"))
-        plain = batches(folder, training=False)
-        packed = batches(folder, training=False, examples_per_row=4, row_multiple=3)
-        for batch, apart in zip(packed, plain, strict=True):
-            found = [example for row in range(len(batch["input_ids"])) for example in unpack(batch, row)]
-            expected = [
-                (ids[: mask.sum()].tolist(), int(label[0]))
-                for ids, mask, label in zip(original_ids(apart), apart["input_mask"], apart["next_sentence_labels"])
-            ]
-            assert sorted(found) == sorted(expected)
-            assert len(batch["input_ids"]) % 3 == 0 or len(batch["input_ids"]) == len(apart["input_ids"])
-            for name in ("masked_lm_ids", "masked_lm_weights"):
-                assert batch[name].sum() == apart[name].sum()
-            assert batch["masked_lm_ids"].shape[1] < 4 * apart["masked_lm_ids"].shape[1]
-        padding = [1 - np.concatenate([b["input_mask"] for b in some]).mean() for some in (plain, packed)]
-        assert padding[1] < 0.7 * padding[0]
+        assert sorted(found) == sorted(expected)
+        assert len(batch["input_ids"]) % 3 == 0 or len(batch["input_ids"]) == len(apart["input_ids"])
+        for name in ("masked_lm_ids", "masked_lm_weights"):
+            assert batch[name].sum() == apart[name].sum()
+        # Of static records nobody knows which share of their tokens is predicted.
+        slots = 4 * apart["masked_lm_ids"].shape[1]
+        assert (batch["masked_lm_ids"].shape[1] < slots) == (masking == "dynamic")
+    padding = [1 - np.concatenate([b["input_mask"] for b in some]).mean() for some in (plain, packed)]
+    assert padding[1] < 0.7 * padding[0]
 
 
 def unpack(batch, row):
@@ -138,17 +141,13 @@ def unpack(batch, row):
 def test_dynamic_masks_follow_the_rule(build, tokenizer):
     folder = build(masking="dynamic", max_seq_length=128, max_predictions_per_seq=20)
     statistics = Statistics(tokenizer, 128, 20)
-    for batch in batches(str(folder), 400, batch_size=32):
+    for batch in batches(str(folder), 50, batch_size=256):
         statistics.update(batch)
     summary = statistics.summary()
     predictions = summary["predictions"]
     for name, share in (("mask_share", 0.8), ("kept_share", 0.1), ("random_share", 0.1)):
         assert abs(summary[name] - share) < 4.5 * np.sqrt(share * (1 - share) / predictions) + 0.0002
     assert 0.145 < summary["mask_rate"] < 0.155
-
-
-def test_gzip_reads_the_same(build):
-    assert_same(batches(str(build(gzip=True)), 3), batches(str(build()), 3))
 
 
 class TestChoiceOfFiles:
@@ -173,87 +172,83 @@ class TestChoiceOfFiles:
         both = batches(f"{build(seed=1)},{build(seed=2)}", training=False)
         assert sum(len(batch["input_ids"]) for batch in both) == total
 
-    @pytest.mark.parametrize("pattern", ["", "nowhere", "nowhere/*.tfrecord"])
-    def test_missing(self, pattern):
-        with pytest.raises(UserError, match="record file"):
-            read_examples(pattern, 4, True)
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:-size])
 
 
-class TestBadRecords:
-    def test_cut_off(self, build, tmp_path):
-        shutil.copytree(build(), tmp_path / "data")
-        path = tmp_path / "data/train-00000-of-00001.tfrecord"
-        path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(UserError, match="cut off"):
-            read_examples(str(tmp_path / "data"), 4, True)
+def interrupt(folder):
+    (folder / "manifest.json").unlink()
+    (folder / ".parts").mkdir()
 
-    def test_missing_file_of_the_folder(self, build, tmp_path):
-        shutil.copytree(build(chunk_megabytes=0.1), tmp_path / "data")
-        next((tmp_path / "data").glob("train-00001*")).unlink()
-        with pytest.raises(UserError, match=r"train-00001.*missing"):
-            read_examples(str(tmp_path / "data"), 4, True)
 
-    def test_interrupted_build(self, build, tmp_path):
-        shutil.copytree(build(), tmp_path / "data")
-        (tmp_path / "data/manifest.json").unlink()
-        (tmp_path / "data/.parts").mkdir()
-        with pytest.raises(UserError, match="interrupted"):
-            read_examples(str(tmp_path / "data"), 4, True)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: cut(next(folder.glob("train-00001*")), 100), "cut off"),
+        (lambda folder: next(folder.glob("train-00001*")).unlink(), r"train-00001.*missing"),
+        (interrupt, "interrupted"),
+    ],
+    ids=["cut off", "a file is missing", "interrupted"],
+)
+def test_a_folder_that_is_not_whole_is_refused(build, tmp_path, damage, message):
+    damage(shutil.copytree(build(chunk_megabytes=0.1), tmp_path / "data"))
+    with pytest.raises(UserError, match=message):
+        read_examples(str(tmp_path / "data"), 4, True)
 
-    def test_another_length_or_vocabulary(self, build):
-        with pytest.raises(UserError, match="max_seq_length 64, needed is 128"):
-            read_examples(str(build()), 4, True, expected={"max_seq_length": 128})
-        with pytest.raises(UserError, match="tokenizer_sha256"):
-            read_examples(str(build()), 4, True, expected={"tokenizer_sha256": "0"})
-        with pytest.raises(UserError, match="read them apart"):
-            read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
 
-    @pytest.mark.parametrize(
-        "other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}, {"word_rule": "published"}]
-    )
-    def test_other_masks_of_dynamic_records(self, build, tmp_path, other):
-        folder = shutil.copytree(build(masking="dynamic"), tmp_path / "data")
-        path = folder / "manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | other))
-        with pytest.raises(UserError, match=f"{next(iter(other))}.*read them apart"):
-            read_examples(f"{build(masking='dynamic')},{folder}", 4, True)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"patterns": ""}, "record file"),
+        ({"patterns": "nowhere"}, "record file"),
+        ({"patterns": "nowhere/*.tfrecord"}, "record file"),
+        ({"expected": {"max_seq_length": 128}}, "max_seq_length 64, needed is 128"),
+        ({"expected": {"tokenizer_sha256": "0"}}, "tokenizer_sha256"),
+        *(
+            ({name: 0}, name)
+            for name in ["batch_size", "examples_per_row", "shuffle_window", "row_multiple", "num_workers"]
+        ),
+        *(({name: -1}, name) for name in ("skip_batches", "files_at_once", "worker")),
+        ({"worker": 1}, "worker 1 must be below num_workers 1"),
+    ],
+)
+def test_what_cannot_be_read_is_named(build, options, message):
+    with pytest.raises(UserError, match=message):
+        read_examples(**{"patterns": str(build()), "batch_size": 4, "training": True} | options)
 
-    def test_other_files(self, tmp_path, build):
-        (tmp_path / "text.tfrecord").write_text("hello")
-        (tmp_path / "empty.tfrecord").write_bytes(b"")
-        with tf.io.TFRecordWriter(str(tmp_path / "other.tfrecord")) as writer:
-            writer.write(tf.train.Example().SerializeToString())
-        for name in ("text", "empty", "other"):
-            with pytest.raises(UserError, match=name):
-                read_examples(str(tmp_path / f"{name}.tfrecord"), 4, True)
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            *({"batch_size": 0}, {"worker": 1}, {"skip_batches": -1}, {"examples_per_row": 0}, {"shuffle_window": 0}),
-            {"files_at_once": -1},
-            {"row_multiple": 0},
-        ],
-    )
-    def test_wrong_numbers(self, build, wrong):
-        with pytest.raises(UserError, match=next(iter(wrong))):
-            read_examples(str(build()), **({"batch_size": 4, "training": True} | wrong))
+@pytest.mark.parametrize(
+    "other", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"whole_words": False}, {"word_rule": "published"}]
+)
+def test_folders_of_other_lengths_or_dynamic_masks_are_read_apart(build, tmp_path, other):
+    dynamic = build(masking="dynamic")
+    folder = shutil.copytree(dynamic, tmp_path / "data")
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | other))
+    with pytest.raises(UserError, match=f"{next(iter(other))}.*read them apart"):
+        read_examples(f"{dynamic},{folder}", 4, True)
+    with pytest.raises(UserError, match=r"max_seq_length.*read them apart"):
+        read_examples(f"{build()},{build(max_seq_length=128)}", 4, True)
+
+
+def test_files_that_hold_no_examples_are_named(tmp_path):
+    (tmp_path / "text.tfrecord").write_text("hello")
+    (tmp_path / "empty.tfrecord").write_bytes(b"")
+    with tf.io.TFRecordWriter(str(tmp_path / "other.tfrecord")) as writer:
+        writer.write(tf.train.Example().SerializeToString())
+    for name in ("text", "empty", "other"):
+        with pytest.raises(UserError, match=name):
+            read_examples(str(tmp_path / f"{name}.tfrecord"), 4, True)
 
 
 class TestForeignRecords:
-    def test_without_a_manifest(self, build, tmp_path):
-        shutil.copy(build() / "eval-00000-of-00001.tfrecord", tmp_path / "a.tfrecord")
+    @pytest.mark.parametrize(("gzip", "suffix", "lost"), [(False, "", 3), (True, ".gz", 5000)])
+    def test_without_a_manifest(self, build, tmp_path, gzip, suffix, lost):
+        path = tmp_path / f"a.tfrecord{suffix}"
+        shutil.copy(build(gzip=gzip) / f"eval-00000-of-00001.tfrecord{suffix}", path)
         assert_same(batches(str(tmp_path), training=False), batches(str(build()), training=False))
-        path = tmp_path / "a.tfrecord"
-        path.write_bytes(path.read_bytes()[:-3])
-        with pytest.raises(UserError, match=r"cut off or damaged after \d\d+ records"):
-            read_examples(str(tmp_path), 4, True)
-
-    def test_gzipped_without_a_manifest(self, build, tmp_path):
-        shutil.copy(build(gzip=True) / "eval-00000-of-00001.tfrecord.gz", tmp_path / "a.tfrecord.gz")
-        assert_same(batches(str(tmp_path), training=False), batches(str(build()), training=False))
-        path = tmp_path / "a.tfrecord.gz"
-        path.write_bytes(path.read_bytes()[:-5000])
+        cut(path, lost)
         with pytest.raises(UserError, match=r"cut off or damaged after \d\d+ records"):
             read_examples(str(tmp_path), 4, True)
 
@@ -285,24 +280,14 @@ class TestForeignRecords:
         assert hashlib.sha256(ids.astype(np.int64).tobytes()).hexdigest()[:16] == expected
 
     def test_records_of_google_research_albert(self, shared):
-        read = batches(str(shared / "gold/official_records/sop_128.tfrecord"), training=False, batch_size=64)
-        assert sum(len(batch["input_ids"]) for batch in read) == 382
-        assert read[0]["input_ids"].shape == (64, 128)
-        assert read[0]["masked_lm_ids"].shape == (64, 20)
-
-    def test_word_starts_are_those_of_google_research_albert(self, shared):
-        from tfrecords.tokenizers.loading import load_tokenizer
-
         tokenizer = load_tokenizer(shared / "data/spm/30k-clean.model")
         path = str(shared / "gold/official_records/sop_128.tfrecord")
-        boundaries = [
-            tf.train.Example.FromString(record.numpy()).features.feature["token_boundary"].int64_list.value
-            for record in tf.data.TFRecordDataset(path)
-        ]
         (batch,) = batches(path, training=False, batch_size=400)
+        assert (batch["input_ids"].shape, batch["masked_lm_ids"].shape) == ((382, 128), (382, 20))
+        # Words begin where they do there.
         ids = original_ids(batch)
         ours = (np.isin(ids, [2, 3]) | tokenizer.word_starts[ids]) & (batch["input_mask"] > 0)
-        np.testing.assert_array_equal(ours, np.array(boundaries) == 1)
+        np.testing.assert_array_equal(ours, np.array([row["token_boundary"] for row in features_of(path)]) == 1)
 
 
 def write_foreign(folder):
@@ -320,24 +305,20 @@ def write_foreign(folder):
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-@pytest.mark.slow
-def test_inspect_examples(build, tmp_path, run_module):
-    arguments = (f"--input={build()}", f"--output_dir={tmp_path}", "--examples=1", "--sample=0")
-    ran = run_module("tfrecords.inspect_examples", *arguments)
-    assert ran.returncode == 0, ran.stderr
-    assert "[CLS]" in ran.stdout
-    assert "-> [MASK]}" in ran.stdout
+def test_records_are_inspected(build, tmp_path, capsys):
+    arguments = {"input": str(build()), "output_dir": str(tmp_path), "examples": 1, "sample": 0}
+    inspect_examples.main(inspect_examples.InspectSettings(**arguments))
+    said = capsys.readouterr().out
+    assert "[CLS]" in said and "-> [MASK]}" in said
     total = read_manifest(build())["splits"]["train"]["examples"]
     assert json.loads((tmp_path / "statistics.json").read_text())["examples"] == total
     assert (tmp_path / "statistics.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_inspect_examples_checks_every_byte(build, tmp_path, run_module):
-    shutil.copytree(build(), tmp_path / "data")
-    path = tmp_path / "data/train-00000-of-00001.tfrecord"
+def test_inspection_of_all_checks_every_byte(build, tmp_path):
+    (path,) = shutil.copytree(build(), tmp_path / "data").glob("train-*")
     content = bytearray(path.read_bytes())
     content[-50] ^= 1
     path.write_bytes(content)
-    ran = run_module("tfrecords.inspect_examples", f"--input={tmp_path / 'data'}", "--sample=0")
-    assert ran.returncode == 1
-    assert "checksum" in ran.stderr
+    with pytest.raises(UserError, match="checksum"):
+        inspect_examples.main(inspect_examples.InspectSettings(input=str(path.parent), sample=0))

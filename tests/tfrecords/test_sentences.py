@@ -1,6 +1,6 @@
 # ruff: noqa: RUF001
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrecords.corpus import split_paragraph
@@ -23,7 +23,6 @@ def test_chinese_needs_no_space_and_keeps_closing_quotes():
     assert split_paragraph("".join(sentences)) == sentences
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from("aB. !?。！…\"'”)( 1一\t"), max_size=60))
 def test_no_character_is_lost_and_no_sentence_is_empty(paragraph):
     sentences = split_paragraph(paragraph)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tfrecords.base.errors import UserError
@@ -43,7 +43,6 @@ def test_long_lines_are_trained_on_too():
     assert "the" in vocabulary_listing(train_tokenizer([long] * 3, vocab_size=50, hard_vocab_limit=False))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.text("aé中😀", min_size=1, max_size=3), st.integers(1, 2500)), max_size=9), st.booleans())
 def test_a_cut_line_loses_nothing(words, spaces):
     line = (" " if spaces else "").join(word * times for word, times in words)

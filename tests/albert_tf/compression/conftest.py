@@ -5,9 +5,18 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf.compression import report
 from albert_tf.compression.settings import CompressSettings
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, WORDS, write
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_timings():
+    """A report measures milliseconds a row; how well does not matter here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "_TIMES", 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -81,11 +81,6 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
     assert digest_of(one) != digest_of(other)
 
 
-def test_another_run_does_not_go_into_its_folder(settings, straight):
-    with pytest.raises(UserError, match=r"holds a run with .*learning_rate"):
-        running.run(dataclasses.replace(settings, output_dir=str(straight), learning_rate=1.0))
-
-
 @pytest.mark.slow
 def test_what_the_teacher_says_on_disk_is_what_it_says(settings, straight, tmp_path):
     """Kept states are float16; the steps differ by no more."""
@@ -133,33 +128,6 @@ def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp
     assert first[0]["scores"]["spearman"] != second[0]["scores"]["spearman"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
-        (
-            {"embedding_size": 0, "plan": "none", "lora_rank": 16},
-            "nothing of .* would become smaller: give --embedding_size",
-        ),
-        (
-            {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
-            "a batch of .* rows in 4 par",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_said_first(settings, tmp_path, changes, said):
-    changes = {name: settings.model if value == "MODEL" else value for name, value in changes.items()}
-    before = sorted(Path(settings.model).iterdir())
-    with pytest.raises(UserError, match=said):
-        running.run(dataclasses.replace(settings, **{"output_dir": str(tmp_path / "out")} | changes))
-    assert not (tmp_path / "out").exists() and sorted(Path(settings.model).iterdir()) == before
-
-
-def test_a_trained_model_is_not_replaced_by_an_untrained_one(settings, straight):
-    with pytest.raises(UserError, match="holds a model that was trained, which --num_train_steps=0 would replace"):
-        running.run(dataclasses.replace(settings, output_dir=str(straight), num_train_steps=0))
-
-
 @pytest.mark.slow
 def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
     settings = dataclasses.replace(
@@ -169,49 +137,6 @@ def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
     report = report_of(running.run(settings))
     assert report["measured"] == "classification accuracy by a linear probe"
     assert 0.6 < report["table"][0]["scores"]["accuracy"] <= 1
-
-
-def test_values_that_blocks_make_of_another_state_are_no_lesson(settings, tokenizer, tmp_path):
-    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(norm_position="pre"), pooler=False))
-    (tmp_path / "model").mkdir()
-    teacher = str(write(tmp_path / "model", model, tokenizer))
-    settings = dataclasses.replace(settings, model=teacher, output_dir=str(tmp_path / "out"), relations_weight=1.0)
-    with pytest.raises(UserError, match="--relations_weight=1 compares the values"):
-        running.run(settings)
-
-
-def test_vectors_are_a_lesson_of_models_whose_vectors_are_used(settings):
-    encoder = AlbertEncoder(CONFIG)
-    of_vectors = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}
-    for teacher in (encoder, AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False))):
-        assert lessons_of(settings, teacher) == of_vectors
-    assert lessons_of(settings, AlbertPretrainer(encoder)) == of_vectors | {"words": 1.0}
-    classifier = AlbertClassifier(encoder, 2)
-    assert lessons_of(settings, classifier) == {"states": 1.0}
-    asked = dataclasses.replace(settings, vectors_weight=0.5, similarities_weight=0.0)
-    assert lessons_of(asked, classifier) == lessons_of(asked, encoder) == {"vectors": 0.5, "states": 1.0}
-
-
-def test_nothing_to_learn_is_said_first(settings, tokenizer, tmp_path):
-    (tmp_path / "model").mkdir()
-    teacher = write(tmp_path / "model", AlbertClassifier(AlbertEncoder(CONFIG), 2), tokenizer)
-    settings = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path / "out"), states_weight=0.0)
-    with pytest.raises(UserError, match="can teach has a weight; give --states_weight=1"):
-        running.run(settings)
-    assert not (tmp_path / "out").exists()
-
-
-def test_words_are_no_lesson_where_a_row_has_no_room_to_predict_them(settings):
-    xlnet = XlnetPretrainer(AlbertEncoder(CONFIG.replace(position_type="relative")))
-    assert "words" not in lessons_of(settings, xlnet)
-    with pytest.raises(UserError, match=r"--words_weight=2\.0 needs a model with a masked-LM head"):
-        lessons_of(dataclasses.replace(settings, words_weight=2.0), AlbertEncoder(CONFIG))
-
-
-def test_states_of_a_walk_to_an_equilibrium_are_no_lesson(settings):
-    walk = {"sharing": "all", "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 4}
-    with pytest.raises(UserError, match="walks to an equilibrium and keeps no states; give --states_weight=0"):
-        lessons_of(settings, AlbertEncoder(CONFIG.replace(**walk)))
 
 
 def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, capsys):
@@ -234,19 +159,6 @@ def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     assert titles[:3] == measured and len(titles) > 4
     assert not any(f"  {title} " in said for title in measured) and all(f"  {title} " in said for title in titles[3:])
-
-
-def test_another_models_folder_is_refused(settings, tokenizer, tmp_path):
-    folder = write(tmp_path, AlbertSentenceEmbedder(AlbertEncoder(CONFIG, pooler=False)), tokenizer)
-    before = (folder / "model.keras").read_bytes()
-    with pytest.raises(UserError, match="holds another model, which would be lost; give another --output_dir"):
-        running.run(dataclasses.replace(settings, output_dir=str(folder)))
-    assert (folder / "model.keras").read_bytes() == before
-
-
-def test_too_little_text_is_said(settings, tmp_path):
-    with pytest.raises(UserError, match="different texts are too few to hold out 500"):
-        running.run(dataclasses.replace(settings, output_dir=str(tmp_path), held_out_rows=500))
 
 
 @pytest.mark.slow
@@ -277,3 +189,82 @@ def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
     task = task_of(settings)
     scored = quality.Quality(task, False, [], 16, 8).examples
     assert scored == task.read("dev")[::4]
+
+
+@pytest.mark.parametrize(
+    ("of", "changes", "said"),
+    [
+        ("embedder", {"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
+        (
+            "embedder",
+            {"embedding_size": 0, "plan": "none", "lora_rank": 16},
+            "nothing of .* would become smaller: give --embedding_size",
+        ),
+        (
+            "embedder",
+            {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
+            "a batch of .* rows in 4 par",
+        ),
+        ("embedder", {"held_out_rows": 500}, "different texts are too few to hold out 500"),
+        ("embedder", {"max_seq_length": 25}, "=25 is more than the 24 tokens .*--max_positions=25.*--model=longer"),
+        ("embedder", {"task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
+        ("pre-norm", {"relations_weight": 1.0}, "--relations_weight=1 compares the values"),
+        ("classifier", {"states_weight": 0.0}, "can teach has a weight; give --states_weight=1"),
+        ("bare", {}, "holds no tokenizer; put its vocabulary"),
+    ],
+)
+def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, of, changes, said):
+    folder = Path(settings.model)
+    if of != "embedder":
+        folder = tmp_path / "model"
+        folder.mkdir()
+        encoder = AlbertEncoder(CONFIG.replace(norm_position="pre" if of == "pre-norm" else "post"))
+        write(folder, AlbertClassifier(encoder, 2) if of == "classifier" else encoder, tokenizer)
+    if of == "bare":
+        (folder / "albert_tokenizer.json").unlink()
+        (folder / "vocab.txt").unlink()
+    changes = {name: str(folder) if value == "MODEL" else value for name, value in changes.items()}
+    before = sorted(folder.iterdir())
+    with pytest.raises(UserError, match=said):
+        running.run(
+            dataclasses.replace(settings, **{"model": str(folder), "output_dir": str(tmp_path / "out")} | changes)
+        )
+    assert not (tmp_path / "out").exists() and sorted(folder.iterdir()) == before
+
+
+def test_no_model_is_lost_in_its_folder(settings, straight, tmp_path):
+    shutil.copytree(settings.model, tmp_path / "other")
+    for folder, changes, said in (
+        (straight, {"learning_rate": 1.0}, "holds a run with .*learning_rate"),
+        (straight, {"num_train_steps": 0}, "a model that was trained, which --num_train_steps=0 would replace"),
+        (tmp_path / "other", {}, "holds another model, which would be lost; give another --output_dir"),
+    ):
+        before = (folder / "model.keras").read_bytes()
+        with pytest.raises(UserError, match=said):
+            running.run(dataclasses.replace(settings, output_dir=str(folder), **changes))
+        assert (folder / "model.keras").read_bytes() == before
+
+
+def test_a_model_teaches_what_it_is_used_for(settings):
+    encoder, relative = AlbertEncoder(CONFIG), AlbertEncoder(CONFIG.replace(position_type="relative"))
+    walk = {"sharing": "all", "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 4}
+    vectors = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}
+    given = {"vectors_weight": 0.5, "similarities_weight": 0.0}
+    for teacher, changes, expected in (
+        (encoder, {}, vectors),
+        (AlbertSentenceEmbedder(encoder), {}, vectors),
+        (AlbertPretrainer(encoder), {}, vectors | {"words": 1.0}),
+        (AlbertClassifier(encoder, 2), {}, {"states": 1.0}),
+        (AlbertClassifier(encoder, 2), given, {"vectors": 0.5, "states": 1.0}),
+        (encoder, given, {"vectors": 0.5, "states": 1.0}),
+        # A row of XLNet's has no room to predict words in.
+        (XlnetPretrainer(relative), {}, vectors),
+        (encoder, {"words_weight": 2.0}, r"--words_weight=2\.0 needs a model with a masked-LM head"),
+        (AlbertEncoder(CONFIG.replace(**walk)), {}, "walks to an equilibrium and keeps no states; give --states_wei"),
+    ):
+        asked = dataclasses.replace(settings, **changes)
+        if isinstance(expected, dict):
+            assert lessons_of(asked, teacher) == expected
+        else:
+            with pytest.raises(UserError, match=expected):
+                lessons_of(asked, teacher)

@@ -25,62 +25,88 @@ from tfrecords.base.errors import UserError
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
+@pytest.fixture(scope="module")
+def make_tuned(settings, data, tokenizer):
+    """make_tuned(folder): settings for a model that was fine-tuned."""
+
+    def make(folder):
+        model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
+        task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
+        (folder / "teacher").mkdir()
+        teacher = write(folder / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
+        return dataclasses.replace(
+            settings, model=str(teacher), output_dir=str(folder / "out"), task="classification", text="",
+            data_dir=str(data / "classes"), second_text_column="", num_train_steps=2, task_train_steps=2,
+            vocab_from="corpus",
+        )  # fmt: skip
+
+    return make
+
+
 @pytest.fixture
-def tuned(settings, data, tokenizer, tmp_path):
-    """Settings for a model that was fine-tuned."""
-    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
-    task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
-    (tmp_path / "teacher").mkdir()
-    teacher = write(tmp_path / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
-    return dataclasses.replace(
-        settings, model=str(teacher), output_dir=str(tmp_path / "out"), task="classification", text="",
-        data_dir=str(data / "classes"), second_text_column="", held_out_rows=16, num_train_steps=2, task_train_steps=2,
-        vocab_from="corpus",
-    )  # fmt: skip
+def tuned(make_tuned, tmp_path):
+    return make_tuned(tmp_path)
 
 
-def test_a_fine_tuned_model_goes_through_both_phases_once(tuned, capsys):
-    # Of so small a rate the second phase changes next to nothing: it goes on with all of the first one's model.
-    compress.main(dataclasses.replace(tuned, task_learning_rate=1e-9))
-    folder = Path(tuned.output_dir)
+@pytest.fixture(scope="module")
+def finished(make_tuned, tmp_path_factory):
+    """A teacher and what it was made into, by so small a rate that the second phase changes next to nothing."""
+    tuned = make_tuned(tmp_path_factory.mktemp("finished"))
+    return running.run(dataclasses.replace(tuned, task_learning_rate=1e-9)).parent
+
+
+@pytest.fixture
+def again(finished, tuned, tmp_path):
+    """The finished run once more, moved."""
+    shutil.copytree(finished, tmp_path / "moved")
+    places = {"model": str(tmp_path / "moved" / "teacher"), "output_dir": str(tmp_path / "moved" / "out")}
+    return dataclasses.replace(tuned, task_learning_rate=1e-9, **places)
+
+
+def assert_same_weights(one, other):
+    for first, second in zip(*(load_keras(folder).get_weights() for folder in (one, other)), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_fine_tuned_model_goes_through_both_phases(finished):
+    folder = finished / "out"
     assert isinstance(load(folder).model, AlbertClassifier)
     phases = report_of(folder)["phases"]
-    assert list(phases) == ["start", "text", "task"]
+    assert list(phases) == ["start", "text", "task"] and report_of(folder)["kept"] == "task"
+    # The second phase goes on with all of the first one's model.
     assert phases["task"]["scores"] == pytest.approx(phases["text"]["scores"], abs=1e-5)
     text, task = (load_keras(folder / phase) for phase in (TEXT_PHASE, TASK_PHASE))
     np.testing.assert_allclose(task.head.kernel, text.head.kernel, atol=1e-6)
-    np.testing.assert_allclose(load_keras(folder).head.kernel, task.head.kernel)
+    assert_same_weights(folder, folder / TASK_PHASE)
     # Its own, not the whole model's.
     for place in (folder, folder / TEXT_PHASE):
         metrics = json.loads((place / "task.json").read_text())["metrics"]
         assert metrics["accuracy"] == pytest.approx(phases["task"]["scores"]["accuracy"])
-    said = capsys.readouterr()
-    assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
+
+
+def test_a_folder_that_was_moved_goes_on(again, capsys):
     # A head that no lesson reaches learns as little in the model that is loaded, so its optimizer is found again.
-    running.run(dataclasses.replace(tuned, task_learning_rate=1e-9))
-    said = capsys.readouterr().out
-    assert all(f"{folder / phase} is trained already (2 steps)" in said for phase in (TEXT_PHASE, TASK_PHASE))
+    compress.main(again)
+    said, folder = capsys.readouterr(), again.output_dir
+    assert all(f"{folder}/{phase} is trained already (2 steps)" in said.out for phase in (TEXT_PHASE, TASK_PHASE))
+    assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
 
 
-@pytest.mark.parametrize("text_is_better", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_of_the_phases_models_the_better_is_kept(tuned, monkeypatch, text_is_better, capsys):
-    scores = {"distilled on text": 0.6 if text_is_better else 0.5, "distilled on the task": 0.5}
+def test_of_the_phases_models_the_better_is_kept(again, monkeypatch, capsys):
+    scores = {"distilled on text": 0.6, "distilled on the task": 0.5}
     monkeypatch.setattr(
         running, "row_of", lambda title, *_: TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "likeness": 1.0})
     )
-    tuned = dataclasses.replace(tuned, task_train_steps=1)
-    folder = running.run(tuned)
-    phase = TEXT_PHASE if text_is_better else TASK_PHASE
-    for one, other in zip(load_keras(folder).get_weights(), load_keras(folder / phase).get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert report_of(folder)["kept"] == phase.removesuffix("_phase")
+    folder = running.run(again)
+    assert_same_weights(folder, folder / TEXT_PHASE)
+    assert report_of(folder)["kept"] == "text"
     bold = re.search("<tr class=kept>.*?class=word>(.*?)</td>", (folder / "compress.html").read_text())
-    assert bold[1] == ("distilled on text" if text_is_better else "distilled on the task")
-    assert ("on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out) is text_is_better
+    assert bold[1] == "distilled on text"
+    assert "on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out
     # Nothing of a finished model is lost where the same folder is asked for another one.
     before = (folder / "model.keras").read_bytes()
-    with pytest.raises(UserError, match="holds a run with num_train_steps=1"):
-        running.run(dataclasses.replace(tuned, task_train_steps=3))
+    with pytest.raises(UserError, match="holds a run with num_train_steps=2"):
+        running.run(dataclasses.replace(again, task_train_steps=3))
     assert (folder / "model.keras").read_bytes() == before
 
 
@@ -90,15 +116,6 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
     phase = TaskPhase(settings, whole, tmp_path / "out", Devices(), began)
     assert not phase.run({})
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
-
-
-def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path):
-    shutil.copytree(data / "classes", tmp_path / "dev only")
-    (tmp_path / "dev only" / "train.tsv").unlink()
-    changes = {"data_dir": str(tmp_path / "dev only"), "text": str(data / "text.txt")}
-    with pytest.raises(UserError, match="holds no train file ending in"):
-        running.run(dataclasses.replace(tuned, **changes))
-    assert not Path(tuned.output_dir).exists()
 
 
 @pytest.mark.parametrize(
@@ -145,51 +162,6 @@ def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings
     assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
 
 
-def test_a_folder_that_was_moved_goes_on(tuned, tmp_path, capsys):
-    running.run(tuned)
-    Path(tuned.output_dir).rename(tmp_path / "moved")
-    (tmp_path / "teacher").rename(tmp_path / "whole")
-    running.run(dataclasses.replace(tuned, model=str(tmp_path / "whole"), output_dir=str(tmp_path / "moved")))
-    assert f"{tmp_path / 'moved' / TASK_PHASE} is trained already (2 steps)" in capsys.readouterr().out
-
-
-def test_the_tasks_batch_is_one_that_the_devices_can_share(tuned, tmp_path):
-    phase = TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0)
-    with pytest.raises(UserError, match=r"3 devices cannot share a batch of 32 rows.*another --task_train_batch_size"):
-        phase.check()
-    tuned = dataclasses.replace(tuned, task_train_batch_size=30)
-    TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()
-
-
-@pytest.mark.parametrize(
-    ("of_data", "changes", "said"),
-    [
-        (("ham", "spam"), {}, r"of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'spam'\]"),
-        (("no", "yes"), {"second_text_column": "more"}, "of texts a row 1, and --data_dir=.* has texts a row 2"),
-    ],
-)
-def test_data_of_another_task_of_the_same_name_are_refused(tuned, data, tmp_path, of_data, changes, said):
-    shutil.copytree(data / "classes", tmp_path / "other")
-    for file in (tmp_path / "other").iterdir():
-        text = file.read_text()
-        for old, new in zip(("no", "yes"), of_data):
-            text = text.replace(f"\t{old}\n", f"\t{new}\n")
-        file.write_text(text.replace("\n", "\tmore\n"))
-    changes = {"data_dir": str(tmp_path / "other"), "num_train_steps": 0, "task_train_steps": 0} | changes
-    with pytest.raises(UserError, match=said):
-        running.run(dataclasses.replace(tuned, **changes))
-    assert not Path(tuned.output_dir).exists()
-
-
-def test_the_text_phases_model_takes_the_place_of_an_untrained_one(tuned, monkeypatch):
-    folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
-    monkeypatch.setattr(TaskPhase, "run", lambda *_: False)
-    assert running.run(tuned) is None
-    text = load_keras(folder / TEXT_PHASE).get_weights()
-    for one, other in zip(load_keras(folder).get_weights(), text, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.slow
 def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, settings, tmp_path):
     folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
@@ -198,9 +170,46 @@ def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, setti
     assert not (folder / "task.json").exists()
 
 
-def test_flags_of_a_phase_that_there_is_not_are_refused(settings, tuned, tmp_path):
-    for one in (dataclasses.replace(settings, output_dir=str(tmp_path / "out")), tuned):
-        one = dataclasses.replace(one, num_train_steps=0 if one is tuned else 12, task_train_steps=600)
-        with pytest.raises(UserError, match="--task_train_steps=600 is of a second phase"):
-            running.run(one)
-        assert not (tmp_path / "out").exists()
+def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, monkeypatch):
+    folder = Path(again.output_dir)
+    shutil.rmtree(folder / TASK_PHASE)
+    shutil.copy(Path(again.model) / "model.keras", folder)
+    monkeypatch.setattr(TaskPhase, "run", lambda *_: False)
+    assert running.run(again) is None
+    assert_same_weights(folder, folder / TEXT_PHASE)
+
+
+@pytest.mark.parametrize(
+    ("edits", "changes", "said"),
+    [
+        (("no file", ""), {"text": "TEXT"}, "holds no train file ending in"),
+        (
+            ("\tno\n", "\tham\n"),
+            {},
+            r"of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'yes'\]",
+        ),
+        (
+            ("\n", "\tmore\n"),
+            {"second_text_column": "more"},
+            "of texts a row 1, and --data_dir=.* has texts a row 2",
+        ),
+        (("", ""), {"num_train_steps": 0, "task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
+        (("", ""), {"task_train_batch_size": 32}, "3 devices cannot share a batch of 32 rows.*--task_train_batch_size"),
+    ],
+)
+def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path, edits, changes, said):
+    shutil.copytree(data / "classes", tmp_path / "data")
+    for file in (tmp_path / "data").iterdir():
+        file.write_text(file.read_text().replace(*edits))
+    if edits[0] == "no file":
+        (tmp_path / "data" / "train.tsv").unlink()
+    changes = {name: str(data / "text.txt") if value == "TEXT" else value for name, value in changes.items()}
+    tuned = dataclasses.replace(tuned, **{"data_dir": str(tmp_path / "data"), "train_batch_size": 9} | changes)
+    with pytest.raises(UserError, match=said):
+        running.run(tuned, Devices(replicas=3))
+    assert not Path(tuned.output_dir).exists()
+
+
+def test_a_batch_of_the_task_that_the_devices_share_is_taken(tuned, tmp_path):
+    tuned = dataclasses.replace(tuned, task_train_batch_size=30)
+    TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()

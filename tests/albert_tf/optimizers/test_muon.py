@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from albert_tf import AlbertConfig, AlbertPretrainer, ElectraPretrainer, XlnetPretrainer
-from albert_tf.optimizers import AdamWeightDecay, Muon
+from albert_tf.optimizers import AdamWeightDecay, Lamb, Muon
 
 
 def orthogonal(matrix):
@@ -85,13 +85,15 @@ def test_every_variable_moves_by_a_stated_rule(model):
         assert optimizer.rules()[variable.path] == ("adam" if is_adam else "muon"), variable.path
 
 
-def test_gradients_that_are_not_finite_change_nothing():
+@pytest.mark.parametrize("optimizer_class", [Muon, Lamb, AdamWeightDecay])
+def test_gradients_that_are_not_finite_change_nothing(optimizer_class):
     kernel = keras.Variable(np.eye(3, dtype="float32"), name="kernel")
-    optimizer = Muon(learning_rate=0.1)
+    optimizer = optimizer_class(learning_rate=0.1)
     optimizer.apply([ops.ones((3, 3))], [kernel])
-    before = [ops.convert_to_numpy(value) for value in (kernel, optimizer._momentums[0])]
+    state = (kernel, optimizer._momentums[0], *getattr(optimizer, "_velocities", [])[:1])
+    before = [ops.convert_to_numpy(value) for value in state]
     optimizer.apply([ops.full((3, 3), float("nan"))], [kernel])
-    for value, variable in zip(before, (kernel, optimizer._momentums[0])):
+    for value, variable in zip(before, state):
         np.testing.assert_array_equal(ops.convert_to_numpy(variable), value)
     assert (int(optimizer.skipped), optimizer.updates) == (1, 2)
 

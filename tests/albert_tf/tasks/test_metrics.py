@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.tasks.metrics import METRICS, accuracy, f1, macro_f1, matthews, pearson, spearman
+from albert_tf.tasks.metrics import METRICS, accuracy, f1, macro_f1, matthews, mean_squared_error, pearson, spearman
 from albert_tf.tasks.tagging import entities, entity_f1
 
 BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40)
 
 
 @given(BINARY)
-@settings(max_examples=100, deadline=None)
 def test_binary_figures_from_the_four_counts(pairs):
     predictions, labels = np.array(pairs).T
     tp, fp, fn, tn = (sum(pair == case for pair in pairs) for case in ((1, 1), (1, 0), (0, 1), (0, 0)))
@@ -38,6 +37,7 @@ def test_correlations():
     b = np.array([1.0, 3.0, 2.0, 4.0])
     # By hand: ranks 1, 2.5, 2.5, 4 and 1, 3, 2, 4.
     assert spearman(a, b) == pytest.approx(np.corrcoef([1, 2.5, 2.5, 4], [1, 3, 2, 4])[0, 1])
+    assert mean_squared_error(a, 3 * a) == 25
 
 
 def test_constant_answers_have_no_correlation_and_no_warning(recwarn):
@@ -51,15 +51,16 @@ def test_macro_f1_is_the_mean_over_classes():
 
 
 def test_entities_as_conlleval_sees_them():
-    tags = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-PER", "B-PER", "I-ORG"]
+    tags = "B-PER I-PER O I-LOC I-LOC B-LOC I-PER B-PER I-ORG"
     expected = {("PER", 0, 1), ("LOC", 3, 4), ("LOC", 5, 5), ("PER", 6, 6), ("PER", 7, 7), ("ORG", 8, 8)}
-    assert entities(tags) == expected
+    assert entities(tags.split()) == expected
     assert entities([]) == entities(["O", "O"]) == set()
 
 
-def test_an_entity_counts_only_whole_and_with_its_type():
-    gold = [["B-PER", "I-PER", "O", "B-LOC"]]
-    assert entity_f1(gold, gold) == 1
-    assert entity_f1([["B-PER", "O", "O", "B-LOC"]], gold) == 0.5
-    assert entity_f1([["B-LOC", "I-LOC", "O", "B-LOC"]], gold) == 0.5
-    assert entity_f1([["O"] * 4], [["O"] * 4]) == 0
+@pytest.mark.parametrize(
+    ("found", "score"),
+    [("B-PER I-PER O B-LOC", 1), ("B-PER O O B-LOC", 0.5), ("B-LOC I-LOC O B-LOC", 0.5), ("O O O O", 0)],
+)
+def test_an_entity_counts_only_whole_and_with_its_type(found, score):
+    assert entity_f1([found.split()], [["B-PER", "I-PER", "O", "B-LOC"]]) == score
+    assert entity_f1([["O"]], [["O"]]) == 0

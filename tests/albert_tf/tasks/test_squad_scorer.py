@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample
@@ -88,7 +88,6 @@ words = st.lists(st.sampled_from(["the", "cat", "Dog.", "7", "of"]), max_size=3)
 real = words.filter(lambda text: not text or normalize_answer(text))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     data=st.lists(
         st.tuples(st.lists(real.filter(bool), max_size=2), real, st.floats(-5, 5)), min_size=1, max_size=8,

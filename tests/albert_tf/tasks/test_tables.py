@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.tasks.tables import find_table, read_json_lines, read_table, write_table
@@ -32,7 +32,6 @@ def test_gzip_and_a_given_header(tmp_path):
 
 
 @given(st.lists(st.lists(st.text(alphabet=st.characters(blacklist_categories=["Cs"])), min_size=2, max_size=2)))
-@settings(max_examples=60, deadline=None)
 def test_csv_cells_come_back_as_they_were(tmp_path_factory, rows):
     import csv
 

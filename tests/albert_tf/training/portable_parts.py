@@ -1,5 +1,6 @@
 """Losses of every kind, on rows of uneven length, in one part and in several: run under TensorFlow and under JAX."""
 
+import functools
 import sys
 
 import keras
@@ -62,8 +63,8 @@ CHOICES = {name: np.stack([value, value[::-1]], axis=1) for name, value in X.ite
 VECTORS = RANDOM.normal(size=(ROWS, 16)).astype("float32")
 
 
-def classifier(config=CONFIG, **options):
-    return AlbertClassifier(config, 3, dropout=0.0, **options)
+def classifier(config=None, **options):
+    return AlbertClassifier(config or CONFIG, 3, dropout=0.0, **options)
 
 
 def tagger(**options):
@@ -141,36 +142,44 @@ KINDS = {
 }
 
 
+def made(kind, optimizer):
+    """A model that can be trained, its metrics too."""
+    make, batch = KINDS[kind]
+    keras.utils.set_random_seed(1)
+    model = make()
+    losses = {"embedder": lambda: {"loss": "mse"}, "sum": lambda: {"loss": model.loss}}
+    model.compile(optimizer=optimizer, **losses.get(kind, dict)())
+    optimizer.build(model.trainable_variables)
+    few = keras.tree.map_structure(lambda value: value[:1], batch)
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(few if len(few) > 1 else few[0])
+    predictions = model(x, training=True)
+    model.compute_loss(x, y, predictions, weight)
+    model.compute_metrics(x, y, predictions, weight)
+    model.reset_metrics()
+    return model
+
+
+def dataset_of(batches):
+    spec = keras.tree.map_structure(lambda value: tf.TensorSpec([None] * value.ndim, value.dtype), batches[0])
+    return tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=spec)
+
+
 def step(kind, parts, devices=None):
     """A step of gradient descent in so many parts.
 
     Returns:
         The gradients, and the figures.
     """
-    make, batch = KINDS[kind]
-    devices = devices or Devices()
-    keras.utils.set_random_seed(1)
+    devices, batch = devices or Devices(), KINDS[kind][1]
     with devices.scope():
-        model = make()
-        compiled = {"loss": "mse"} if kind == "embedder" else {}
-        compiled |= {"loss": model.loss} if kind == "sum" else {}
-        model.compile(optimizer=keras.optimizers.SGD(1.0), **compiled)
-        model.optimizer.build(model.trainable_variables)
-        features = keras.tree.map_structure(lambda value: value[:1], batch)
-        if isinstance(model, (AlbertSpanPredictor, AlbertPretrainer, TextStudent)):
-            model.compute_metrics(features[0], None, model(features[0], training=True))
-            model.reset_metrics()
-        else:
-            model._symbolic_build(data_batch=features)
+        model = made(kind, keras.optimizers.SGD(1.0))
         before = [keras.ops.convert_to_numpy(variable) for variable in model.trainable_variables]
         steps = make_steps(model, devices, False, parts)
 
     def read(shares, workers, worker):
         cuts = np.array_split(np.arange(ROWS), shares * parts)
         pieces = [keras.tree.map_structure(lambda value: value[rows], batch) for rows in cuts]  # noqa: B023
-        pieces = [piece if len(piece) > 1 else piece[0] for piece in pieces]
-        spec = keras.tree.map_structure(lambda value: tf.TensorSpec([None, *value.shape[1:]], value.dtype), pieces[0])
-        return tf.data.Dataset.from_generator(lambda: iter(pieces), output_signature=spec)
+        return dataset_of([piece if len(piece) > 1 else piece[0] for piece in pieces])
 
     batches = steps.batches(read, training=True)()
     steps.train(*[next(batches) for _ in range(parts)])
@@ -179,9 +188,12 @@ def step(kind, parts, devices=None):
     return {v.path: old - new for v, old, new in zip(model.trainable_variables, before, after)}, figures
 
 
+at_once = functools.cache(functools.partial(step, parts=1))
+
+
 def check(kind, parts, devices=None):
     """Compares a batch in parts, or on devices, with a batch at once."""
-    (gradients, figures), (expected, expected_figures) = step(kind, parts, devices), step(kind, 1)
+    (gradients, figures), (expected, expected_figures) = step(kind, parts, devices), at_once(kind)
     assert max(np.abs(value).max() for value in expected.values()) > 1e-3
     for (path, ours), theirs in zip(gradients.items(), expected.values(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-6, err_msg=f"{kind} in {parts}: {path}")

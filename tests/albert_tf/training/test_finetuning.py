@@ -23,12 +23,23 @@ from tfrecords.base.errors import UserError
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-def history(folder):
-    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+def history(folder, *columns):
+    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+    return [[row[name] for name in columns] for row in rows] if columns else rows
 
 
-def weights(folder):
-    return load_keras(folder / "last.keras", compile=True).get_weights()
+def assert_same_weights(one, other, name="last.keras"):
+    for first, second in zip(*(load_keras(folder / name).get_weights() for folder in (one, other)), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def files_of(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def settings(class_settings, tmp_path):
+    return dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
 
 
 def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
@@ -43,8 +54,7 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     }  # fmt: skip
     assert task["metrics"]["accuracy"] == pytest.approx(float(best["dev_accuracy"]), abs=1e-6)
     assert load_task(finetuned / "model.keras") == task and load_task(finetuned / "tensorboard") is None
-    assert [row["step"] for row in history(finetuned)] == ["2", "4", "5"]
-    assert {(row["truncated_texts"], row["truncated_tokens"]) for row in history(finetuned)} == {("0", "0")}
+    assert history(finetuned, "step", "truncated_texts", "truncated_tokens") == [[step, "0", "0"] for step in "245"]
 
 
 def test_predictions_are_the_kept_models(finetuned, class_settings):
@@ -59,51 +69,6 @@ def test_predictions_are_the_kept_models(finetuned, class_settings):
     assert len(test) == 2 and "label" not in test[0] and test[0]["prediction"] in ("no", "yes")
 
 
-@pytest.mark.slow
-def test_a_run_that_gets_no_better_stops_early_and_stays_stopped(class_settings, tmp_path, capsys):
-    run, changes = str(tmp_path / "run"), dict(learning_rate=1e-12, early_stopping=1, class_weights="no=0,yes=2")
-    settings = dataclasses.replace(class_settings, output_dir=run, **changes)
-    finetuning.finetune(settings)
-    assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
-    assert "no better dev_accuracy in 1 evaluations: stopped early" in capsys.readouterr().out
-    finetuning.finetune(settings)
-    assert "is trained already (4 steps)" in capsys.readouterr().out
-    (tmp_path / "data").mkdir()
-    rows = "\n".join(f"word {number}\t{'yes' if number % 2 else 'no'}" for number in range(8))
-    (tmp_path / "data" / "train.tsv").write_text(f"text\tlabel\n{rows}\n")
-    with pytest.raises(UserError, match="--early_stopping needs a dev file"):
-        prepare(dataclasses.replace(settings, data_dir=str(tmp_path / "data")))
-
-
-def test_killed_and_resumed_equals_uninterrupted(class_settings, finetuned, tmp_path, monkeypatch):
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
-
-    step = loop.Report.step
-
-    class Killed(BaseException):
-        pass
-
-    def die_in_the_fourth_step(self, *arguments):
-        if self.bar.n == 3:
-            raise Killed
-        step(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Report, "step", die_in_the_fourth_step)
-        with pytest.raises(Killed):
-            finetuning.finetune(settings)
-    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
-    finetuning.finetune(settings)
-    for resumed, straight in zip(weights(tmp_path / "run"), weights(finetuned), strict=True):
-        np.testing.assert_array_equal(resumed, straight)
-    columns = ("step", "loss", "dev_accuracy")
-    assert [[row[name] for name in columns] for row in history(tmp_path / "run")] == [
-        [row[name] for name in columns] for row in history(finetuned)
-    ]
-    for name in ("predictions/dev.tsv", "task.json"):
-        assert (tmp_path / "run" / name).read_text() == (finetuned / name).read_text()
-
-
 def test_a_finished_run_is_left_alone_but_answers_new_files(class_settings, finetuned, tmp_path, capsys):
     data, folder = tmp_path / "data", tmp_path / "run"
     shutil.copytree(class_settings.data_dir, data, ignore=shutil.ignore_patterns("run"))
@@ -116,36 +81,6 @@ def test_a_finished_run_is_left_alone_but_answers_new_files(class_settings, fine
     assert "truncated: train 0.00% of " in said and "test 20.00% of 5 texts (" in said
     assert (folder / "last.keras").stat().st_mtime_ns == before
     assert len((folder / "predictions" / "test.tsv").read_text().splitlines()) == 6
-
-
-def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
-    class_settings, tmp_path, capsys
-):
-    shutil.copytree(class_settings.data_dir, tmp_path / "data")
-    dev = (tmp_path / "data" / "dev.tsv").rename(tmp_path / "dev.tsv")
-    settings = dataclasses.replace(
-        class_settings, data_dir=str(tmp_path / "data"), output_dir=str(tmp_path / "run"), num_train_steps=1
-    )
-    run_finetuning.main(settings)
-    said = capsys.readouterr().out
-    assert "no dev file: nothing will be measured" in said
-    assert "model.keras: nothing was measured, as --data_dir=" in said and "the same command measures" in said
-    assert load_task(tmp_path / "run")["metrics"] == {}
-    model = (tmp_path / "run" / "model.keras").read_bytes()
-
-    dev.rename(tmp_path / "data" / "dev.tsv")
-    run_finetuning.main(settings)
-    accuracy = load_task(tmp_path / "run")["metrics"]["accuracy"]
-    assert f"model.keras: accuracy {accuracy:.4g}" in capsys.readouterr().out
-    assert (tmp_path / "run" / "model.keras").read_bytes() == model
-
-
-def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetuned, tmp_path):
-    with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
-        finetuning.finetune(dataclasses.replace(class_settings, learning_rate=0.002))
-    write_classes(tmp_path, rows=42)
-    with pytest.raises(UserError, match=r"train_sha256="):
-        finetuning.finetune(dataclasses.replace(class_settings, data_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +102,7 @@ def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetun
         ({"seeds": "0"}, "--seeds=0"),
         ({"text_column": "sentence"}, "no column 'sentence'; it has 'text', 'label'"),
         ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
+        ({"output_dir": "/proc/nowhere", "dryrun": True}, "cannot write to output folder '/proc/nowhere'"),
         ({"max_seq_length": 2}, "--max_seq_length=2"),
         ({"seed": -1}, "--seed=-1 must be from 0 to 4294967295"),
         ({"seeds": "1,4294967296"}, "--seeds=1,4294967296"),
@@ -174,89 +110,10 @@ def test_another_run_is_refused_in_a_folder_that_has_one(class_settings, finetun
         ({"early_exit": True, "exit_beta": 0.1}, "--exit_beta=0.1 is for --learned_exit; leave it out"),
     ],
 )
-def test_what_cannot_be_run_is_named_and_leaves_nothing(class_settings, tmp_path, change, message):
+def test_what_cannot_be_run_is_named_and_leaves_nothing(settings, tmp_path, change, message):
     with pytest.raises(UserError, match=message):
-        finetuning.finetune(dataclasses.replace(class_settings, **({"output_dir": str(tmp_path / "run")} | change)))
+        finetuning.finetune(dataclasses.replace(settings, **change))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_several_seeds_and_their_spread(class_settings, finetuned, tmp_path, capsys):
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds="0,7")
-    finetuning.finetune(settings)
-    # The first of several is the run that it would be alone.
-    for several, alone in zip(weights(tmp_path / "seed-0"), weights(finetuned), strict=True):
-        np.testing.assert_array_equal(several, alone)
-    assert any((a != b).any() for a, b in zip(weights(tmp_path / "seed-7"), weights(tmp_path / "seed-0")))
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    values = [load_task(tmp_path / f"seed-{seed}")["metrics"]["accuracy"] for seed in (0, 7)]
-    figures = summary["metrics"]["accuracy"]
-    assert figures["values"] == values and figures["median"] == statistics.median(values)
-    assert figures["standard_deviation"] == pytest.approx(statistics.stdev(values))
-    assert f"accuracy: median {statistics.median(values):.4g} of 2 seeds" in capsys.readouterr().out
-    best = tmp_path / f"seed-{summary['best_seed']}"
-    assert load_task(best)["metrics"]["accuracy"] == max(values)
-    assert (tmp_path / "model.keras").read_bytes() == (best / "model.keras").read_bytes()
-    load(tmp_path)
-
-
-def test_one_seeds_run_and_several_seeds_do_not_share_a_folder(class_settings, finetuned, tmp_path):
-    several = dataclasses.replace(class_settings, output_dir=str(finetuned), seeds="0,7")
-    before = (finetuned / "model.keras").read_bytes()
-    with pytest.raises(UserError, match="holds the run of one seed, which would lose its model"):
-        finetuning.finetune(several)
-    assert (finetuned / "model.keras").read_bytes() == before and not list(finetuned.glob("seed-*"))
-    (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(UserError, match="holds the runs of several seeds; give their --seeds"):
-        finetuning.finetune(dataclasses.replace(class_settings, output_dir=str(tmp_path)))
-
-
-@pytest.mark.parametrize("seeds", ["", "0,7"])
-def test_a_dry_run_meets_another_run_as_the_real_one_does(class_settings, finetuned, tmp_path, seeds):
-    folder = tmp_path / "seed-7" if seeds else tmp_path
-    folder.mkdir(exist_ok=True)
-    (folder / "last.keras").touch()
-    shutil.copyfile(finetuned / "run.json", folder / "run.json")
-    before = (folder / "run.json").stat().st_mtime_ns
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path), seeds=seeds, learning_rate=0.002)
-    with pytest.raises(UserError, match=r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"):
-        finetuning.finetune(dataclasses.replace(settings, dryrun=True))
-    assert (folder / "run.json").stat().st_mtime_ns == before
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["last.keras", "run.json"]
-
-
-def test_a_dry_run_walks_and_leaves_nothing(class_settings, finetuned, capsys):
-    """It goes where the real run could, as into the folder of the same run, and leaves that as it is."""
-    before = {path: path.stat().st_mtime_ns for path in finetuned.rglob("*") if path.is_file()}
-    finetuning.finetune(dataclasses.replace(class_settings, dryrun=True))
-    out = capsys.readouterr().out
-    assert "dry run: everything worked" in out and "wrote" not in out
-    assert {path: path.stat().st_mtime_ns for path in finetuned.rglob("*") if path.is_file()} == before
-    with pytest.raises(UserError, match="cannot write to output folder '/proc/nowhere'"):
-        finetuning.finetune(dataclasses.replace(class_settings, dryrun=True, output_dir="/proc/nowhere"))
-
-
-@pytest.mark.slow
-def test_it_learns_from_scratch_and_keeps_the_first_of_the_best(class_settings, tiny_settings, tiny_run, tmp_path):
-    config = json.loads((tiny_run / "config.json").read_text()) | {"initializer_range": 0.2}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    settings = dataclasses.replace(
-        class_settings, init_from="", config=str(tmp_path / "config.json"), tokenizer=str(tiny_run), albert_dropout=0.0,
-        output_dir=str(tmp_path), num_train_steps=60, num_warmup_steps=9, learning_rate=5e-3, save_checkpoints_steps=30,
-    )  # fmt: skip
-    finetuning.finetune(settings)
-    assert [row["dev_accuracy"] for row in history(tmp_path)] == ["1", "1"]
-    assert load_task(tmp_path)["metrics"]["accuracy"] == 1.0
-    # The second evaluation was no better: its model is in last.keras only.
-    kept, last = load_keras(tmp_path / "model.keras"), load_keras(tmp_path / "last.keras", compile=True)
-    assert any((a != b).any() for a, b in zip(kept.get_weights(), last.get_weights(), strict=True))
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(class_settings, tmp_path):
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30)
-    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
-        finetuning.finetune(settings)
-    assert not (tmp_path / "run" / "last.keras").exists()
 
 
 def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
@@ -266,24 +123,15 @@ def test_the_command_ends_bad_input_in_one_line(run_module, tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
-def test_a_dry_run_on_many_devices_has_rows_for_each(class_settings, tmp_path, monkeypatch):
+def test_a_dry_run_on_many_devices_has_rows_for_each(settings, monkeypatch):
     tried = []
-    class_settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"))
     monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: tried.append(self.settings.train_batch_size))
     for replicas, rows in ((3, 3), (8, 8)):
-        settings = dataclasses.replace(class_settings, dryrun=True, train_batch_size=24)
+        settings = dataclasses.replace(settings, dryrun=True, train_batch_size=24)
         finetuning.finetune(settings, devices=Devices(replicas=replicas))
         assert tried.pop() == rows
         with pytest.raises(UserError, match=f"{replicas} devices cannot share a batch of 10 rows"):
             finetuning.finetune(dataclasses.replace(settings, train_batch_size=10), devices=Devices(replicas=replicas))
-
-
-def test_a_run_that_is_stopped_between_seeds_has_no_model_yet(class_settings, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: False)
-    settings = dataclasses.replace(class_settings, output_dir=str(tmp_path / "run"), seeds="2")
-    assert finetuning.finetune(settings) is None
-    run_finetuning.main(settings)
-    assert "wrote" not in capsys.readouterr().out
 
 
 def test_updates_that_are_skipped_again_and_again_end_the_run():
@@ -292,3 +140,159 @@ def test_updates_that_are_skipped_again_and_again_end_the_run():
     training.check({"loss": 1.0, "skipped": 20})
     with pytest.raises(UserError, match=r"21 updates up to step 30 had gradients that are not finite.*more than 20"):
         training.check({"loss": 1.0, "skipped": 21})
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_killed_and_resumed_equals_uninterrupted(settings, finetuned, tmp_path, monkeypatch):
+    step = loop.Report.step
+
+    def die_in_the_fourth_step(self, *arguments):
+        if self.bar.n == 3:
+            raise Killed
+        step(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Report, "step", die_in_the_fourth_step)
+        with pytest.raises(Killed):
+            finetuning.finetune(settings)
+    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
+    finetuning.finetune(settings)
+    assert_same_weights(tmp_path / "run", finetuned)
+    columns = ("step", "loss", "dev_accuracy")
+    assert history(tmp_path / "run", *columns) == history(finetuned, *columns)
+    for name in ("predictions/dev.tsv", "task.json"):
+        assert (tmp_path / "run" / name).read_text() == (finetuned / name).read_text()
+
+
+def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(settings, tmp_path, monkeypatch, capsys):
+    scores, seen = iter([0.25, 0.5, 0.5, 0.25, 1.0]), []
+
+    def evaluate(self, phase):
+        seen.append(self.model.get_weights())
+        return {"dev_accuracy": next(scores)}
+
+    monkeypatch.setattr(finetuning.Finetuning, "evaluate", evaluate)
+    settings = dataclasses.replace(
+        settings, save_checkpoints_steps=1, early_stopping=2, class_weights="no=0,yes=2", num_train_steps=9
+    )
+    folder = finetuning.finetune(settings)
+    assert history(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"], ["4", "0.25"]]
+    assert "no better dev_accuracy in 2 evaluations: stopped early" in capsys.readouterr().out
+    assert load_task(folder)["metrics"] == {"accuracy": 0.5}
+    for kept, second in zip(load_keras(folder / "model.keras").get_weights(), seen[1], strict=True):
+        np.testing.assert_array_equal(kept, second)
+    finetuning.finetune(settings)
+    assert "is trained already (4 steps)" in capsys.readouterr().out
+    (tmp_path / "data").mkdir()
+    rows = "\n".join(f"word {number}\t{'yes' if number % 2 else 'no'}" for number in range(8))
+    (tmp_path / "data" / "train.tsv").write_text(f"text\tlabel\n{rows}\n")
+    with pytest.raises(UserError, match="--early_stopping needs a dev file"):
+        prepare(dataclasses.replace(settings, data_dir=str(tmp_path / "data")))
+
+
+@pytest.mark.slow
+def test_it_learns_from_scratch(settings, tiny_run, tmp_path):
+    config = json.loads((tiny_run / "config.json").read_text()) | {"initializer_range": 0.2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = dataclasses.replace(
+        settings, init_from="", config=str(tmp_path / "config.json"), tokenizer=str(tiny_run), albert_dropout=0.0,
+        num_train_steps=60, num_warmup_steps=9, learning_rate=5e-3, save_checkpoints_steps=60,
+    )  # fmt: skip
+    assert load_task(finetuning.finetune(settings))["metrics"]["accuracy"] == 1.0
+
+
+def test_without_a_dev_file_it_says_that_nothing_was_measured_and_measures_once_there_is_one(
+    settings, tmp_path, capsys
+):
+    shutil.copytree(settings.data_dir, tmp_path / "data", ignore=shutil.ignore_patterns("run"))
+    dev = (tmp_path / "data" / "dev.tsv").rename(tmp_path / "dev.tsv")
+    settings = dataclasses.replace(settings, data_dir=str(tmp_path / "data"), num_train_steps=1)
+    run_finetuning.main(settings)
+    said = capsys.readouterr().out
+    assert "no dev file: nothing will be measured" in said
+    assert "model.keras: nothing was measured, as --data_dir=" in said and "the same command measures" in said
+    assert load_task(tmp_path / "run")["metrics"] == {}
+    model = (tmp_path / "run" / "model.keras").read_bytes()
+
+    dev.rename(tmp_path / "data" / "dev.tsv")
+    run_finetuning.main(settings)
+    accuracy = load_task(tmp_path / "run")["metrics"]["accuracy"]
+    assert f"model.keras: accuracy {accuracy:.4g}" in capsys.readouterr().out
+    assert (tmp_path / "run" / "model.keras").read_bytes() == model
+
+
+def test_several_seeds_and_their_spread(settings, finetuned, tmp_path, capsys):
+    # The first of several is the run that it would be alone, so it is found finished.
+    shutil.copytree(finetuned, tmp_path / "run" / "seed-0")
+    # Of the two it is the worse one here.
+    worse = load_task(finetuned) | {"metrics": {"accuracy": 0.0, "macro_f1": 0.0}}
+    (tmp_path / "run" / "seed-0" / "task.json").write_text(json.dumps(worse))
+    folder = finetuning.finetune(dataclasses.replace(settings, seeds="0,7"))
+    said = capsys.readouterr().out
+    assert "seed-0 is trained already" in said and "seed-7 is trained already" not in said
+    with pytest.raises(AssertionError):
+        assert_same_weights(folder / "seed-7", folder / "seed-0")
+    summary = json.loads((folder / "summary.json").read_text())
+    values = [load_task(folder / f"seed-{seed}")["metrics"]["accuracy"] for seed in (0, 7)]
+    figures = summary["metrics"]["accuracy"]
+    assert figures["values"] == values and figures["median"] == statistics.median(values)
+    assert figures["standard_deviation"] == pytest.approx(statistics.stdev(values))
+    assert f"accuracy: median {statistics.median(values):.4g} of 2 seeds" in said
+    assert summary["best_seed"] == 7 and values[1] > 0
+    assert (folder / "model.keras").read_bytes() == (folder / "seed-7" / "model.keras").read_bytes()
+    load(folder)
+
+
+def test_a_run_that_is_stopped_between_seeds_has_no_model_yet(settings, monkeypatch, capsys):
+    monkeypatch.setattr(finetuning.Finetuning, "run", lambda self: False)
+    settings = dataclasses.replace(settings, seeds="2")
+    assert finetuning.finetune(settings) is None
+    run_finetuning.main(settings)
+    assert "wrote" not in capsys.readouterr().out
+
+
+OTHER_RATE = r"learning_rate=0\.001 \(now 0\.002\).*another --output_dir"
+
+
+@pytest.mark.parametrize(
+    ("holds", "changes", "message"),
+    [
+        (".", {"learning_rate": 0.002}, OTHER_RATE),
+        (".", {"learning_rate": 0.002, "dryrun": True}, OTHER_RATE),
+        ("seed-7", {"learning_rate": 0.002, "dryrun": True, "seeds": "0,7"}, OTHER_RATE),
+        (".", {"data_dir": "MORE ROWS"}, "train_sha256="),
+        (".", {"seeds": "0,7"}, "holds the run of one seed, which would lose its model"),
+        ("summary.json", {}, "holds the runs of several seeds; give their --seeds"),
+    ],
+)
+def test_another_run_is_refused_in_a_folder_that_has_one(settings, finetuned, tmp_path, holds, changes, message):
+    folder = tmp_path / "run"
+    if holds == "summary.json":
+        folder.mkdir()
+        (folder / holds).write_text("{}")
+    else:
+        shutil.copytree(finetuned, folder / holds)
+    write_classes(tmp_path, rows=42)
+    changes = {name: str(tmp_path) if value == "MORE ROWS" else value for name, value in changes.items()}
+    before = files_of(folder)
+    with pytest.raises(UserError, match=message):
+        finetuning.finetune(dataclasses.replace(settings, **changes))
+    assert files_of(folder) == before
+
+
+def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
+    """It goes where the real run could, as into the folder of the same run, and leaves that as it is."""
+    before = files_of(finetuned)
+    finetuning.finetune(dataclasses.replace(class_settings, dryrun=True))
+    out = capsys.readouterr().out
+    assert "dry run: everything worked" in out and "wrote" not in out
+    assert files_of(finetuned) == before
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):
+    with pytest.raises(UserError, match=r"the loss is .*learning_rate"):
+        finetuning.finetune(dataclasses.replace(settings, learning_rate=1e30))
+    assert not (tmp_path / "run" / "last.keras").exists()

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from albert_tf import AlbertConfig
+from albert_tf.analysis.cost import parameters
 from albert_tf.training import memory, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.memory import GIB, fit_to_memory, step_need
@@ -36,6 +37,14 @@ def test_the_estimate_is_near_what_was_measured(tiny_settings, rows, length, pol
     settings = dataclasses.replace(tiny_settings, dtype_policy=policy, gradient_accumulation_steps=2)
     found = step_need(BASE, length, 77 if length == 512 else 20, settings).of(rows) / GIB
     assert 0.95 * measured < found < 1.25 * measured
+
+
+def test_parts_of_a_step_take_one_more_copy_of_the_weights(tiny_settings):
+    more, less = (
+        step_need(BASE, 128, 20, dataclasses.replace(tiny_settings, gradient_accumulation_steps=parts)).fixed
+        for parts in (2, 1)
+    )
+    assert more - less == pytest.approx(4 * parameters(BASE).total)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""Permutation pre-training: memory from batch to batch, the same interrupted or not."""
+"""Permutation pre-training: memory from batch to batch. That it is the same interrupted is in test_resume.py."""
 
-import csv
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 from albert_tf import AlbertConfig, XlnetPretrainer
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading import load
-from albert_tf.training import loop, pretraining
+from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -24,52 +22,14 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
-def permutation_data(tmp_path_factory, topics, tiny_data, run_module):
-    """Rows of 32 tokens of the topics, half of the streams backwards."""
-    folder = tmp_path_factory.mktemp("permutation") / "data"
-    built = run_module(
-        *("tfrecords.create_pretraining_data", f"--input={topics}", f"--tokenizer={tiny_data}", "--seed=1"),
-        *(f"--output_dir={folder}", "--split_sentences", "--objective=permutation", "--max_seq_length=32"),
-        "--chunk_megabytes=0.1",
-    )
-    assert built.returncode == 0, built.stderr
-    assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
-    return folder
+def settings(run_settings):
+    """Four updates with a memory of 24, in two parts a step."""
+    return run_settings("permutation")
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_settings, permutation_data, tmp_path_factory):
-    """Five updates with a memory of 24, in two parts a step, a checkpoint every second."""
-    config = tmp_path_factory.mktemp("xlnet") / "config.json"
-    AlbertConfig(
-        vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-        position_type="relative",
-    ).to_json(config)  # fmt: skip
-    return dataclasses.replace(
-        tiny_settings, config=str(config), train_data=str(permutation_data), eval_data=str(permutation_data),
-        objective="permutation", memory_length=24, train_batch_size=8, gradient_accumulation_steps=2,
-        eval_batch_size=4, max_eval_steps=2, num_train_steps=5, learning_rate=0.003,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def straight(settings, tmp_path_factory):
-    return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
-
-
-def state(folder):
-    """All that a checkpoint holds: weights, optimizer and memory."""
-    model = load_keras(folder / "last.keras", compile=True)
-    return [*model.get_weights(), *map(np.array, model.optimizer.variables), model.memory.to_numpy()]
-
-
-def assert_same(one, other):
-    for ours, theirs in zip(state(one), state(other), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    rows = [list(csv.DictReader((folder / "history.csv").read_text().splitlines())) for folder in (one, other)]
-    figures = ("step", "loss", "val_loss", "val_masked_lm_accuracy")
-    assert [[row[name] for name in figures] for row in rows[0]] == [[row[name] for name in figures] for row in rows[1]]
+def straight(trained):
+    return trained("permutation")
 
 
 def test_checkpoints_hold_the_memory_and_the_model_does_not(straight, settings):
@@ -96,46 +56,6 @@ def test_the_memory_is_what_the_batch_before_left(straight, settings):
     # The part that is remembered of this batch is the reused one; of the first step it is the embedding's own.
     np.testing.assert_array_equal(after[1][:, :, :8], memory[0][:, :, 16:])
     np.testing.assert_allclose(after[1][0, :, 8:], given["memory"][0, :, 8:], atol=1e-6)
-
-
-@pytest.mark.parametrize("after", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_killed_and_resumed_equals_uninterrupted(settings, straight, tmp_path, monkeypatch, after):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-
-    class Killed(BaseException):
-        pass
-
-    def dies(step):
-        def in_a_step(self, *arguments):
-            if self.bar.n == after:
-                raise Killed
-            step(self, *arguments)
-
-        return in_a_step
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(loop.Report, "step", dies(loop.Report.step))
-        pretraining.pretrain(settings)
-    pretraining.pretrain(settings)
-    assert_same(tmp_path / "run", straight)
-
-
-@pytest.mark.slow
-def test_a_signal_saves_the_memory_too(settings, straight, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    step, count = loop.Report.step, iter(range(1, 100))
-
-    def called(self, *arguments):
-        if next(count) == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, *arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(loop.Report, "step", called)
-        pretraining.pretrain(settings)
-    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 3
-    pretraining.pretrain(settings)
-    assert_same(tmp_path / "run", straight)
 
 
 def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):

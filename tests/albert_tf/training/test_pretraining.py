@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -15,16 +16,13 @@ from albert_tf import AlbertEncoder, AlbertPretrainer, run_evaluation
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.loading import load
 from albert_tf.training import loop, pretraining
+from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import evaluate, trivial_baselines
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-def weights(folder, name="last.keras"):
-    return load_keras(folder / name, compile=name == "last.keras").get_weights()
 
 
 def history(folder):
@@ -43,55 +41,26 @@ def test_the_folder_holds_what_later_stages_need(tiny_run):
     assert (tiny_run / "model.keras").stat().st_size < 0.7 * (tiny_run / "last.keras").stat().st_size
 
 
-@pytest.fixture(scope="module")
-def straight(tiny_settings, tmp_path_factory):
-    return pretraining.pretrain(dataclasses.replace(tiny_settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
-
-
-def test_killed_and_resumed_equals_uninterrupted(tiny_settings, straight, tmp_path, monkeypatch):
-    settings = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
-
-    class Killed(BaseException):
-        pass
-
-    def dies(step):
-        def in_the_third_step(self, *arguments):
-            if self.bar.n == 2:
-                raise Killed
-            step(self, *arguments)
-
-        return in_the_third_step
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Report, "step", dies(loop.Report.step))
-        with pytest.raises(Killed):
-            pretraining.pretrain(settings)
-    assert int(load_keras(tmp_path / "run" / "last.keras", compile=True).optimizer.iterations) == 2
-    pretraining.pretrain(settings)
-    for one, other in zip(weights(tmp_path / "run"), weights(straight), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert [row["step"] for row in history(tmp_path / "run")] == ["2", "4"]
-
-
-@pytest.mark.slow
-def test_steps_that_are_no_multiple_of_the_interval(tiny_settings, tmp_path):
-    settings = dataclasses.replace(
-        tiny_settings, output_dir=str(tmp_path / "run"), num_train_steps=5, eval_data="", save_checkpoints_steps=3
-    )
-    folder = pretraining.pretrain(settings)
-    assert int(load_keras(folder / "last.keras", compile=True).optimizer.iterations) == 5
-    assert [row["step"] for row in history(folder)] == ["3", "5"]
-
-
-@pytest.mark.parametrize("change", [{"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}])
-def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run, tmp_path, change):
+def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     run = files.read_json(path)
+    decisive = {
+        "masking",
+        "masked_lm_prob",
+        "max_ngram",
+        "whole_words",
+        "pair_task",
+        "seed",
+        "format_version",
+        "word_rule",
+    }
+    assert run["records"][0].keys() == decisive
     same = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
-    files.write_json(path, run | {"records": [run["records"][0] | change]})
-    with pytest.raises(UserError, match="holds a run with records="):
-        pretraining.pretrain(same)
+    for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}):
+        files.write_json(path, run | {"records": [run["records"][0] | change]})
+        with pytest.raises(UserError, match="holds a run with records="):
+            pretraining.pretrain(same)
     # A run of before they were noted goes on.
     files.write_json(path, {key: value for key, value in run.items() if key != "records"})
     pretraining.pretrain(same)
@@ -119,6 +88,7 @@ def test_other_settings_are_refused_in_a_folder_that_has_a_run(tiny_settings, ti
         ({"num_warmup_steps": 4}, "num_warmup_steps=4"),
         ({"num_train_steps": 0}, "num_train_steps=0"),
         ({"train_batch_size": 0}, "train_batch_size=0"),
+        ({"learning_rate": -0.001}, r"--learning_rate=-0\.001 must be 0 or more"),
         ({"dtype_policy": "float7"}, "float7"),
         ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
     ],
@@ -147,6 +117,28 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings
     with pytest.raises(UserError, match=r"held-out loss is nan.*learning_rate.*another --output_dir"):
         pretraining.pretrain(settings)
     assert not (tmp_path / "run" / "last.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower_is_better", "scores", "stored"),
+    [
+        ("val_loss", True, (1.5, 1.2, 1.2000001, 1.3, 1.1), [1.5, 1.2, 1.1]),
+        ("dev_accuracy", False, (0.5, 0.6, 0.6, 0.4), [0.5, 0.6]),
+        ("not measured", False, (2.0, 1.0), [2.0, 1.0]),
+    ],
+)
+def test_the_first_of_the_best_models_is_stored(metric, lower_is_better, scores, stored, tmp_path, monkeypatch):
+    """Where nothing is measured, the newest."""
+    saved = []
+    monkeypatch.setattr(loop, "save_keras", lambda model, path, optimizer: saved.append(model))
+    monkeypatch.setattr(loop.run_folder, "save_checkpoint", lambda *_: None)
+    training = object.__new__(pretraining.Pretraining)
+    training.devices, training.folder, training.best = Devices(), tmp_path, -math.inf
+    training.main_metric, training.lower_is_better = metric, lower_is_better
+    for score in scores:
+        training.model = score
+        training._save({} if metric == "not measured" else {metric: score})
+    assert saved == stored
 
 
 def test_a_model_without_an_answer_to_pairs_is_evaluated_on_records_of_pairs(tiny_run, tiny_data, tmp_path, capsys):
@@ -185,12 +177,13 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
     assert set(figures) >= {"masked_lm_accuracy", "sentence_order_accuracy", "masked_lm_loss"}
 
 
-def test_another_model_under_the_same_name_is_refused(tiny_settings, tmp_path):
-    config = tmp_path / "config.json"
-    shutil.copy(tiny_settings.config, config)
-    settings = dataclasses.replace(tiny_settings, config=str(config), output_dir=str(tmp_path / "run"), eval_data="")
-    pretraining.pretrain(settings)
-    config.write_text(config.read_text().replace('"intermediate_size": 32', '"intermediate_size": 64'))
+def test_another_model_under_the_same_name_is_refused(tiny_settings, tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    changed, run = tmp_path / "config.json", tmp_path / "run" / "run.json"
+    text = Path(tiny_settings.config).read_text()
+    changed.write_text(text.replace('"intermediate_size": 32', '"intermediate_size": 64'))
+    files.write_json(run, files.read_json(run) | {"config": str(changed)})
+    settings = dataclasses.replace(tiny_settings, config=str(changed), output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"holds a run with model="):
         pretraining.pretrain(settings)
 
@@ -214,28 +207,18 @@ def test_dropout_is_drawn_anew_each_step_and_resumed(tiny_run):
     assert states and all(keras.ops.convert_to_numpy(state).any() for state in states)
 
 
-def test_records_of_another_vocabulary_or_length_are_refused(tiny_run, tiny_data, tmp_path):
-    model = load_keras(tiny_run / "model.keras")
-    shutil.copytree(tiny_data, tmp_path / "data")
-    manifest = tmp_path / "data" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"vocab_size": 500', '"vocab_size": 400'))
-    with pytest.raises(UserError, match="vocab_size 400, needed is 500"):
-        evaluate(model, str(tmp_path / "data"))
-    short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
-    with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
-        evaluate(short, str(tiny_data))
-
-
-def test_records_of_another_tokenizer_of_equal_size_are_not_evaluated(tiny_run, tiny_data, tmp_path):
+def test_records_of_another_vocabulary_tokenizer_or_length_are_not_evaluated(tiny_run, tiny_data, tmp_path):
     loaded = load(tiny_run)
     model, tokenizer = loaded.model, loaded.tokenizer
     shutil.copytree(tiny_data, tmp_path / "data")
     manifest = tmp_path / "data" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(tokenizer.sha256, "0" * 64))
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace('"vocab_size": 500', '"vocab_size": 400'))
+    with pytest.raises(UserError, match="vocab_size 400, needed is 500"):
+        evaluate(model, str(tmp_path / "data"))
+    manifest.write_text(whole.replace(tokenizer.sha256, "0" * 64))
     with pytest.raises(UserError, match="have tokenizer_sha256 '0000"):
         evaluate(model, str(tmp_path / "data"), tokenizer=tokenizer)
-
-
-def test_a_learning_rate_below_zero_is_refused(tiny_settings):
-    with pytest.raises(UserError, match=r"--learning_rate=-0\.001 must be 0 or more"):
-        dataclasses.replace(tiny_settings, learning_rate=-0.001)
+    short = AlbertPretrainer(AlbertEncoder(model.encoder.config.replace(max_position_embeddings=16)))
+    with pytest.raises(UserError, match="32 tokens long, the model takes 16"):
+        evaluate(short, str(tiny_data))

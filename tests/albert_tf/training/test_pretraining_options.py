@@ -18,7 +18,10 @@ import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import evaluation, loop, phases, pretraining
+from albert_tf.training.devices import Devices
 from albert_tf.training.pretraining_settings import shrunk
+from tests.albert_tf.training.test_resumable import assert_same_weights
+from tests.albert_tf.training.trainers import copy
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -34,67 +37,47 @@ def losses(folder):
     return [(row["step"], row["loss"], row["masked_lm_loss"]) for row in rows]
 
 
-def assert_same_weights(one, other):
-    for first, second in zip(last(one).get_weights(), last(other).get_weights(), strict=True):
-        np.testing.assert_array_equal(first, second)
-
-
 @pytest.fixture(scope="module")
-def settings(tiny_settings, tiny_data):
+def settings(run_settings):
     """Two phases, batches in two parts, recompute, no evaluation, a row a step."""
-    return dataclasses.replace(
-        tiny_settings, eval_data="", log_steps=1, second_train_data=str(tiny_data), second_from_step=2,
-        second_train_batch_size=4, gradient_accumulation_steps=2, walk="recompute", global_clipnorm=0.5,
-        save_checkpoints_steps=4,
-    )  # fmt: skip
+    return run_settings("two phases")
 
 
 @pytest.fixture(scope="module")
-def straight(settings, tmp_path_factory):
-    return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+def straight(trained):
+    return trained("two phases")
 
 
-@pytest.mark.slow
-def test_stopped_at_and_after_the_phase_boundary_equals_uninterrupted(settings, straight, tmp_path, capsys):
-    """The time budget below stops before it."""
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    for stop in (2, 3, None):
-        folder = pretraining.pretrain(settings, stop_step=stop)
-    assert "stopped at step 3 of 4" in capsys.readouterr().out
-    assert_same_weights(folder, straight)
-    assert losses(folder) == losses(straight)
-
-
-@pytest.mark.slow
-def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, straight, tmp_path):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
-    assert int(last(folder).optimizer.iterations) == 1 and (folder / "model.keras").is_file()
+# The first to need them: it makes the records and two runs that others share.
+def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, trained, straight, tmp_path, capsys):
+    copy(trained("two phases", killed=True), tmp_path)
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
+    pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
+    assert "stopped at step 3 of 4; the same command goes on from there" in capsys.readouterr().out
+    assert (tmp_path / "model.keras").is_file()
     pretraining.pretrain(dataclasses.replace(settings, max_hours=100.0))
-    assert_same_weights(folder, straight)
+    assert_same_weights(tmp_path, straight)
+    assert losses(tmp_path) == losses(straight)
 
 
-def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, straight, monkeypatch, tmp_path):
+def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, monkeypatch, tmp_path):
     """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
     seen = []
     record = loop.Report.batch
     monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[:2]), record(self, *shape)))
     one_phase = dataclasses.replace(
-        settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=2,
-        output_dir=str(tmp_path / "run"),
+        settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=1,
+        num_warmup_steps=0, output_dir=str(tmp_path / "run"),
     )  # fmt: skip
-    folder = pretraining.pretrain(one_phase)
-    model = last(folder)
-    assert int(model.optimizer.iterations) == 2 and seen == [(4, 32)] * 4
+    model = last(pretraining.pretrain(one_phase))
+    assert int(model.optimizer.iterations) == 1 and seen == [(4, 32)] * 2
     assert model.optimizer.gradient_accumulation_steps is None
 
 
-@pytest.mark.slow
-def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, straight, tmp_path):
+def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, straight, tmp_path):
     """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(settings, stop_step=3)
-    model = last(folder)
+    copy(trained("two phases", killed=True), tmp_path)
+    model = last(tmp_path)
     plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
     config = model.get_compile_config()
     config["optimizer"]["config"]["gradient_accumulation_steps"] = 2
@@ -103,12 +86,12 @@ def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, straight, tm
     others = [variable for variable in model.optimizer.variables if id(variable) not in accumulators]
     for variable, value in zip(others, plain, strict=True):
         variable.assign(value)
-    model.optimizer._iterations.assign(3 * 2)
-    model.save(folder / "last.keras")
-    (folder / "previous.keras").unlink(missing_ok=True)
-    pretraining.pretrain(settings)
-    assert_same_weights(folder, straight)
-    assert losses(folder) == losses(straight)
+    model.optimizer._iterations.assign(2 * 2)
+    model.save(tmp_path / "last.keras")
+    (tmp_path / "previous.keras").unlink(missing_ok=True)
+    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+    assert_same_weights(tmp_path, straight)
+    assert losses(tmp_path) == losses(straight)
 
 
 def test_history_shows_what_the_updates_went_by(straight):
@@ -120,16 +103,6 @@ def test_history_shows_what_the_updates_went_by(straight):
         assert 0 < smallest < median < largest
     assert len({row["gradient_norm"] for row in rows}) == 4
     assert any(b"trust_ratio_median" in file.read_bytes() for file in (straight / "tensorboard" / "train").iterdir())
-
-
-@pytest.mark.slow
-def test_the_official_norm_is_a_choice(tiny_settings, tiny_run, tmp_path):
-    settings = dataclasses.replace(tiny_settings, gradient_norm="official", output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(settings, stop_step=2)
-    assert last(folder).optimizer.gradient_norm == "official"
-    histories = [csv.DictReader((path / "history.csv").read_text().splitlines()) for path in (folder, tiny_run)]
-    norms = [float(next(history)["gradient_norm"]) for history in histories]
-    assert abs(norms[0] - norms[1]) > 1e-3
 
 
 def spoil(monkeypatch, bad_steps):
@@ -170,23 +143,19 @@ def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, m
     assert any(moved)
 
 
-@pytest.mark.slow
-def test_too_many_bad_batches_end_the_run(tiny_settings, tmp_path, monkeypatch):
-    spoil(monkeypatch, tf.constant([1, 2], tf.int64))
-    settings = dataclasses.replace(
-        tiny_settings, log_steps=1, max_skipped_updates=1, save_checkpoints_steps=2, output_dir=str(tmp_path / "run")
-    )
+def test_too_many_bad_batches_end_the_run(settings):
+    training = SimpleNamespace(settings=dataclasses.replace(settings, max_skipped_updates=1), step=3)
+    pretraining.Pretraining.check(training, {"skipped": 1})
     with pytest.raises(UserError, match=r"2 updates up to step 3 .*--max_skipped_updates=1.*higher limit"):
-        pretraining.pretrain(settings)
-    pretraining.pretrain(dataclasses.replace(settings, max_skipped_updates=2))
-    assert int(last(tmp_path / "run").optimizer.iterations) == 4
+        pretraining.Pretraining.check(training, {"skipped": 2})
 
 
-def test_a_dry_run_walks_all_paths_and_leaves_nothing(settings, tiny_data, tmp_path, capsys):
+def test_a_dry_run_tries_all_paths_and_leaves_nothing(settings, tmp_path, capsys):
     """And touches no file that was there, not even in a folder that is called dryrun."""
     wanted = dataclasses.replace(
-        settings, config="albert_base_v2", eval_data=str(tiny_data), second_eval_data=str(tiny_data), dryrun=True,
+        settings, config="albert_base_v2", eval_data=settings.train_data, second_eval_data=settings.train_data,
         num_train_steps=100_000, second_from_step=90_000, train_batch_size=4096, output_dir=str(tmp_path / "run"),
+        dryrun=True, gradient_accumulation_steps=1, init_from="",
     )  # fmt: skip
     (tmp_path / "run" / "dryrun").mkdir(parents=True)
     (tmp_path / "run" / "dryrun" / "thesis.txt").write_text("years of work")
@@ -202,7 +171,7 @@ def test_a_dry_run_walks_all_paths_and_leaves_nothing(settings, tiny_data, tmp_p
     [
         ({"second_from_step": 0}, "second_from_step=0 must be above 0"),
         ({"second_from_step": 4}, "second_from_step=4 must be above 0 and below --num_train_steps=4"),
-        ({"second_train_data": ""}, "second_from_step=2 needs --second_train_data"),
+        ({"second_train_data": ""}, "second_from_step=1 needs --second_train_data"),
         ({"train_batch_size": 7}, "train_batch_size=7 must be a multiple"),
         ({"gradient_norm": "official"}, "gradient_norm=official cannot be combined with --gradient_accumulation_steps"),
         ({"gradient_norm": "l1"}, "gradient_norm=l1 is unknown; choose one of summed, official"),
@@ -222,21 +191,16 @@ def test_combinations_that_cannot_be_are_named(settings, tmp_path, monkeypatch, 
     assert not (tmp_path / "run").exists()
 
 
-def test_phases_of_other_records_are_refused(settings, tiny_data, tmp_path):
-    shutil.copytree(tiny_data, tmp_path / "data")
-    manifest = tmp_path / "data" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"pair_task": "sop"', '"pair_task": "nsp"'))
-    other = dataclasses.replace(settings, second_train_data=str(tmp_path / "data"), output_dir=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="two phases differ in pair_task: 'sop' and 'nsp'"):
-        pretraining.pretrain(other)
-
-
-def test_records_of_the_second_phase_are_looked_at_before_the_first_step(settings, tiny_data, tmp_path):
-    shutil.copytree(tiny_data, tmp_path / "data")
-    (path,) = (tmp_path / "data").glob("train-*")
+def test_records_of_a_second_phase_are_looked_at_before_the_first_step(settings, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(settings.train_data, data)
+    other = dataclasses.replace(settings, second_train_data=str(data), output_dir=str(tmp_path / "run"))
+    (path,), manifest = data.glob("train-*"), data / "manifest.json"
     path.write_bytes(path.read_bytes()[:-100])
-    other = dataclasses.replace(settings, second_train_data=str(tmp_path / "data"), output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match=path.name):
+        pretraining.pretrain(other)
+    manifest.write_text(manifest.read_text().replace('"pair_task": "sop"', '"pair_task": "nsp"'))
+    with pytest.raises(UserError, match="two phases differ in pair_task: 'sop' and 'nsp'"):
         pretraining.pretrain(other)
     assert not (tmp_path / "run").exists()
 
@@ -283,12 +247,21 @@ def test_a_dry_run_makes_any_configuration_small(settings, tmp_path, changes):
     assert (small.depth_plan, small.depth_lora_rank) == (config.depth_plan, config.depth_lora_rank)
 
 
-def test_square_root_scaling_is_an_option(settings):
+def test_the_optimizer_is_what_the_settings_say(settings, tmp_path):
+    """The rate is scaled by the square root of the batch where a batch size says what it is for."""
     assert settings.peak_learning_rate == settings.learning_rate
-    scaled = dataclasses.replace(settings, learning_rate=0.00176, train_batch_size=64, learning_rate_batch_size=4096)
-    assert scaled.peak_learning_rate == pytest.approx(0.00176 / 8)
-    schedule = pretraining.create_optimizer("lamb", scaled.peak_learning_rate, 10, 0).learning_rate
-    assert keras.ops.convert_to_numpy(schedule) == pytest.approx(0.00176 / 8 * 0.9)
+    asked = dict(
+        weight_decay_rate=0.2, beta_1=0.8, beta_2=0.7, epsilon=1e-3, global_clipnorm=0.25, gradient_norm="official"
+    )
+    own = dataclasses.replace(
+        settings, **asked, learning_rate=0.00176, learning_rate_batch_size=512, num_train_steps=10, num_warmup_steps=2,
+        poly_power=2.0, gradient_accumulation_steps=1, output_dir=str(tmp_path), jit_compile=True,
+    )  # fmt: skip
+    model = pretraining.Pretraining(own, Devices(), 0.0).new_model()
+    found = model.optimizer.get_config()
+    assert {name: found[name] for name in asked} == asked and found["name"] == "lamb" and model.jit_compile
+    rates = [float(model.optimizer._learning_rate(step)) for step in (0, 4)]
+    assert rates == pytest.approx([0.00176 / 8 / 2, 0.00176 / 8 * 0.5**2])
 
 
 @pytest.mark.slow

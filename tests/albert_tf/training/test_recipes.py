@@ -9,6 +9,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
+from tfrecords import train_tokenizer
 from tfrecords.base.settings import read_settings_file
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
@@ -64,12 +65,12 @@ def test_rates_and_optimizer(name, rate, warmup, steps, batch):
 
 
 @pytest.fixture(scope="module")
-def bpe(tmp_path_factory, topics, run_module):
+def bpe(tmp_path_factory, topics):
     """A byte-level BPE of the topics, 400 pieces."""
     folder = tmp_path_factory.mktemp("bpe")
-    arguments = (f"--input={topics}", f"--output_prefix={folder}/bpe", "--kind=bpe", "--vocab_size=400")
-    made = run_module("tfrecords.train_tokenizer", *arguments)
-    assert made.returncode == 0, made.stderr
+    train_tokenizer.main(
+        train_tokenizer.TokenizerSettings(input=str(topics), output_prefix=f"{folder}/bpe", kind="bpe", vocab_size=400)
+    )
     return folder / "bpe.json"
 
 

@@ -1,17 +1,14 @@
-"""Replaced-token pre-training: the same interrupted or not, and what its model is afterwards."""
+"""Replaced-token pre-training: what its model is afterwards. That it is the same interrupted is in test_resume.py."""
 
-import csv
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from albert_tf import AlbertEncoder, ElectraPretrainer
-from albert_tf.checkpoints.formats import load_keras
 from albert_tf.loading import load
 from albert_tf.run_evaluation import EvaluationSettings, main
-from albert_tf.training import memory, pretraining
+from albert_tf.training import memory
 from albert_tf.training.start import load_start
 from serving.exportable import ExportOptions, make_exportable
 from tfrecords.base.errors import UserError
@@ -19,38 +16,13 @@ from tfrecords.base.errors import UserError
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-def state(folder):
-    model = load_keras(folder / "last.keras", compile=True)
-    return [*model.get_weights(), *map(np.array, model.optimizer.variables), np.array(model.draws.state)]
-
-
-def figures(folder):
-    rows = csv.DictReader((folder / "history.csv").read_text().splitlines())
-    return [[row[name] for name in ("step", "loss", "replaced_token_loss", "val_loss")] for row in rows]
-
-
 @pytest.fixture(scope="module")
-def settings(tiny_settings):
-    return dataclasses.replace(tiny_settings, objective="replaced", num_train_steps=3)
+def settings(run_settings):
+    return run_settings("replaced")
 
 
-@pytest.mark.parametrize("generator_steps", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_interrupted_and_resumed_equals_uninterrupted(settings, generator_steps, tmp_path, capsys):
-    """With dropout and draws of words; then the folder is evaluated, trained on and exported as any other."""
-    straight, stopped = (
-        dataclasses.replace(settings, output_dir=str(tmp_path / name), generator_steps=generator_steps)
-        for name in ("straight", "stopped")
-    )
-    straight_folder = pretraining.pretrain(straight)
-    pretraining.pretrain(stopped, stop_step=2)
-    folder = pretraining.pretrain(stopped)
-    for ours, theirs in zip(state(straight_folder), state(folder), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert figures(straight_folder) == figures(folder)
-    _is_a_model_folder(folder, settings, tmp_path, capsys)
-
-
-def _is_a_model_folder(folder, settings, tmp_path, capsys):
+def test_its_folder_is_evaluated_trained_on_and_exported_as_any_other(settings, trained, tmp_path, capsys):
+    folder = trained("replaced")
     loaded = load(folder)
     assert isinstance(loaded.model, ElectraPretrainer) and isinstance(loaded.in_use.model, AlbertEncoder)
     records = {"train_data": settings.train_data, "eval_data": settings.eval_data}

@@ -1,6 +1,8 @@
-"""Checkpoints: cut off at any write, damaged, left half-written; and signals that save first."""
+"""Checkpoints: cut off at any write, damaged, left half-written; and signals that save first.
 
-import csv
+That all trainers go on from them is in test_resume.py.
+"""
+
 import dataclasses
 import os
 import resource
@@ -13,11 +15,12 @@ import types
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training import finetuning, loop, pretraining, run_folder
+from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
-from tests.albert_tf.training.classes import write_classes
+from albert_tf.training.signals import StopSignals
+from tests.albert_tf.training.trainers import at_step, copy
+from tests.albert_tf.training.trainers import send as signal_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -34,57 +37,51 @@ def assert_same_weights(one, other):
         np.testing.assert_array_equal(first, second)
 
 
-def figures(folder):
-    rows = csv.DictReader((folder / "history.csv").read_text().splitlines())
-    return [(row["step"], row["loss"], row["masked_lm_accuracy"]) for row in rows]
+def send(monkeypatch, owner, name, number, call):
+    """Sends this process a signal within call number `call` of a method."""
+    function, count = getattr(owner, name), iter(range(1, 100))
+
+    def called(*arguments, **options):
+        if next(count) == call:
+            os.kill(os.getpid(), number)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, called)
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_settings, tmp_path_factory):
-    """A checkpoint every second of five steps, a row every third; each step draws its depth."""
-    config = tmp_path_factory.mktemp("random depth") / "config.json"
-    AlbertConfig.from_json(tiny_settings.config).replace(num_hidden_layers=4, random_depth_min=1).to_json(config)
-    return dataclasses.replace(tiny_settings, config=str(config), eval_data="", num_train_steps=5, log_steps=3)
+def settings(run_settings):
+    return dataclasses.replace(run_settings("masked"), eval_data="")
 
 
 @pytest.fixture(scope="module")
-def straight(settings, tmp_path_factory):
-    return pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+def finished(trained):
+    """A run's folder, with checkpoints of steps 2 and 4."""
+    return trained("masked")
 
 
-@pytest.fixture(scope="module")
-def stopped(settings, tmp_path_factory):
-    """A run with checkpoints of steps 2 and 4."""
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("stopped")))
-    return settings, pretraining.pretrain(settings, stop_step=4)
-
-
-def damage(kind, whole):
+def damaged(kind, whole):
     return {
         "empty": b"", "first half": whole[: len(whole) // 2], "all but the end": whole[:-1],
         "zeros for a page": whole[: len(whole) // 2] + bytes(4096) + whole[len(whole) // 2 + 4096 :],
     }[kind]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind", ["empty", pytest.param("first half", marks=pytest.mark.slow), "all but the end", "zeros for a page"]
-)
-@pytest.mark.few(2)
-def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(stopped, straight, tmp_path, kind, capsys):
-    settings, folder = stopped
-    shutil.copytree(folder, tmp_path / "run")
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    whole = (folder / "last.keras").read_bytes()
-    (tmp_path / "run" / "last.keras").write_bytes(damage(kind, whole))
-    pretraining.pretrain(settings)
-    said = capsys.readouterr()
-    assert "last.keras' as a Keras model" in said.err and "going on from previous.keras" in said.err
-    assert "Resuming at step 2 of 5" in said.out
-    assert (tmp_path / "run" / "damaged.keras").read_bytes() == damage(kind, whole)
-    assert_same_weights(tmp_path / "run", straight)
+@pytest.mark.parametrize("kind", ["empty", "first half", "all but the end", "zeros for a page"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(finished, tmp_path, kind, capsys):
+    copy(finished, tmp_path)
+    broken = damaged(kind, (finished / "last.keras").read_bytes())
+    (tmp_path / "last.keras").write_bytes(broken)
+    assert int(run_folder.load_checkpoint(tmp_path).optimizer.iterations) == 2
+    said = capsys.readouterr().err
+    assert "last.keras' as a Keras model" in said and "going on from previous.keras" in said
+    assert (tmp_path / "damaged.keras").read_bytes() == broken and not (tmp_path / "last.keras").exists()
 
 
-def test_two_damaged_ones_are_an_error(tmp_path):
+def test_one_checkpoint_is_enough_and_two_damaged_ones_are_an_error(finished, tmp_path):
+    assert run_folder.load_checkpoint(tmp_path) is None
+    shutil.copy(finished / "last.keras", tmp_path)
+    assert int(run_folder.load_checkpoint(tmp_path).optimizer.iterations) == 4
     for name in ("last.keras", "previous.keras"):
         (tmp_path / name).write_bytes(b"PK")
     with pytest.raises(UserError, match=r"last\.keras.*previous\.keras.*another --output_dir"):
@@ -93,9 +90,9 @@ def test_two_damaged_ones_are_an_error(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Skipping variable loading")
-def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(stopped, tmp_path):
+def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(finished, tmp_path):
     """Keras says so in a warning, and training would begin anew."""
-    model = load_keras(stopped[1] / "last.keras", compile=True)
+    model = load_keras(finished / "last.keras", compile=True)
     model.optimizer.built = False
     model.optimizer.build(model.trainable_variables[1:])
     run_folder.save_checkpoint(model, tmp_path)
@@ -103,9 +100,9 @@ def test_a_checkpoint_whose_optimizer_is_of_other_variables_is_an_error(stopped,
         run_folder.load_checkpoint(tmp_path)
 
 
-def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkeypatch):
+def test_a_power_cut_at_any_moment_leaves_a_checkpoint(tmp_path, monkeypatch):
     """Killed before each system call that changes the folder, a save leaves the state of before or of after."""
-    model = load_keras(stopped[1] / "last.keras", compile=True)
+    model = types.SimpleNamespace(save=lambda path: path.write_bytes(b"new"))
     calls, die_at = [], None
 
     class PowerCut(BaseException):
@@ -124,9 +121,9 @@ def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkey
     monkeypatch.setattr(files.os, "fsync", counted(os.fsync))
     for die_at in range(5):
         folder = tmp_path / str(die_at)
-        shutil.copytree(stopped[1], folder)
+        folder.mkdir()
+        (folder / "last.keras").write_bytes(b"old")
         calls.clear()
-        model.optimizer.iterations.assign(77)
         if die_at < 4:
             with pytest.raises(PowerCut):
                 run_folder.save_checkpoint(model, folder)
@@ -134,12 +131,13 @@ def test_a_power_cut_at_any_moment_leaves_a_checkpoint(stopped, tmp_path, monkey
             run_folder.save_checkpoint(model, folder)
             # The order that a power cut asks for: bytes, then names, then the folder that has the names.
             assert calls == ["replace", "fsync", "replace", "fsync"]
-        calls.clear()
-        assert int(run_folder.load_checkpoint(folder).optimizer.iterations) == (77 if die_at >= 3 else 4)
+            assert (folder / "previous.keras").read_bytes() == b"old"
+        newest = next(folder / name for name in ("last.keras", "previous.keras") if (folder / name).is_file())
+        assert newest.read_bytes() == (b"new" if die_at >= 3 else b"old")
 
 
-def test_what_a_killed_save_left_is_swept_and_a_living_ones_is_not(stopped, tmp_path):
-    shutil.copytree(stopped[1], tmp_path / "run")
+def test_what_a_killed_save_left_is_swept_and_a_living_ones_is_not(finished, tmp_path):
+    copy(finished, tmp_path / "run")
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = [f".last.{dead.pid}.partial.keras", f".history.{dead.pid}.partial.csv", "tmpab12_xyz"]
@@ -151,108 +149,42 @@ def test_what_a_killed_save_left_is_swept_and_a_living_ones_is_not(stopped, tmp_
     assert not names & set(left) and names >= set(kept)
 
 
-def test_a_folder_of_before_with_one_checkpoint_goes_on(stopped, straight, tmp_path):
-    settings, folder = stopped
-    shutil.copytree(folder, tmp_path / "run")
-    (tmp_path / "run" / "previous.keras").unlink()
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
-    assert_same_weights(tmp_path / "run", straight)
-
-
-def send(monkeypatch, owner, name, number, call):
-    """Sends this process a signal within call number `call` of a method."""
-    function, count = getattr(owner, name), iter(range(1, 100))
-
-    def called(*arguments, **options):
-        if next(count) == call:
-            os.kill(os.getpid(), number)
-        return function(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, called)
-
-
-@pytest.mark.parametrize(
-    ("number", "ends"),
-    [(signal.SIGTERM, SystemExit), pytest.param(signal.SIGINT, KeyboardInterrupt, marks=pytest.mark.slow)],
-)
-def test_signals_save_first_and_change_nothing(settings, straight, tmp_path, monkeypatch, number, ends):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    with monkeypatch.context() as patch:
-        send(patch, loop.Report, "step", number, call=3 if number == signal.SIGTERM else 1)
-        with pytest.raises(ends) as ended:
-            pretraining.pretrain(settings)
-    if ends is SystemExit:
-        assert ended.value.code == 143
-    assert steps_of(tmp_path / "run") == (3 if number == signal.SIGTERM else 1)
-    pretraining.pretrain(settings)
-    assert_same_weights(tmp_path / "run", straight)
-    assert figures(tmp_path / "run") == figures(straight)
-
-
-@pytest.mark.slow
-def test_fine_tuning_stops_between_checkpoints_and_goes_on(tiny_run, tmp_path, monkeypatch):
-    from albert_tf.tasks.settings import FinetuningSettings
-
-    write_classes(tmp_path)
-    settings = FinetuningSettings(
-        task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(tmp_path / "straight"),
-        learning_rate=1e-3, train_batch_size=8, num_train_steps=7, save_checkpoints_steps=3, albert_dropout=0.1,
-    )  # fmt: skip
-    finetuning.finetune(settings)
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    for call, step in ((2, 2), (3, 5)):
-        with monkeypatch.context() as patch:
-            send(patch, loop.Report, "step", signal.SIGTERM, call)
-            with pytest.raises(SystemExit):
-                finetuning.finetune(settings)
-        assert steps_of(tmp_path / "run") == step
-    finetuning.finetune(settings)
-    assert_same_weights(tmp_path / "run", tmp_path / "straight")
-
-
-def test_a_full_disk_leaves_the_checkpoint_of_before(stopped, tmp_path):
+def test_a_full_disk_leaves_the_checkpoint_of_before(settings, trained, tmp_path):
     """A limit on the size of files stands for it: the same call fails in the same place."""
-    settings, folder = stopped
-    shutil.copytree(folder, tmp_path / "run")
+    copy(trained("masked", killed=True), tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+            run_folder.save_checkpoint(load_keras(tmp_path / "last.keras", compile=True), tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert steps_of(tmp_path / "run") == 4
-    assert not [path for path in (tmp_path / "run").iterdir() if "partial" in path.name]
-
-
-def test_an_evaluation_that_fails_costs_no_update(settings, straight, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
-
-    def fails(self, phase):
-        raise RuntimeError("out of memory")
-
-    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr(pretraining.Pretraining, "evaluate", fails)
-        pretraining.pretrain(settings)
     assert steps_of(tmp_path) == 2
-    pretraining.pretrain(settings)
-    assert_same_weights(straight, tmp_path)
+    assert not [path for path in tmp_path.iterdir() if "partial" in path.name]
 
 
 def test_a_signal_at_a_checkpoint_does_not_wait_for_the_evaluation(settings, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
-    step, count, there = loop.Report.step, iter(range(1, 100)), []
-
-    def signalled(self, *arguments):
-        step(self, *arguments)
-        if next(count) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(loop.Report, "step", signalled)
+    there = []
+    at_step(monkeypatch, 2, signal_of(signal.SIGINT))
     monkeypatch.setattr(pretraining.Pretraining, "evaluate", lambda self, phase: there.append(steps_of(tmp_path)) or {})
     with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(settings)
+        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
     assert there == [2]
+
+
+def test_a_second_signal_ends_at_once_and_what_is_ignored_stays_so():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopSignals() as signals:
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signals.end()
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.asked == signal.SIGTERM
+            with pytest.raises(SystemExit):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_folder_holds_one_run_at_a_time(settings, tmp_path):

@@ -1,14 +1,18 @@
 """A servable for another CPU is refused by whatever loads it, and where nothing is known of the CPU it is taken."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from serving import cpu
+from serving.client import Client
 from serving.exportable import CLASSIFY, ExportOptions, make_exportable
 from serving.inference import InferenceOptions
 from serving.model_server.servable import SavedModel
 from tests.serving.inference.encoders import needs_avx512
+from tests.serving.model_server.conftest import start, wait_for
 
 INFO = "processor\t: 0\nmodel name\t: some avx512_bf16 CPU\nflags\t\t: fpu {} sse2\nbugs\t\t: avx_vnni\n\n"
 SENTENCE = (
@@ -75,6 +79,23 @@ def test_without_a_readable_cpuinfo_nothing_is_checked(version, cpu_info, loader
     if text is not None:
         cpu_info.write_text(text)
     loader(version)
+
+
+def test_a_server_refuses_the_version_and_goes_on_with_the_others(version, exported, cpu_info, tmp_path):
+    cpu_info.write_text(INFO.format("avx2"))
+    shutil.copytree(exported("ids"), tmp_path / "1")
+    server = start(model_base_path=str(tmp_path), file_system_poll_wait_seconds=1)
+    try:
+        shutil.copytree(version, tmp_path / "coming")
+        (tmp_path / "coming").rename(tmp_path / "2")
+        with Client(server.address, "default") as client:
+            states = lambda: {one.version: one for one in client.status()}  # noqa: E731
+            assert wait_for(lambda: 2 in states() and states()[2].state == "END", 60), states()
+            assert wait_for(lambda: 1 in states() and states()[1].state == "AVAILABLE", 60), states()
+            assert SENTENCE in states()[2].error
+            assert client.predict_ids([[2, 8, 3]])["label"].shape == (1,)
+    finally:
+        server.stop()
 
 
 def test_a_machine_that_is_no_x86_is_refused(version, cpu_info):

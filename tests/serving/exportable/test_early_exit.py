@@ -3,10 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tfrecords.base.errors import UserError
-
+pytestmark = pytest.mark.usefixtures("eagerly")
 FLOAT_OUTPUTS = {"exiting classifier": "logits", "exiting regressor": "value", "exiting token classifier": "logits"}
 IDS = np.array([[2, 8, 9, 10, 3], [2, 11, 3, 0, 0], [2, 9, 9, 3, 0]], np.int32)
 LENGTHS = np.array([5, 3, 4], np.int32)
@@ -14,7 +12,6 @@ MASK = (np.arange(5) < LENGTHS[:, None]).astype(np.int32)
 
 
 @pytest.mark.parametrize("head", FLOAT_OUTPUTS)
-@pytest.mark.few(1)
 def test_rows_that_never_are_sure_answer_as_the_model_and_the_others_as_their_step(serve, head):
     model, served = serve(head)
     every_step = [
@@ -36,17 +33,13 @@ def test_rows_that_never_are_sure_answer_as_the_model_and_the_others_as_their_st
     np.testing.assert_allclose(answers[name][[0, 2]], plain[name][[0, 2]], atol=2e-5)
 
 
-@pytest.mark.slow
 def test_texts_exit_early_too(serve):
-    _, served = serve("exiting classifier", text=True)
-    texts = ["the cat sat", "paris"]
-    answers = served("early_exit", text=texts, threshold=[2.0, 2.0])
-    np.testing.assert_allclose(answers["logits"], served("serving_default", text=texts)["logits"], atol=2e-5)
-    assert answers["steps"].tolist() == [2, 2]
-
-
-def test_models_without_exits_have_no_such_signature(serve):
-    assert "early_exit" not in serve("classifier")[1].signatures
+    texts = {"text": ["the cat sat", "paris"]}
+    for head in ("exiting classifier", "exiting token classifier"):
+        _, served = serve(head, text=True)
+        plain, answers = served("serving_default", **texts), served("early_exit", **texts, threshold=[2.0, 2.0])
+        assert answers.keys() == plain.keys() | {"steps"} and answers["steps"].tolist() == [2, 2]
+        np.testing.assert_allclose(answers["logits"], plain["logits"], atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +48,9 @@ def test_models_without_exits_have_no_such_signature(serve):
 )
 def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
     model, served = serve(head, exit_rule=rule)
+    # The gate is stored where it is asked alone.
+    assert (served.exportable.encoder.exit_gate is not None) == (rule == "learned")
+    assert serve(head)[1].exportable.encoder.exit_gate is None
     expected = model.answer_early({"input_ids": IDS, "input_mask": MASK}, np.array(thresholds, "float32"), rule)
     answers = served("early_exit", input_ids=IDS, lengths=LENGTHS, threshold=thresholds)
     steps = keras.ops.convert_to_numpy(expected["steps"]).tolist()
@@ -63,7 +59,6 @@ def test_rules_that_read_states_answer_as_keras(serve, head, rule, thresholds):
 
 
 @pytest.mark.parametrize("head", ["embedder", "encoder", "pretrainer"])
-@pytest.mark.few(1)
 def test_vectors_leave_once_their_tokens_move_little(serve, head):
     model, served = serve(head, exit_rule="movement")
     plain = served("serving_default", input_ids=IDS, lengths=LENGTHS)
@@ -75,20 +70,3 @@ def test_vectors_leave_once_their_tokens_move_little(serve, head):
     if head == "embedder":
         for name, values in model.answer_early({"input_ids": IDS, "input_mask": MASK}, [0.0, 9.0, 0.0]).items():
             np.testing.assert_allclose(answers[name], values, atol=2e-5)
-
-
-def test_what_a_model_cannot_leave_by_is_refused(serve):
-    with pytest.raises(UserError, match="--learned_exit"):
-        serve("exiting classifier", exit_rule="learned")
-    with pytest.raises(UserError, match="AlbertSpanPredictor"):
-        serve("spans", exit_rule="movement")
-
-
-@pytest.mark.parametrize(
-    ("head", "rule"), [("learned classifier", "learned"), pytest.param("embedder", "movement", marks=pytest.mark.slow)]
-)
-@pytest.mark.slow
-def test_an_export_passes_its_check_and_keeps_the_gate_only_where_it_is_asked(export_model, head, rule):
-    version = export_model(head, exit_rule=rule, check=True, warm_up_lengths="")
-    names = tf.train.load_checkpoint(str(version / "variables" / "variables")).get_variable_to_shape_map()
-    assert any("exit_gate" in name for name in names) == (rule == "learned")

@@ -1,73 +1,64 @@
-"""Token ids in: every head answers as its Keras model, through every signature, whatever a server padded with."""
+"""Token ids in: what of a row is read, what is refused, and what each head's answers mean."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.check import different_lengths, expected_answers
+from serving.check import different_lengths
 from serving.exportable.ways import batch_of_lengths, batch_of_mask
 from serving.samples import sample_inputs
 from tfrecords.base.errors import UserError
 
-DISTINCT = ["classifier", "spans", "multiple choice", "token classifier", "embedder"]
-HEADS = [*DISTINCT, "regressor", "joint spans", "cls embedder", "encoder", "pretrainer"]
+pytestmark = pytest.mark.usefixtures("eagerly")
+Refused = tf.errors.InvalidArgumentError
+WRONG = [
+    *(("classifier", "masked", {name: value}, "is not in")
+      for name, value in (("input_ids", -1), ("input_ids", 10**6), ("segment_ids", -1), ("segment_ids", 9))),
+    ("classifier", "serving_default", {"lengths": [1]}, "lengths and input_ids differ in size"),
+    ("classifier", "serving_default", {"lengths": [9] * 3}, "lengths and input_ids differ in size"),
+    ("classifier", "masked", {"input_mask": np.ones((1, 9))}, "input_mask and input_ids differ in size"),
+    ("classifier", "int64", {"input_mask": np.ones((4, 1))}, "input_mask and input_ids differ in size"),
+    ("classifier", "masked", {"segment_ids": np.ones((3, 9))}, "segment_ids and input_ids differ in size"),
+    ("spans", "serving_default", {"segment_ids": np.ones((1, 9))}, "segment_ids and input_ids differ in size"),
+    ("multiple choice", "serving_default", {"lengths": [[9] * 4]}, "lengths and input_ids differ in size"),
+    ("classifier", "serving_default", {"input_ids": np.zeros((4, 0)), "lengths": [0] * 4}, "without a single token"),
+    ("encoder", "serving_default", {"input_ids": np.ones((1, 49)), "lengths": [49]}, "longer than the 48 tokens"),
+    ("classifier", "classify", {"inputs": [tf.train.Example().SerializeToString()]}, "Example has no input_ids"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.few(3)
-def test_equals_the_keras_model_ondifferent_lengths(serve, head):
-    model, served = serve(head)
-    inputs = different_lengths(served.exportable)
-    answers = served("serving_default", **inputs)
-    expected = expected_answers(model, inputs)
-    assert expected and expected.keys() <= answers.keys()
-    for name, values in expected.items():
-        np.testing.assert_allclose(np.maximum(answers[name], -1e9), np.maximum(values, -1e9), atol=2e-5)
+@pytest.mark.parametrize(("head", "signature", "wrong", "sentence"), WRONG)
+def test_what_no_model_can_read_is_refused(serve, head, signature, wrong, sentence):
+    _, served = serve(head)
+    inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4, seed=1)
+    for name, value in wrong.items():
+        if np.ndim(value):
+            inputs[name] = value
+        else:
+            inputs[name] = np.array(inputs[name])
+            inputs[name][1, 3] = value
+    with pytest.raises(Refused, match=sentence):
+        served(signature, **inputs)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("input_ids", -1), ("input_ids", 10**6), ("segment_ids", -1), ("segment_ids", 9)]
+    ("head", "options", "sentence"),
+    [
+        ("classifier", {"task": {"labels": ["a", "b"]}}, r"names 2 labels \(a, b\), the model has 3 classes"),
+        ("token classifier", {"task": {"labels": ["a", "b"]}}, r"names 2 labels \(a, b\), the model has 4 classes"),
+        ("embedder", {"dimensions": 17}, "--dimensions=17 must be from 1 to the 16 numbers"),
+        ("classifier", {"dimensions": 3}, "AlbertClassifier gives none"),
+        ("exiting classifier", {"exit_rule": "learned"}, "--learned_exit"),
+        ("spans", {"exit_rule": "movement"}, "AlbertSpanPredictor"),
+        ("embedder", {"family": "xlnet", "exit_rule": "movement"}, "movement is not offered with relative positions"),
+    ],
 )
-def test_a_value_that_no_table_has_is_refused(serve, name, value):
-    _, served = serve("classifier")
-    inputs = sample_inputs(served.exportable, served.signatures["masked"], 9, 2, seed=1)
-    inputs[name] = np.array(inputs[name])
-    inputs[name][1, 3] = value
-    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
-        served("masked", **inputs)
-
-
-PADDED = [(head, name) for head in DISTINCT for name in ("serving_default", "masked")] + [
-    ("classifier", "int64"),
-    ("multiple choice", "int64"),
-    ("embedder", "tokens"),
-    ("pretrainer", "fill_mask"),
-    ("pretrainer", "sentence_order"),
-    ("pretrainer", "sparse"),
-    ("exiting classifier", "early_exit"),
-]
-
-
-@pytest.mark.parametrize(("head", "signature"), PADDED)
-@pytest.mark.few(3)
-def test_what_a_server_pads_with_changes_nothing(serve, head, signature):
-    """A server makes requests of one batch equally long with each request's own first elements."""
-    _, served = serve(head)
-    short = _padded_by_the_client(sample_inputs(served.exportable, served.signatures[signature], 9, 2, seed=1))
-    long = sample_inputs(served.exportable, served.signatures[signature], 14, seed=2)
-    joined = {name: np.concatenate([_pad_as_a_server(short[name], long[name].shape), long[name]]) for name in short}
-    together = served(signature, **joined)
-    for rows, request in ((slice(0, 2), short), (slice(2, 3), long)):
-        alone = served(signature, **request)
-        for name, values in alone.items():
-            found = together[name][rows][tuple(slice(size) for size in values.shape)]
-            if values.dtype == object:
-                assert found.tolist() == values.tolist(), name
-                continue
-            np.testing.assert_allclose(found, values, atol=2e-5, err_msg=name)
+def test_what_no_export_can_have_is_refused(serve, head, options, sentence):
+    with pytest.raises(UserError, match=sentence):
+        serve(head, **options)
 
 
 @pytest.mark.parametrize("head", ["spans", "joint spans"])
@@ -78,9 +69,8 @@ def test_a_row_has_the_same_spans_alone_and_next_to_a_longer_one(serve, head):
     for size, segments, count in ((5, [0, 0, 1, 1, 1], 3 + 2 + 1), (3, [0, 0, 0], 0)):
         row = {"input_ids": [[2, 8, 9, 7, 3][:size]], "lengths": [size], "segment_ids": [segments]}
         alone = served("serving_default", **row)
-        both = {
-            name: np.concatenate([_pad_as_a_server(np.array(row[name]), long[name].shape), long[name]]) for name in row
-        }
+        padding = {name: [(0, 0), (0, 14 - size)][: np.ndim(values)] for name, values in row.items()}
+        both = {name: np.concatenate([np.pad(row[name], padding[name]), long[name]]) for name in row}
         together = served("serving_default", **both)
         assert alone["num_spans"].tolist() == together["num_spans"][:1].tolist() == [count]
         for name in ("starts", "ends", "scores", "no_answer_score"):
@@ -92,24 +82,16 @@ def test_a_row_has_the_same_spans_alone_and_next_to_a_longer_one(serve, head):
         assert alone["no_answer_score"][0] > 9e3 or count or model.joint
 
 
-def _padded_by_the_client(inputs: dict) -> dict:
-    """The second row shorter, with another first id than the first row's; of choices the last one empty."""
-    ids = inputs["input_ids"]
-    lengths = np.full(ids.shape[:-1], ids.shape[-1])
-    lengths[1], ids[1, ..., 0] = 5, 7
-    if lengths.ndim == 2:
-        lengths[:, -1] = 0
-    mask = np.arange(ids.shape[-1]) < lengths[..., None]
-    own = {"lengths": lengths, "input_mask": mask.astype(ids.dtype)}
-    return inputs | {"input_ids": ids * mask} | {name: value for name, value in own.items() if name in inputs}
+def test_spans_lie_in_the_second_segment_and_are_in_order(serve):
+    _, served = serve("spans")
+    segments = np.array([[0] * 4 + [1] * 8])
+    answers = served("serving_default", input_ids=np.arange(5, 17)[None], lengths=[12], segment_ids=segments)
+    count = answers["num_spans"][0]
+    starts, ends = answers["starts"][0, :count], answers["ends"][0, :count]
+    assert count == 8 * 9 // 2 and (starts >= 4).all() and (ends >= starts).all()
+    assert np.all(np.diff(answers["scores"][0, :count]) <= 0)
 
 
-def _pad_as_a_server(values: np.ndarray, shape: tuple) -> np.ndarray:
-    padding = [(0, wanted - size) if axis else (0, 0) for axis, (size, wanted) in enumerate(zip(values.shape, shape))]
-    return np.pad(values, padding, constant_values=values.flat[0])
-
-
-@settings(max_examples=40, deadline=None)
 @given(row=st.lists(st.integers(3, 9), min_size=1, max_size=8), own=st.integers(0, 3), added=st.integers(0, 4))
 def test_a_mask_is_read_rightly_behind_the_clients_padding_and_the_servers(row, own, added):
     ids = [2, *row]
@@ -135,106 +117,45 @@ def test_columns_that_no_row_needs_do_not_count(serve):
     logits = served("serving_default", input_ids=wide, lengths=[4, 3])["logits"]
     exact = served("serving_default", input_ids=wide[:, :4], lengths=[4, 3])["logits"]
     np.testing.assert_allclose(logits, exact, atol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 8 tokens"):
-        served("serving_default", input_ids=wide, lengths=[4, 9])
-
-
-WRONG_SIZES = [
-    ("classifier", "serving_default", {"lengths": [1]}),
-    ("classifier", "serving_default", {"lengths": [9] * 3}),
-    ("classifier", "masked", {"input_mask": np.ones((1, 9))}),
-    ("classifier", "int64", {"input_mask": np.ones((4, 1))}),
-    ("classifier", "masked", {"segment_ids": np.ones((3, 9))}),
-    ("spans", "serving_default", {"segment_ids": np.ones((1, 9))}),
-    ("multiple choice", "serving_default", {"lengths": [[9] * 4]}),
-]
-
-
-@pytest.mark.parametrize(("head", "signature", "wrong"), WRONG_SIZES)
-def test_inputs_of_unlike_sizes_are_named(serve, head, signature, wrong):
-    _, served = serve(head)
-    inputs = sample_inputs(served.exportable, served.signatures[signature], 9, 4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{next(iter(wrong))} and input_ids differ in size"):
-        served(signature, **inputs | wrong)
-
-
-def test_rows_without_columns_are_named(serve):
-    _, served = serve("classifier")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="rows without a single token"):
-        served("serving_default", input_ids=np.zeros((2, 0)), lengths=[0, 0])
-
-
-@pytest.mark.parametrize("head", ["classifier", "token classifier"])
-def test_labels_of_another_count_than_the_classes_are_refused(serve, head):
-    with pytest.raises(UserError, match=r"names 2 labels \(a, b\), the model has [34] classes"):
-        serve(head, task={"labels": ["a", "b"]})
-
-
-def test_masked_positions_behind_the_row_fail_nobody(serve):
-    _, served = serve("pretrainer")
-    ids = {"input_ids": [[2, 8, 9, 3], [2, 8, 3, 0]], "lengths": [4, 3]}
-    far, near = (served("fill_mask", **ids, masked_lm_positions=[[1], [last]]) for last in (30, 2))
-    np.testing.assert_allclose(far["probabilities"][0], near["probabilities"][0], atol=1e-6)
-
-
-@pytest.mark.parametrize("head", DISTINCT)
-def test_pairs_take_segments_and_single_texts_do_not(serve, head):
-    _, served = serve(head)
-    takes = "segment_ids" in served.signatures["serving_default"].inputs
-    assert takes == (head in ("spans", "joint spans", "multiple choice"))
-
-
-def test_a_task_of_pairs_reads_segments(serve):
-    _, of_pairs = serve("classifier", task={"inputs": ["premise", "hypothesis"]})
-    assert "segment_ids" in of_pairs.signatures["serving_default"].inputs
-    one, other = ([[0, 0, 0, 0]], [[0, 0, 1, 1]])
-    logits = [
-        of_pairs("serving_default", input_ids=[[2, 8, 9, 3]], lengths=[4], segment_ids=segments)["logits"]
-        for segments in (one, other)
-    ]
     assert np.abs(logits[0] - logits[1]).max() > 1e-3
+    with pytest.raises(Refused, match="longer than the 8 tokens"):
+        served("serving_default", input_ids=wide, lengths=[4, 9])
 
 
 def test_labels_are_the_tasks_or_numbers(serve):
     model, served = serve("classifier")
     inputs = different_lengths(served.exportable)
     answers = served("serving_default", **inputs)
-    assert answers["label"].tolist() == [str(best).encode() for best in answers["logits"].argmax(axis=1)]
-    np.testing.assert_allclose(answers["probabilities"].sum(axis=1), 1, atol=1e-6)
+    best = answers["logits"].argmax(axis=1)
+    assert answers["label"].tolist() == [str(one).encode() for one in best]
+    np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(answers["logits"]), atol=1e-6)
     _, named = serve(model, task={"labels": ["bad", "so so", "good"]})
-    label = named("serving_default", **inputs)["label"]
-    assert label.tolist() == [[b"bad", b"so so", b"good"][best] for best in answers["logits"].argmax(axis=1)]
-
-
-def test_tagging_labels_every_token_and_no_padding(serve):
-    _, served = serve("token classifier", task={"labels": ["O", "PER", "LOC", "ORG"]})
-    answers = served("serving_default", input_ids=[[2, 8, 9, 3, 2]], lengths=[4])
-    best = answers["logits"][0, :4].argmax(axis=-1)
-    assert answers["labels"].tolist() == [[[b"O", b"PER", b"LOC", b"ORG"][index] for index in best]]
-    answers = served("serving_default", input_ids=[[2, 8, 9, 3, 2], [2, 8, 9, 7, 3]], lengths=[4, 5])
-    assert answers["labels"][0, 4] == b"" and answers["probabilities"][0, 4].tolist() == [0] * 4
+    names = [b"bad", b"so so", b"good"]
+    assert named("serving_default", **inputs)["label"].tolist() == [names[one] for one in best]
+    _, tags = serve("token classifier", task={"labels": ["O", "PER", "LOC", "ORG"]})
+    answers = tags("serving_default", input_ids=[[2, 8, 9, 3, 2], [2, 8, 9, 7, 3]], lengths=[4, 5])
+    best = answers["logits"].argmax(axis=-1)
+    expected = np.array([b"O", b"PER", b"LOC", b"ORG"], object)[best]
+    # No padding is labelled.
+    expected[0, 4] = b""
+    assert answers["labels"].tolist() == expected.tolist()
+    assert not answers["logits"][0, 4].any() and not answers["probabilities"][0, 4].any()
+    np.testing.assert_allclose(answers["probabilities"][1], tf.nn.softmax(answers["logits"][1]), atol=1e-6)
 
 
 def test_a_choice_without_tokens_is_never_chosen(serve):
-    _, served = serve("multiple choice", num_choices=3)
+    model, served = serve("multiple choice", num_choices=3)
     ids = np.array([[[2, 7, 3], [2, 8, 3], [2, 9, 3]]])
     full = served("serving_default", input_ids=ids, lengths=[[3, 3, 3]], segment_ids=0 * ids)
     best = int(full["choice"][0])
+    assert best == full["logits"][0].argmax()
+    np.testing.assert_allclose(full["logits"], model({"input_ids": ids}), atol=1e-5)
+    np.testing.assert_allclose(full["probabilities"], tf.nn.softmax(full["logits"]), atol=1e-6)
     lengths = np.array([[3, 3, 3]])
     lengths[0, best] = 0
     fewer = served("serving_default", input_ids=ids, lengths=lengths, segment_ids=0 * ids)
-    assert fewer["choice"][0] != best and fewer["probabilities"][0, best] == 0
+    assert fewer["choice"][0] != best and fewer["probabilities"][0, best] == 0 and fewer["logits"][0, best] == -1e4
     np.testing.assert_allclose(fewer["probabilities"].sum(), 1, atol=1e-6)
-
-
-def test_spans_lie_in_the_second_segment_and_are_in_order(serve):
-    _, served = serve("spans")
-    segments = np.array([[0] * 4 + [1] * 8])
-    answers = served("serving_default", input_ids=np.arange(5, 17)[None], lengths=[12], segment_ids=segments)
-    count = answers["num_spans"][0]
-    starts, ends = answers["starts"][0, :count], answers["ends"][0, :count]
-    assert count == 8 * 9 // 2 and (starts >= 4).all() and (ends >= starts).all()
-    assert np.all(np.diff(answers["scores"][0, :count]) <= 0)
 
 
 def test_rows_of_examples(serve):
@@ -247,28 +168,45 @@ def test_rows_of_examples(serve):
             example.features.feature[name].int64_list.value.extend(values)
         return example.SerializeToString()
 
-    bare, masked = [2, 8, 9, 3], {"input_ids": [2, 8, 3, 0, 0], "input_mask": [1, 1, 1, 0, 0], "segment_ids": [0] * 5}
-    scores = served("classify", inputs=[example(input_ids=bare), example(**masked)])
-    expected = served("serving_default", input_ids=[bare, [2, 8, 3, 0]], lengths=[4, 3])
-    np.testing.assert_allclose(scores["scores"], expected["probabilities"], atol=1e-6)
+    bare, padded = [2, 8, 9, 3], {"input_ids": [2, 8, 3, 0, 0], "input_mask": [1, 1, 1, 0, 0]}
+    rows = [example(input_ids=bare), example(**padded, segment_ids=[0, 1, 1, 0, 0])]
+    scores = served("classify", inputs=rows)
+    ids, segments = np.array([bare, [2, 8, 3, 0]]), np.array([[0] * 4, [0, 1, 1, 0]])
+    expected = served("masked", input_ids=ids, input_mask=ids > 0, segment_ids=segments)["probabilities"]
+    np.testing.assert_allclose(scores["scores"], expected, atol=1e-6)
     assert scores["classes"].tolist() == [[b"0", b"1", b"2"]] * 2
-    _, regressor = serve("regressor")
-    value = regressor("regress", inputs=[example(input_ids=bare)])["outputs"]
-    by_ids = regressor("serving_default", input_ids=[bare], lengths=[4])["value"]
-    np.testing.assert_allclose(value, by_ids, atol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Example has no input_ids"):
-        served("classify", inputs=[example(ids=[1])])
+    model, regressor = serve("regressor")
+    value = regressor("regress", inputs=rows)["outputs"]
+    expected = model({"input_ids": ids, "input_mask": ids > 0, "segment_ids": segments})[:, 0]
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["pretrainer", "words alone"])
+def test_masked_positions_are_filled_as_by_the_masked_words_head(serve, head):
+    model, served = serve(head)
+    rows = {"input_ids": np.array([[2, 8, 9, 3], [2, 8, 3, 0]]), "lengths": np.array([4, 3])}
+    segments = np.array([[0, 0, 1, 1], [0, 1, 1, 0]])
+    positions = {"masked_lm_positions": np.array([[1, 0], [2, 1]])}
+    features = positions | {"input_ids": rows["input_ids"], "input_mask": 1 * (rows["input_ids"] > 0)}
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(features)["masked_lm_logits"]))
+    filled = served("fill_mask", **rows, **positions)
+    np.testing.assert_array_equal(filled["ids"], np.argsort(-expected, axis=-1, kind="stable")[..., :5])
+    np.testing.assert_allclose(filled["probabilities"], -np.sort(-expected)[..., :5], atol=1e-5)
+    # A position behind its row fails no other row.
+    far = served("fill_mask", **rows, masked_lm_positions=[[1, 0], [30, 1]])
+    np.testing.assert_allclose(far["probabilities"][0], filled["probabilities"][0], atol=1e-6)
+    assert ("sentence_order" in served.signatures) == (head == "pretrainer")
+    if head == "pretrainer":
+        logits = model(features | {"segment_ids": segments})["pair_logits"]
+        order = served("sentence_order", **rows, segment_ids=segments)["probabilities"]
+        np.testing.assert_allclose(order, keras.ops.softmax(logits), atol=1e-5)
 
 
 def test_sparse_weights_are_those_of_the_masked_words_head(serve):
     model, served = serve("pretrainer")
     ids, lengths = np.array([[2, 9, 14, 7, 3], [2, 11, 3, 0, 0]], np.int32), np.array([5, 3], np.int32)
     mask = (np.arange(5) < lengths[:, None]).astype(np.int32)
-    features = {
-        "input_ids": ids,
-        "input_mask": mask,
-        "masked_lm_positions": np.tile(np.arange(5, dtype=np.int32), (2, 1)),
-    }
+    features = {"input_ids": ids, "input_mask": mask, "masked_lm_positions": np.tile(np.arange(5), (2, 1))}
     logits = keras.ops.convert_to_numpy(model(features)["masked_lm_logits"])
     expected = np.log1p(np.maximum(np.where(mask[:, :, None] > 0, logits, -np.inf).max(axis=1), 0))
     answers = served("sparse", input_ids=ids, lengths=lengths)
@@ -281,7 +219,6 @@ def test_sparse_weights_are_those_of_the_masked_words_head(serve):
 
 
 @pytest.mark.parametrize("head", ["embedder", "cls embedder", "pretrainer"])
-@pytest.mark.few(2)
 def test_fewer_dimensions_are_the_first_ones(serve, head):
     _, whole = serve(head)
     _, cut = serve(head, dimensions=5)
@@ -292,8 +229,12 @@ def test_fewer_dimensions_are_the_first_ones(serve, head):
     np.testing.assert_allclose(cut("serving_default", **inputs)["embedding"], vectors, atol=1e-5)
 
 
-def test_dimensions_that_there_are_not(serve):
-    with pytest.raises(UserError, match="--dimensions=17 must be from 1 to the 16 numbers"):
-        serve("embedder", dimensions=17)
-    with pytest.raises(UserError, match="AlbertClassifier gives none"):
-        serve("classifier", dimensions=3)
+@pytest.mark.parametrize("head", ["embedder", "encoder"])
+def test_vectors_of_tokens_are_the_encoders_and_0_at_padding(serve, head):
+    model, served = serve(head)
+    rows = different_lengths(served.exportable)
+    mask = np.arange(48) < rows["lengths"][:, None]
+    states = getattr(model, "encoder", model)({"input_ids": rows["input_ids"] * mask, "input_mask": 1 * mask})
+    found = served("tokens", **rows)["sequence_output"]
+    expected = keras.ops.convert_to_numpy(states["sequence_output"]) * mask[:, :, None]
+    np.testing.assert_allclose(found, expected, atol=2e-5)

@@ -1,143 +1,124 @@
-"""The inference encoder gives the Keras encoder's numbers, for every plan, and its graph does not grow with depth."""
+"""What the inference encoder makes of batches of any kind: masks, lengths, tokens that halt, sizes of its graph."""
+
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from albert_tf import AlbertEncoder
-from albert_tf.layers.dense import activation
-from serving.check import TOLERANCES, measure
-from serving.inference import ExitRule, InferenceOptions, attention, make_encoder, rows
-from serving.inference import encoder as inference_encoder
-from serving.inference.attention import Reach
-from serving.inference.dense import act
-from serving.inference.int8 import exact_products
-from serving.inference.rows import SIZES, FlatBatch, TokenRows, make_tables, round_up
+from serving.inference import InferenceOptions, make_encoder
+from serving.inference.rows import SIZES, FlatBatch, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
-    EXTENSIONS,
+    GATED,
+    MODERN,
+    RELATIVE,
+    both,
     compiled,
-    difference,
-    eager_or_graph,
-    extensions,
+    features,
     make_batch,
-    make_extended,
     make_keras,
-    needs_avx512,
+    require_near,
 )
-from tfrecords.base.errors import UserError
 
-PLANS = {
-    "all shared": {},
-    "attention shared": {"sharing": "attention"},
-    "unshared": {"sharing": "none"},
-    "groups": {"num_hidden_groups": 2},
-    "inner groups": {"inner_group_num": 2},
-    "begin, middle, end": {"depth_plan": "1+1x2+1"},
-    "words factorised": {"factorization": "word"},
-    "no projection": {"embedding_size": 24},
-    "relu": {"hidden_act": "relu"},
-    "exact gelu": {"hidden_act": "gelu_erf"},
-    "windows alone, rotary": {"attention_window": 3, "position_type": "rotary"},
-}
+paddings = pytest.mark.parametrize("padding", ["skipped", "computed"])
 
 
-@eager_or_graph
-@pytest.mark.parametrize("padding", ["computed", "skipped"])
-@pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
-@pytest.mark.few(6)
-def test_float32_equals_the_keras_encoder(changes, padding, graph):
-    how = InferenceOptions("float32", padding)
-    assert max(difference(make_keras(**changes), how, make_batch(), graph=graph)) < 1e-5
+@functools.cache
+def one_layer():
+    encoder = make_keras(num_hidden_layers=1, max_position_embeddings=130)
+    return encoder, make_encoder(encoder)
 
 
-@extensions
-@pytest.mark.few(1)
-def test_extensions_over_depth_give_the_keras_encoders_numbers(changes):
-    encoder = make_extended(**changes)
-    for padding, graph in (("skipped", True), ("computed", False)):
-        how = InferenceOptions("float32", padding)
-        assert max(difference(encoder, how, make_batch(), graph=graph)) < 1e-5
-    plain = make_keras(**{name: value for name, value in changes.items() if name == "depth_plan"})
-    assert max(difference(plain, InferenceOptions(), make_batch(), graph=False)) < 1e-5
+# A Keras encoder without a graph takes its time.
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 130), min_size=1, max_size=9), st.integers(0, 99))
+@example([128, 32, 33, 4, 5], 0)
+@example([7, 7, 7], 0)
+def test_rows_of_all_lengths_have_the_keras_encoders_numbers(lengths, seed):
+    encoder, twin = one_layer()
+    batch = make_batch(lengths, max(lengths), seed)
+    require_near(twin(*batch[:3]), encoder(features(batch)), batch[3])
 
 
-def test_long_rows_are_attended_to_by_parts(monkeypatch):
-    encoder = make_keras(attention_window=2, global_attention_every=2)
-    whole = make_encoder(encoder)(*make_batch()[:3])["sequence_output"]
-    monkeypatch.setattr(attention, "PART", 5)
-    parts = compiled(make_encoder(encoder))(*make_batch()[:3])["sequence_output"]
-    np.testing.assert_allclose(parts, whole, atol=1e-5)
+@pytest.mark.parametrize(
+    ("changes", "longest", "lengths"),
+    [(MODERN | GATED | {"max_position_embeddings": 4}, None, (70,)), (RELATIVE, 9, (9, 2, 9)), (RELATIVE, 9, (9,))],
+)
+def test_the_longest_row_is_longer_than_a_table_or_of_any_length(changes, longest, lengths):
+    """Of relative positions attention computes more than those of the longest row: of 9 places 12."""
+    encoder, batch = make_keras(**changes), make_batch(lengths, max(lengths))
+    require_near(make_encoder(encoder, max_seq_length=longest)(*batch[:3]), encoder(features(batch)), batch[3])
 
 
-@needs_avx512
-@extensions
-def test_extensions_over_depth_in_bfloat16(changes):
-    assert max(difference(make_extended(**changes), InferenceOptions("bfloat16"), make_batch(), reduce=np.mean)) < 0.02
+@pytest.mark.parametrize("changes", [{}, MODERN | GATED, RELATIVE], ids=["albert", "modern", "xlnet"])
+@paddings
+def test_a_mask_goes_before_lengths_and_says_where_tokens_are(changes, padding):
+    """With holes, across which distances stay; of XLNet with padding in front, where it says nothing of positions."""
+    encoder, (ids, lengths, segments, mask) = make_keras(**changes), make_batch()
+    if changes is RELATIVE:
+        ids, segments, mask = (
+            np.array([np.roll(row, -size) for row, size in zip(rows, lengths)]) for rows in (ids, segments, mask)
+        )
+    else:
+        mask[3, 5:8] = False
+    batch = ids, lengths, segments, mask
+    found = make_encoder(encoder, InferenceOptions("float32", padding))(*batch[:3], mask.astype("int32"))
+    require_near(found, encoder(features(batch)), mask)
 
 
-@extensions
-@pytest.mark.few(1)
-def test_extensions_over_depth_in_8_bits_are_as_near_as_rounding_lets_them_be(changes):
-    """By the limits of `serving.check`: such small encoders differ by their weights. Means over seeds 0 to 2 are
-    0.034 of ALBERT, 0.024 with a learned signal, 0.035 with hyper-connections and 0.020 with low rank; 0.161 of a glu
-    on the plan 1+1x3, 0.150 with low rank as well."""
-    encoder, (ids, lengths, segments, mask) = make_extended(**changes), make_batch()
-    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
-    found = compiled(twin)(ids, lengths, segments)
-    with exact_products(twin):
-        exact = compiled(twin)(ids, lengths, segments)
-    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
-    found, exact, expected = (np.asarray(one["sequence_output"])[mask] for one in (found, exact, expected))
-    rounding, distance = measure(expected, exact), measure(exact, found)
-    assert rounding.angle < TOLERANCES["int8"].angle
-    assert distance.angle <= rounding.angle + 1e-4 and distance.difference <= 2 * rounding.difference + 0.02
+@paddings
+def test_a_row_without_tokens_counts_its_first(padding):
+    for changes in ({}, RELATIVE):
+        twin = make_encoder(make_keras(**changes), InferenceOptions("float32", padding))
+        none, one = (both(twin)(*make_batch((4, 1), 4)[:1], np.array([4, count], "int32")) for count in (0, 1))
+        for name, values in none.items():
+            np.testing.assert_allclose(values, one[name], atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
-@pytest.mark.few(3)
-def test_ranges_of_8_bits_are_of_what_every_step_reads(changes, monkeypatch):
-    # 26 tokens, with which two more are computed: of SIZES. These are in no range.
-    encoder, (ids, lengths, _, mask) = make_extended(**changes), make_batch()
-    twin = make_encoder(encoder, InferenceOptions("int8"), (ids, lengths))
-    block, largest = AlbertEncoder.block, []
-
-    def recording(self, which):
-        def run(hidden, **others):
-            part = block(self, which).attention
-            inputs = part.layer_norm(hidden) if self.config.norm_position == "pre" else hidden
-            largest.append(np.abs(np.asarray(inputs)[mask.reshape(-1)]).max())
-            return block(self, which)(hidden, **others)
-
-        return run
-
-    monkeypatch.setattr(AlbertEncoder, "block", recording)
-    encoder({"input_ids": ids, "input_mask": mask.astype("int32")})
-    np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
+def test_without_segments_all_are_the_first():
+    for changes in ({}, RELATIVE):
+        twin, (ids, lengths, segments, _) = make_encoder(make_keras(**changes)), make_batch()
+        for rows in (slice(0, 4), slice(3, 4)):
+            found, zeros, given = (
+                twin(ids[rows], lengths[rows], *more)["pooled_output"].numpy()
+                for more in ([], [0 * segments[rows]], [segments[rows]])
+            )
+            np.testing.assert_allclose(found, zeros, atol=1e-6)
+            assert np.abs(found - given).max() > 1e-3
 
 
-@pytest.mark.parametrize("padding", ["skipped", "computed"])
-@pytest.mark.parametrize("halting", ["act", "act_t2t"])
-@pytest.mark.few(1)
-def test_tokens_halt_where_they_do_in_keras(halting, padding):
-    for gate in (0.0, 0.6, 1.0):
-        encoder, (ids, lengths, segments, mask) = make_keras(halting=halting, num_hidden_layers=6), make_batch()
-        encoder.halting.gate.assign(gate)
-        encoder.halting.kernel.assign(4 * encoder.halting.kernel)
-        expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
-        found = compiled(make_encoder(encoder, InferenceOptions(padding=padding)))(ids, lengths, segments)
-        steps = np.asarray(expected["steps"])[mask]
-        assert (found["steps"].numpy()[mask] == steps).all() and found["steps"].dtype == tf.int32
-        assert padding == "computed" or (found["steps"].numpy()[~mask] == 0).all()
-        assert (gate == 0) == (len(set(steps)) == 1), steps
-        np.testing.assert_allclose(found["sequence_output"].numpy()[mask], expected["sequence_output"][mask], atol=1e-5)
-        np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5)
+def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
+    twin, counts = make_encoder(make_keras(sharing="none")), []
+    last = twin.feed_forwards[-1]
+    twin.feed_forwards[-1] = lambda hidden, step: counts.append(len(hidden)) or last(hidden, step)
+    both(twin)(*make_batch()[:2])
+    # 26 tokens, rounded up.
+    assert counts == [28, 4]
+
+
+@pytest.mark.parametrize(
+    ("halting", "padding", "gate"),
+    [("act", "computed", 0.6), ("act", "skipped", 0.0), ("act_t2t", "skipped", 0.6), ("act_t2t", "computed", 1.0)],
+)
+def test_tokens_halt_where_they_do_in_keras(halting, padding, gate):
+    encoder, batch = make_keras(halting=halting, num_hidden_layers=6), make_batch()
+    mask = batch[3]
+    encoder.halting.gate.assign(gate)
+    encoder.halting.kernel.assign(4 * encoder.halting.kernel)
+    expected = encoder(features(batch))
+    found = make_encoder(encoder, InferenceOptions(padding=padding))(*batch[:3])
+    require_near(found, expected, mask)
+    steps = np.asarray(expected["steps"])[mask]
+    assert found["steps"].dtype == tf.int32 and (gate == 0) == (len(set(steps)) == 1)
+    assert padding == "computed" or (found["steps"].numpy()[~mask] == 0).all()
 
 
 def test_steps_end_once_all_tokens_have_halted():
     encoder = make_keras(halting="act", gate_init=1.0, num_hidden_layers=8)
+    encoder.halting.gate.assign(1.0)
     encoder.halting.bias.assign(30.0)
     twin, runs = make_encoder(encoder), []
     update = twin.halting.update
@@ -145,97 +126,13 @@ def test_steps_end_once_all_tokens_have_halted():
     assert twin(*make_batch()[:2])["steps"].numpy().max() == 1 and len(runs) == 1
 
 
-def test_halting_has_no_early_exit():
-    ids, lengths, _, _ = make_batch()
-    rule = ExitRule("states", "movement")
-    with pytest.raises(UserError, match="early exit and halting 'act' exclude each other"):
-        make_encoder(make_keras(halting="act")).early_exit(ids, lengths, None, [], np.zeros(4, "float32"), rule)
-
-
-def test_one_row_of_full_length_and_equal_rows():
-    encoder = make_keras()
-    for lengths in ([12], [12, 12, 12], [3]):
-        batch = make_batch(lengths, max(lengths))
-        assert max(difference(encoder, InferenceOptions("float32", "skipped"), batch)) < 1e-5
-
-
-@pytest.mark.parametrize("compute", ["float32", "int8"])
-@extensions
-@pytest.mark.few(2)
-def test_a_row_alone_has_its_own_graph_and_the_batchs_numbers(changes, compute, monkeypatch):
-    encoder, (ids, lengths, segments, _) = make_extended(**changes), make_batch()
-    twin = make_encoder(encoder, InferenceOptions(compute), (ids, lengths))
-    made = []
-    monkeypatch.setattr(rows, "OneRow", lambda *rest: made.append(rest) or attention.OneRow(*rest))
-    # As in an export, whose graph does not know how many rows will come.
-    signature = [tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None], [None, None])]
-    encode = tf.function(twin.__call__, input_signature=signature, autograph=False)
-    first = tf.function(twin.pooled, autograph=False)
-    whole = encode(ids, lengths, segments)
-    assert len(made) == 1
-    for row in range(len(ids) if compute == "float32" else 2):
-        inputs = (ids[row : row + 1], lengths[row : row + 1], segments[row : row + 1])
-        found = encode(*inputs)
-        for name in whole:
-            np.testing.assert_allclose(found[name][0], whole[name][row], atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(first(*inputs)[0], whole["pooled_output"][row], atol=1e-5)
-
-
-@pytest.mark.parametrize("only_avx2", [True, False])
-@pytest.mark.parametrize(
-    "changes",
-    # With weights of 0.3 the last bits of a gated model's weights alone move its outputs by 1.2e-5.
-    [{}, {"feed_forward": "glu", "initializer_range": 0.2}, {"depth_lora_rank": 2}, {"hidden_act": "relu"}],
-    ids=str,
-)
-@pytest.mark.few(3)
-def test_weights_go_first_where_a_cpu_has_no_avx512(only_avx2, changes, monkeypatch):
-    monkeypatch.setattr(inference_encoder, "has_only_avx2", lambda: only_avx2)
-    encoder = make_extended(**changes)
-    twin = make_encoder(encoder)
-    units, inputs = twin.attentions[0].output.kernel.shape
-    wide = twin.feed_forwards[0].intermediate.kernel.shape
-    assert units == inputs and tuple(wide) == ((40, 24) if only_avx2 else (24, 40))
-    assert max(difference(encoder, InferenceOptions(), make_batch(), graph=False)) < 1e-5
-
-
-def test_gelu_is_that_of_keras():
-    values = np.linspace(-12, 12, 999).astype("float32")
-    for name in ("gelu", "gelu_erf", "relu"):
-        np.testing.assert_allclose(act(name, values), activation(name)(values), atol=2e-6)
-
-
-def test_a_mask_goes_before_lengths_and_may_have_holes():
-    encoder, (ids, lengths, segments, mask) = make_keras(), make_batch()
-    mask[3, 5:8] = False
-    expected = encoder({"input_ids": ids, "input_mask": mask.astype("int32"), "segment_ids": segments})
-    for padding in ("computed", "skipped"):
-        encode = compiled(make_encoder(encoder, InferenceOptions("float32", padding)))
-        found = encode(ids, lengths, segments, mask.astype("int32"))
-        difference = np.abs(found["sequence_output"].numpy() - expected["sequence_output"].numpy())
-        assert difference[mask].max() < 1e-5
-
-
-def test_a_batch_of_no_rows_has_no_answers():
-    for padding in ("computed", "skipped"):
-        encode = compiled(make_encoder(make_keras(), InferenceOptions("float32", padding)))
-        found = encode(tf.zeros([0, 7], tf.int32), tf.zeros([0], tf.int32))
-        assert found["sequence_output"].shape == (0, 7, 24)
-        assert found["pooled_output"].shape == (0, 24)
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.integers(1, 130), min_size=1, max_size=9), st.integers(0, 99))
-def test_blocks_attend_as_each_row_alone(lengths, seed):
-    config = CONFIG.replace(max_position_embeddings=130)
-    lengths, (size, heads) = sorted(lengths), (config.head_size, config.num_attention_heads)
-    inputs = np.random.default_rng(seed).normal(size=(sum(lengths), 3 * config.hidden_size)).astype("float32")
-    found = TokenRows(make_tables(tf.constant(lengths), config), config).attend(tf.constant(inputs), Reach()).numpy()
-    for stop, length in zip(np.cumsum(lengths), lengths, strict=True):
-        query, key, value = inputs[stop - length : stop].reshape(length, 3, heads, size).transpose(1, 2, 0, 3)
-        expected = tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
-        expected = tf.transpose(expected, [1, 0, 2]).numpy().reshape(length, -1)
-        np.testing.assert_allclose(found[stop - length : stop], expected, atol=1e-5)
+def test_ranges_of_8_bits_are_of_what_every_step_reads():
+    # 5 tokens, with which three more are computed: of SIZES. These are larger here, and in no range.
+    encoder, batch = make_keras(num_hidden_layers=4, attention_window=2), make_batch((1, 4), 4, seed=1)
+    twin = make_encoder(encoder, InferenceOptions("int8"), batch[:2])
+    states = encoder(features(batch) | {"segment_ids": 0 * batch[2]})["hidden_states"][:-1]
+    largest = [np.abs(np.asarray(state)[batch[3]]).max() for state in states]
+    np.testing.assert_allclose(twin.attentions[0].ranges[:, 0], largest, rtol=1e-4)
 
 
 def test_kernels_are_of_few_sizes():
@@ -250,21 +147,18 @@ def test_kernels_are_of_few_sizes():
     assert batch.rows.tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
 
 
-def test_lengths_of_any_kind_need_no_new_trace():
-    encoder = make_encoder(make_keras(), InferenceOptions("float32", "skipped"))
-    specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
-    function = tf.function(encoder.__call__, input_signature=specs, autograph=False)
-    for lengths in ([3, 5], [9], [12, 1, 1, 2]):
-        ids, lengths, _, _ = make_batch(lengths)
-        function(ids, lengths)
-    assert function.experimental_get_tracing_count() == 1
+def test_relative_positions_are_one_matrix_of_the_longest_row():
+    encoder = make_keras(max_position_embeddings=512, **RELATIVE)
+    twin = make_encoder(encoder, max_seq_length=20)
+    assert [tuple(half.relative.position_keys.shape) for half in twin.attentions] == [(3, 40, 8)]
+    kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
+    assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
 
 
 def test_graph_does_not_grow_with_depth():
     def nodes(depth):
-        function = compiled(make_encoder(make_keras(num_hidden_layers=depth)))
-        specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
-        definition = function.get_concrete_function(*specs).graph.as_graph_def()
+        function = compiled(make_encoder(make_keras(num_hidden_layers=depth)), [None, None], [None])
+        definition = function.get_concrete_function().graph.as_graph_def()
         return len(definition.node) + sum(len(one.node_def) for one in definition.library.function)
 
     assert nodes(2) == nodes(24)

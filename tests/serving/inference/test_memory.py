@@ -6,46 +6,55 @@ import tensorflow as tf
 
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.memory import encode_with_memory
-from tests.serving.inference.encoders import CONFIG, make_batch, make_relative
+from tests.serving.inference.encoders import CONFIG, PLAN, RELATIVE, compiled, make_batch, make_keras
 
 PLANS = {
-    "one block": {"memory_length": 16},
-    "part of a row": {"memory_length": 7, "reuse_length": 5, "depth_plan": "1+1x2+1", "untie_biases": True},
+    "part of a row": {"memory_length": 7, "reuse_length": 5, "untie_biases": True} | PLAN,
     "unshared, one-directional": {"memory_length": 20, "sharing": "none", "attention_type": "uni", "clamp_length": 6},
 }
 
 
-def stateful(encoder, compute="float32", calibration=None):
+def stateful(encoder, compute="float32", calibration=None, graph=True):
     twin = make_encoder(encoder, InferenceOptions(compute), calibration)
-    shape = [None, CONFIG.num_steps, None, CONFIG.hidden_size]
+    shape = [None, None, None, CONFIG.hidden_size]
     matrix, vector = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)
-    return tf.function(
-        lambda *inputs: encode_with_memory(twin, *inputs),
-        input_signature=[matrix, matrix, matrix, tf.TensorSpec(shape, tf.float32), vector],
-        autograph=False,
-    )
+    signature = [matrix, matrix, matrix, tf.TensorSpec(shape, tf.float32), vector]
+
+    def encode(*inputs):
+        return encode_with_memory(twin, *inputs)
+
+    return tf.function(encode, signature, autograph=False) if graph else encode
 
 
-def nothing(batch, places=0):
-    return np.zeros((batch, CONFIG.num_steps, places, CONFIG.hidden_size), "float32"), np.zeros(batch, "int32")
+def nothing(batch, places=0, steps=2):
+    return np.zeros((batch, steps, places, CONFIG.hidden_size), "float32"), np.zeros(batch, "int32")
 
 
-@pytest.mark.parametrize("changes", PLANS.values(), ids=PLANS.keys())
-@pytest.mark.few(2)
-def test_rows_in_order_are_those_of_keras(changes):
-    encoder, memory, kept = make_relative(**changes), None, nothing(4)
-    encode, rng = stateful(encoder), np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("name", "graph"),
+    [
+        ("part of a row", False),
+        ("unshared, one-directional", False),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in PLANS),
+    ],
+)
+def test_rows_in_order_are_those_of_keras(name, graph):
+    changes = PLANS[name]
+    encoder, memory = make_keras(**RELATIVE | changes), None
+    kept = nothing(4, steps=encoder.config.num_steps)
+    encode, rng = stateful(encoder, graph=graph), np.random.default_rng(0)
     for _ in range(4):
         ids = rng.integers(0, CONFIG.vocab_size, (4, 9), "int32")
         segments = rng.integers(0, 3, ids.shape, "int32")
         features = {"input_ids": ids, "segment_ids": segments} | ({} if memory is None else {"memory": memory})
         expected = encoder(features)
         found, memory = encode(ids, np.ones_like(ids), segments, *kept), expected["memory"]
-        for name in ("sequence_output", "pooled_output"):
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+        for output in ("sequence_output", "pooled_output"):
+            np.testing.assert_allclose(found[output], expected[output], atol=1e-5)
         kept = found["memory"], found["memory_lengths"]
         there = memory.shape[2]
         assert kept[1].numpy().tolist() == [there] * 4 and kept[0].shape[2] == changes["memory_length"]
+        assert not kept[0][:, :, :-there].numpy().any()
         np.testing.assert_allclose(kept[0][:, :, -there:], np.swapaxes(memory, 0, 1), atol=1e-5)
     assert there == changes["memory_length"]
 
@@ -53,15 +62,13 @@ def test_rows_in_order_are_those_of_keras(changes):
 @pytest.mark.parametrize("compute", ["float32", "int8"])
 def test_windows_of_any_lengths_are_one_long_row(compute):
     """One-directional; windows are padded, each document of the batch by itself, and some are new."""
-    encoder, rng = (
-        make_relative(attention_type="uni", memory_length=40, max_position_embeddings=48),
-        np.random.default_rng(1),
-    )
+    changes = {"attention_type": "uni", "memory_length": 40, "max_position_embeddings": 48}
+    encoder, rng = make_keras(**RELATIVE | changes), np.random.default_rng(1)
     ids, segments = rng.integers(0, CONFIG.vocab_size, (2, 16), "int32"), np.zeros((2, 16), "int32")
     calibration = ids, np.array([16, 16], "int32")
     encode = stateful(encoder, compute, calibration)
-    long = make_encoder(encoder, InferenceOptions(compute), calibration)
-    expected = tf.function(long.__call__, autograph=False)(ids, np.array([16, 12], "int32"), segments)
+    long = compiled(make_encoder(encoder, InferenceOptions(compute), calibration))
+    expected = long(ids, np.array([16, 12], "int32"), segments)["sequence_output"]
     kept, done, parts = nothing(2, 40), np.zeros(2, int), [[], []]
     for sizes in ((5, 3), (1, 8), (10, 1)):
         window = np.zeros((2, 11), "int32")
@@ -73,14 +80,13 @@ def test_windows_of_any_lengths_are_one_long_row(compute):
             parts[row].append(found["sequence_output"][row, :size])
         kept, done = (found["memory"], found["memory_lengths"]), done + sizes
     assert kept[1].numpy().tolist() == [16, 12]
-    tolerance = 1e-5 if compute == "float32" else 0.02
     for row, length in enumerate((16, 12)):
-        values = np.concatenate(parts[row])
-        assert np.abs(values - expected["sequence_output"][row, :length]).mean() < tolerance
-        assert compute == "int8" or np.abs(values - expected["sequence_output"][row, :length]).max() < tolerance
+        far = np.abs(np.concatenate(parts[row]) - expected[row, :length])
+        assert far.mean() < 0.02 and (compute == "int8" or far.max() < 1e-5)
 
 
 def test_more_than_a_model_remembers_is_refused():
     ids, _, segments, mask = make_batch()
+    encode = stateful(make_keras(memory_length=3, **RELATIVE), graph=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match="memory has more than the 3 places"):
-        stateful(make_relative(memory_length=3))(ids, mask.astype("int32"), segments, *nothing(4, 4))
+        encode(ids, mask.astype("int32"), segments, *nothing(4, 4))

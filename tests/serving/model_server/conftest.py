@@ -1,12 +1,17 @@
-"""Tiny SavedModels written on the spot, and servers started in this process on free ports."""
+"""Servers of tiny models, started in this process on free ports, and ways to ask them."""
 
 import contextlib
 import dataclasses
+import gc
 import http.client
 import json
 import os
+import signal
+import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,53 +19,14 @@ import grpc
 import pytest
 import tensorflow as tf
 from prometheus_client.parser import text_string_to_metric_families
+from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 
 from scripts.server import free_port
-from serving.model_server import telemetry
+from serving.model_server import servable, telemetry
 from serving.model_server.flags import Options
 from serving.model_server.server import ModelServer
-
-tf1 = tf.compat.v1
-
-
-def export_half_plus_two(folder: Path, bias: float = 2.0) -> Path:
-    """y = x / 2 + bias as TF Serving's own test model has it: predict, classify and regress signatures.
-
-    Examples carry x (float, scalar) and x2 (float, default 0); regress_x2_to_y reads x2.
-    """
-    with tf.Graph().as_default(), tf1.Session() as session:
-        slope, intercept = tf1.Variable(0.5, name="a"), tf1.Variable(bias, name="b")
-        serialized = tf1.placeholder(tf.string, [None], name="tf_example")
-        features = tf.io.parse_example(
-            serialized,
-            {"x": tf.io.FixedLenFeature([1], tf.float32, 0.0), "x2": tf.io.FixedLenFeature([1], tf.float32, 0.0)},
-        )
-        x = tf.identity(features["x"], name="x")
-        y = tf.add(slope * x, intercept, name="y")
-        y2 = slope * features["x2"] + intercept + 1.0
-        info = tf1.saved_model.build_tensor_info
-        signature = tf1.saved_model.build_signature_def
-        examples = {"inputs": info(serialized)}
-        signatures = {
-            "serving_default": signature({"x": info(x)}, {"y": info(y)}, "tensorflow/serving/predict"),
-            "classify_x_to_y": signature(examples, {"scores": info(y)}, "tensorflow/serving/classify"),
-            "regress_x_to_y": signature(examples, {"outputs": info(y)}, "tensorflow/serving/regress"),
-            "regress_x2_to_y": signature(examples, {"outputs": info(y2)}, "tensorflow/serving/regress"),
-        }
-        session.run(tf1.global_variables_initializer())
-        builder = tf1.saved_model.Builder(str(folder))
-        builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
-        builder.save()
-    return folder
-
-
-def export_function(folder: Path, **signatures: tf.types.experimental.GenericFunction) -> Path:
-    """A TF2 SavedModel of tf.functions with input signatures."""
-    module = tf.Module()
-    module.functions = list(signatures.values())
-    tf.saved_model.save(module, str(folder), signatures={k: f.get_concrete_function() for k, f in signatures.items()})
-    return folder
+from tests.serving.model_server.models import export_half_plus_two, export_held, export_zoo
 
 
 class RunningServer:
@@ -79,15 +45,14 @@ class RunningServer:
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def predict(self, *values: float, model: str = "default", shape: tuple[int, ...] | None = None, timeout=10, **spec):
+    def predict(self, *values: float, model: str = "default", shape: tuple[int, ...] | None = None, timeout=60, **spec):
         """y of half_plus_two for x = values."""
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = model
+        x = tf.make_tensor_proto(values, tf.float32, shape or (len(values), 1))
+        request = predict_request(model, x=x)
         if "version" in spec:
             request.model_spec.version.value = spec["version"]
         if "label" in spec:
             request.model_spec.version_label = spec["label"]
-        request.inputs["x"].CopyFrom(tf.make_tensor_proto(values, tf.float32, shape or (len(values), 1)))
         return list(self.predictions.Predict(request, timeout).outputs["y"].float_val)
 
     def http(self, verb: str, path: str, body: bytes | str | dict | None = None, headers: dict | None = None):
@@ -100,7 +65,9 @@ class RunningServer:
             response = connection.getresponse()
             content = response.read()
         is_json = response.headers.get("Content-Type") == "application/json" and content
-        return response.status, json.loads(content) if is_json else content, response.headers
+        if is_json:
+            content = json.loads(content.decode("utf-8", "surrogateescape"))
+        return response.status, content, response.headers
 
     def stop(self) -> None:
         self.channel.close()
@@ -113,59 +80,177 @@ def start(**options) -> RunningServer:
         "port": free_port(),
         "rest_api_port": free_port(),
         "max_num_load_retries": 0,
+        "file_system_poll_wait_seconds": 0.1,
         "grpc_max_threads": 16,
         "rest_api_num_threads": 8,
     }
     return RunningServer(dataclasses.replace(Options(), **{**defaults, **options}))
 
 
-@pytest.fixture(scope="session")
-def build() -> SimpleNamespace:
-    """The model builders, since test files cannot import one another."""
-    return SimpleNamespace(
-        half_plus_two=export_half_plus_two, function=export_function, start=start, free_port=free_port
-    )
+@pytest.fixture(scope="session", autouse=True)
+def no_collection_at_every_unload():
+    """A closing model collects garbage: in a process full of other tests' objects that takes a second a server.
+
+    `test_a_closed_model_leaves_nothing_behind` has it done.
+    """
+    servable.gc = SimpleNamespace(collect=lambda: None)
+    yield
+    servable.gc = gc
 
 
 @pytest.fixture(scope="session")
-def half_plus_two(tmp_path_factory) -> Path:
+def half_plus_two(made_once) -> Path:
     """Base path with the one version 123. Read only."""
-    base = tmp_path_factory.mktemp("half_plus_two")
-    export_half_plus_two(base / "00000123")
-    return base
+    return made_once("half_plus_two", lambda folder: export_half_plus_two(folder / "00000123"))
 
 
 @pytest.fixture(scope="session")
-def server(half_plus_two) -> Iterator[RunningServer]:
-    """A plain server of half_plus_two that tests share; nothing may change it."""
-    running = start(model_base_path=str(half_plus_two))
+def zoo(made_once) -> Path:
+    """Base path of `export_zoo`. Read only."""
+    return made_once("zoo", lambda folder: export_zoo(folder / "1"))
+
+
+@pytest.fixture(scope="session")
+def held(made_once) -> Path:
+    """Base path of `export_held`. Read only."""
+    return made_once("held", lambda folder: export_held(folder / "1"))
+
+
+@pytest.fixture(scope="session")
+def server(half_plus_two, zoo, tmp_path_factory) -> Iterator[RunningServer]:
+    """The server of the contract of requests: half_plus_two as `default`, and the zoo. Nothing may change it."""
+    file = tmp_path_factory.mktemp("server") / "models.config"
+    file.write_text(config_text(default=half_plus_two, zoo=zoo))
+    running = start(model_config_file=str(file))
     yield running
     running.stop()
 
 
 @pytest.fixture
-def start_server() -> Iterator[Callable[..., RunningServer]]:
-    """Starts servers with the given flags and stops them after the test."""
+def start_server(half_plus_two) -> Iterator[Callable[..., RunningServer]]:
+    """Starts servers with the given flags, of half_plus_two unless they say otherwise; stops them after the test."""
     with contextlib.ExitStack() as stack:
 
         def start_and_remember(**options) -> RunningServer:
-            running = start(**options)
+            files = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+            named = {"model_base_path", "model_config_file"} & files.keys()
+            running = start(**({} if named else {"model_base_path": str(half_plus_two)}) | files)
             stack.callback(running.stop)
             return running
 
         yield start_and_remember
 
 
+def status_of(function: Callable, *arguments, **keywords) -> str:
+    """The status and the sentence of a call that must fail: "NOT_FOUND: Servable not found for ..."."""
+    with pytest.raises(grpc.RpcError) as caught:
+        function(*arguments, **keywords)
+    return f"{caught.value.code().name}: {caught.value.details()}"
+
+
+def config_text(**base_paths: Path) -> str:
+    """A model config file."""
+    entry = 'config {{ name: "{}" base_path: "{}" model_platform: "tensorflow" }}'
+    return "model_config_list {" + " ".join(entry.format(*pair) for pair in base_paths.items()) + "}"
+
+
+def predict_request(model: str = "default", signature: str = "", **inputs) -> predict_pb2.PredictRequest:
+    """inputs: what tf.make_tensor_proto takes, or a TensorProto."""
+    result = predict_pb2.PredictRequest()
+    result.model_spec.name = model
+    result.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        proto = value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
+        result.inputs[name].CopyFrom(proto)
+    return result
+
+
+def post(rest_port: int, path: str, body: bytes | str) -> tuple[int, bytes]:
+    """The status and the body of the answer."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", rest_port, timeout=60)) as connection:
+        connection.request("POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+class Process:
+    """The command, `python -m serving.model_server`, in a process of its own."""
+
+    def __init__(self, pid: int, ending: Future):
+        self.pid = pid
+        self._ending = ending
+
+    def wrote(self, text: str) -> bool:
+        """Whether it has written that to standard error by now."""
+        errors = os.readlink(f"/proc/{self.pid}/fd/2")
+        return errors.endswith("/stderr") and text in Path(errors).read_text()
+
+    def runs(self) -> bool:
+        return not self._ending.done()
+
+    def wait(self) -> subprocess.CompletedProcess:
+        return self._ending.result(120)
+
+
+@pytest.fixture(scope="module")
+def launch(run_module, command_runners) -> Iterator[Callable[..., Process]]:
+    """Starts the command with these arguments, without importing TensorFlow again; one process at a time."""
+    runner = command_runners(without_tensorflow=False)
+    children, processes = Path(f"/proc/{runner.pid}/task/{runner.pid}/children"), []
+
+    def start_process(*arguments) -> Process:
+        ending = pool.submit(run_module, "serving.model_server", *arguments, timeout=3600)
+        assert wait_for(lambda: bool(children.read_text()))
+        processes.append(Process(int(children.read_text()), ending))
+        return processes[-1]
+
+    with ThreadPoolExecutor(1) as pool:
+        yield start_process
+        for process in processes:
+            if process.runs():
+                os.kill(process.pid, signal.SIGKILL)
+
+
+class Held:
+    """A run of `export_held`, from the moment when it has begun; `finish` lets it end."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for name in ("begun", "finish"):
+            os.mkfifo(folder / name)
+
+    def wait_until_it_runs(self) -> None:
+        (self.folder / "begun").read_text()
+
+    def finish(self) -> None:
+        """Once, however often it is called."""
+        if (pipe := self.folder / "finish").exists():
+            pipe.read_text()
+            pipe.unlink()
+
+
 @pytest.fixture
-def error_of() -> Callable[..., tuple[str, str]]:
-    """Calls a stub that must fail; returns the status code's name and the message."""
+def held_run(tmp_path) -> Held:
+    """Its folder is the text to send."""
+    return Held(tmp_path)
 
-    def call(function: Callable, *arguments, **keywords) -> tuple[str, str]:
-        with pytest.raises(grpc.RpcError) as caught:
-            function(*arguments, **keywords)
-        return caught.value.code().name, caught.value.details()
 
-    return call
+def sockets(port: int, state: str) -> list[tuple[str, str]]:
+    """Local IPv4 address and hexadecimal remote end of this machine's sockets at a port, from the kernel's tables."""
+    lines = (Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()).splitlines()
+    found = [
+        fields[1:3] for fields in map(str.split, lines) if fields[1].endswith(f":{port:04X}") and fields[3] == state
+    ]
+    # IPv6 sockets show an IPv4 address in their last 32 bits.
+    return [(socket.inet_ntoa(bytes.fromhex(local[-13:-5])[::-1]), remote) for local, remote in found]
+
+
+ESTABLISHED, LISTENING = "01", "0A"
+
+
+def is_refused(port: int) -> bool:
+    """Whether nothing listens on a port of this machine."""
+    return not sockets(port, LISTENING)
 
 
 @pytest.fixture(scope="session")
@@ -182,7 +267,8 @@ def counted() -> Callable[..., float]:
     return read
 
 
-def wait_for(condition, seconds=15.0):
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether the condition comes true; a call that fails says that it has not yet."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

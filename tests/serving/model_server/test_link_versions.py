@@ -14,6 +14,7 @@ from serving.manifest import FILE
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.models import export_half_plus_two
 from tfrecords.base import files
 
 SCRIPT = Path(flags.__file__).parents[1] / "deploy" / "link_versions.sh"
@@ -117,7 +118,7 @@ def test_what_cannot_be_done_ends_with_a_line(models, tmp_path, changes):
 
 
 def test_versions_come_and_go_while_the_server_runs(models, tmp_path):
-    command = ["sh", SCRIPT, "sleep", "60"]
+    command = ["sh", SCRIPT, "sleep", "3600"]
     server = subprocess.Popen(command, env=settings(tmp_path, CPUS["avx512"]), stderr=subprocess.PIPE, text=True)
     try:
         assert wait_for(lambda: (tmp_path / "links" / "m").exists() and linked(tmp_path) == ["00000005", "1", "2", "3"])
@@ -135,13 +136,13 @@ def test_versions_come_and_go_while_the_server_runs(models, tmp_path):
         server.communicate()
 
 
-def test_a_server_that_would_end_starts_on_the_links(start_server, build, tmp_path):
+def test_a_server_that_would_end_starts_on_the_links(start_server, tmp_path):
     """The newest version is for another CPU and does not load here."""
     base = tmp_path / "models" / "m"
-    build.half_plus_two(base / "1")
+    export_half_plus_two(base / "1")
     write_manifest(base / "2", "bfloat16")
     with pytest.raises(StatusError, match=r"1 servable\(s\) did not become available"):
-        start_server(model_base_path=str(base))
+        start_server(model_base_path=base)
     assert link(settings(tmp_path)).returncode == 0
-    server = start_server(model_base_path=str(tmp_path / "links" / "m"))
+    server = start_server(model_base_path=tmp_path / "links" / "m")
     assert server.predict(2.0) == [3.0]

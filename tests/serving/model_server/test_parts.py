@@ -12,12 +12,13 @@ from serving.gateway.server import GatewayServer
 from serving.gateway.service import Options
 from serving.score.job import score
 from serving.score.models import ModelSource
-from tests.serving.model_server.conftest import wait_for
+from tests.serving.model_server.conftest import start, wait_for
+from tests.serving.model_server.models import export_function, signature
 
 TEXTS = ["a fine film", "fine", "one that is longer by some words", "", "dull", "so so", "a b", "w x y z", "the end"]
 
 
-@tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+@signature(text=([None], tf.string))
 def describe(text):
     words = tf.strings.split(text)
     lengths = tf.cast(words.row_lengths(), tf.float32)
@@ -27,14 +28,14 @@ def describe(text):
 
 
 @pytest.fixture(scope="module")
-def targets(build, tmp_path_factory):
+def targets(tmp_path_factory):
     """The same model without batching, and with at most 4 rows in a batch."""
     folder = tmp_path_factory.mktemp("parts")
-    build.function(folder / "m" / "1", serving_default=describe, words=describe)
+    export_function(folder / "m" / "1", serving_default=describe, words=describe)
     file = folder / "batching.config"
     file.write_text("max_batch_size { value: 4 } num_batch_threads { value: 1 } max_enqueued_batches { value: 2 }")
     flags = {"model_name": "m", "model_base_path": str(folder / "m")}
-    servers = [build.start(**flags), build.start(**flags, enable_batching=True, batching_parameters_file=str(file))]
+    servers = [start(**flags), start(**flags, enable_batching=True, batching_parameters_file=str(file))]
     yield [server.address for server in servers]
     for server in servers:
         server.stop()
@@ -44,11 +45,11 @@ def plain(answer: dict) -> dict:
     return {name: array.tolist() for name, array in answer.items()}
 
 
-@pytest.mark.parametrize("signature", ["serving_default", "words"])
-def test_client(targets, signature):
+@pytest.mark.parametrize("name", ["serving_default", "words"])
+def test_client(targets, name):
     answers = []
     for target in targets:
-        with Client(target, "m", signature=signature) as client:
+        with Client(target, "m", signature=name) as client:
             answers.append([plain(client.predict_text(TEXTS)), plain(client.predict({"text": TEXTS[::-1]}))])
             answers[-1].append(client.embed(TEXTS).tolist())
             with pytest.raises(ServingError, match="INVALID_ARGUMENT"):

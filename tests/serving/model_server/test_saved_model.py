@@ -1,16 +1,19 @@
 """Loading: what is refused before TensorFlow reads it, and what a version may hold."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import predict_pb2
 
+from serving.model_server import servable
 from serving.model_server.servable import SavedModel
 from serving.model_server.status import StatusError
+from tests.serving.model_server.conftest import predict_request
+from tests.serving.model_server.models import edited, export_function
 
 tf1 = tf.compat.v1
 
@@ -62,19 +65,22 @@ def test_tables_and_assets(with_asset):
 
 @pytest.mark.parametrize("name", ["../../secret.txt", "/etc/hostname"])
 def test_assets_outside_the_model_are_refused(with_asset, name):
-    path = with_asset / "saved_model.pb"
-    saved_model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    saved_model.meta_graphs[0].asset_file_def[0].filename = name
-    path.write_bytes(saved_model.SerializeToString())
+    def rename(graph):
+        graph.asset_file_def[0].filename = name
+
+    edited(with_asset, rename)
     with pytest.raises(StatusError, match="lies outside the model's folder"):
         SavedModel(str(with_asset))
 
 
-def test_unknown_tensor_names(half_plus_two):
+def test_a_closed_model_leaves_nothing_behind(half_plus_two, monkeypatch):
+    monkeypatch.setattr(servable, "gc", gc)
     model = SavedModel(str(half_plus_two / "00000123"))
     with pytest.raises(StatusError, match="nobody:0, specified in either feed_devices or fetch_devices was not found"):
         model.run({}, ["nobody:0"])
+    graph = weakref.ref(model._graph)
     model.close()
+    assert graph() is None
 
 
 SCRIPT = """
@@ -89,11 +95,11 @@ model.run({signature.inputs["x"].name: np.ones(2, np.float32)}, [signature.outpu
 
 
 @pytest.mark.slow
-def test_xla_is_refused_unless_allowed(build, tmp_path):
+def test_xla_is_refused_unless_allowed(tmp_path):
     compiled = tf.function(
         lambda x: {"y": x * 2 + 1}, input_signature=[tf.TensorSpec([None], tf.float32)], jit_compile=True
     )
-    path = str(build.function(tmp_path / "1", serving_default=compiled))
+    path = str(export_function(tmp_path / "1", serving_default=compiled))
     # In a process of its own: the switch cannot be turned back.
     refused = subprocess.run([sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, timeout=120)
     assert refused.returncode != 0
@@ -104,7 +110,7 @@ def test_xla_is_refused_unless_allowed(build, tmp_path):
     assert y.tolist() == [3.0, 3.0]
 
 
-def test_counter_of_reference_variables(build, start_server, tmp_path):
+def test_counter_of_reference_variables(start_server, tmp_path):
     """TF1 variables: outputs have the dtype float_ref, and are answered as float."""
     with tf.Graph().as_default(), tf1.Session() as session:
         counter = tf1.Variable(0.0, use_resource=False, name="counter")
@@ -120,10 +126,7 @@ def test_counter_of_reference_variables(build, start_server, tmp_path):
         builder = tf1.saved_model.Builder(str(tmp_path / "m" / "1"))
         builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
         builder.save()
-    running = start_server(model_base_path=str(tmp_path / "m"))
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "default"
-    for signature, value in (("get", 0.0), ("increase", 1.0), ("increase", 2.0), ("get", 2.0)):
-        request.model_spec.signature_name = signature
-        output = running.predictions.Predict(request).outputs["output"]
+    running = start_server(model_base_path=tmp_path / "m")
+    for name, value in (("get", 0.0), ("increase", 1.0), ("increase", 2.0), ("get", 2.0)):
+        output = running.predictions.Predict(predict_request(signature=name)).outputs["output"]
         assert (output.dtype, list(output.float_val)) == (tf.float32.as_datatype_enum, [value])

@@ -1,6 +1,5 @@
 """Mixed load with version swaps: no good request fails, and neither memory nor threads grow."""
 
-import http.client
 import json
 import random
 import socket
@@ -13,8 +12,11 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import prediction_service_pb2_grpc
+
+from scripts.server import free_port
+from tests.serving.model_server.conftest import post, predict_request
+from tests.serving.model_server.models import export_half_plus_two
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
@@ -46,9 +48,7 @@ class Load:
             self._stopped.wait(self._pause)
 
     def _good_grpc(self, rows: int = 1) -> None:
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = "default"
-        request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.ones((rows, 1), np.float32)))
+        request = predict_request(x=np.ones((rows, 1), np.float32))
         try:
             values = np.array(self._stub.Predict(request, 30).outputs["y"].float_val)
             # A version's bias is its number: every row of an answer must come from one version.
@@ -83,12 +83,7 @@ class Load:
         self._stopped.wait(0.05)
 
     def _post(self, body: bytes) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._rest_port, timeout=30)
-        connection.request("POST", "/v1/models/default:predict", body)
-        response = connection.getresponse()
-        content = response.read()
-        connection.close()
-        return response.status, content
+        return post(self._rest_port, "/v1/models/default:predict", body)
 
 
 def process_state(pid: int) -> tuple[float, int]:
@@ -97,9 +92,9 @@ def process_state(pid: int) -> tuple[float, int]:
     return int(fields["VmRSS"].split()[0]) / 1024, int(fields["Threads"])
 
 
-def soak(build, base: Path, seconds: float, swap_every: float, pause: float = 0) -> None:
-    build.half_plus_two(base / "1", 1.0)
-    port, rest_port = build.free_port(), build.free_port()
+def soak(base: Path, seconds: float, swap_every: float, pause: float = 0) -> None:
+    export_half_plus_two(base / "1", 1.0)
+    port, rest_port = free_port(), free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "serving.model_server", f"--port={port}", f"--rest_api_port={rest_port}",
          f"--model_base_path={base}", "--grpc_max_threads=32"], stderr=subprocess.PIPE, text=True,
@@ -115,7 +110,7 @@ def soak(build, base: Path, seconds: float, swap_every: float, pause: float = 0)
         while time.monotonic() < end:
             time.sleep(swap_every)
             version += 1
-            build.half_plus_two(base / f"tmp{version}", float(version)).rename(base / str(version))
+            export_half_plus_two(base / f"tmp{version}", float(version)).rename(base / str(version))
             states.append(process_state(process.pid))
         load.stop()
         assert load.failures == []
@@ -131,12 +126,12 @@ def soak(build, base: Path, seconds: float, swap_every: float, pause: float = 0)
 
 
 @pytest.mark.slow
-def test_eight_seconds(build, tmp_path):
+def test_eight_seconds(tmp_path):
     # Pauses leave the cores to the tests that run beside it.
-    soak(build, tmp_path / "m", seconds=8, swap_every=0.5, pause=0.1)
+    soak(tmp_path / "m", seconds=8, swap_every=0.5, pause=0.1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2000)
-def test_thirty_minutes(build, tmp_path):
-    soak(build, tmp_path / "m", seconds=1800, swap_every=20)
+def test_thirty_minutes(tmp_path):
+    soak(tmp_path / "m", seconds=1800, swap_every=20)

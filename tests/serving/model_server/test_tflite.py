@@ -6,16 +6,17 @@ import tensorflow as tf
 from flatbuffers import flexbuffers
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow_serving.apis import predict_pb2
 
 from serving.model_server.status import StatusError
+from tests.serving.model_server.conftest import predict_request, status_of
+from tests.serving.model_server.models import signature
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:\s*Warning. tf.lite.Interpreter is deprecated:UserWarning")
 
 
 def convert(folder, with_signature=True):
     class HalfPlusTwo(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, "x")])
+        @signature(x=([None, 1], tf.float32))
         def run(self, x):
             return {"y": x / 2 + 2}
 
@@ -31,8 +32,8 @@ def convert(folder, with_signature=True):
     return folder / "m"
 
 
-def test_answers_any_number_of_rows(start_server, tmp_path, error_of):
-    running = start_server(model_base_path=str(convert(tmp_path)), prefer_tflite_model=True)
+def test_answers_any_number_of_rows(start_server, tmp_path):
+    running = start_server(model_base_path=convert(tmp_path), prefer_tflite_model=True)
     assert running.predict(2.0) == [3.0]
     assert running.predict(2.0, 3.0, 4.0) == [3.0, 3.5, 4.0]
     assert running.predict(2.0) == [3.0]
@@ -40,12 +41,8 @@ def test_answers_any_number_of_rows(start_server, tmp_path, error_of):
     assert running.http("GET", "/v1/models/default")[1]["model_version_status"][0]["version"] == "7"
     status, answer, _ = running.http("POST", "/v1/models/default:predict", {"inputs": {"x": [["a"]]}})
     assert (status, answer["error"][:10]) == (400, "JSON Value")
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "default"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto([[1]]))
-    code, message = error_of(running.predictions.Predict, request)
-    assert code == "INVALID_ARGUMENT"
-    assert "INT32" in message
+    status = status_of(running.predictions.Predict, predict_request(x=[[1]]))
+    assert status.startswith("INVALID_ARGUMENT") and "INT32" in status
     # One more would end the process, inside XNNPACK.
     for rank, status in ((6, 200), (7, 400), (8, 400), (33, 400)):
         body = '{"inputs": ' + "[" * rank + "2.0" + "]" * rank + "}"
@@ -88,13 +85,13 @@ def store_signatures(file, signatures):
     file.write_bytes(bytes(packed.Output()))
 
 
-def stored_signature(base, **aliases):
-    """aliases: of the model's one input and one output."""
+def stored_signature(base):
+    """That of the model's one input, as x, and one output, as y."""
     details = tf.lite.Interpreter(model_path=str(base / "7" / "model.tflite"))
     signature = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
     for infos, alias, found in (
-        (signature.inputs, aliases["input"], details.get_input_details()),
-        (signature.outputs, aliases["output"], details.get_output_details()),
+        (signature.inputs, "x", details.get_input_details()),
+        (signature.outputs, "y", details.get_output_details()),
     ):
         infos[alias].name = found[0]["name"].removesuffix(":0") + ":0"
         infos[alias].tensor_shape.dim.add(size=-1)
@@ -103,8 +100,8 @@ def stored_signature(base, **aliases):
 
 def test_signature_in_the_metadata_names_inputs_and_outputs(start_server, tmp_path):
     base = convert(tmp_path, with_signature=False)
-    store_signatures(base / "7" / "model.tflite", {"any_name": stored_signature(base, input="x", output="y")})
-    running = start_server(model_base_path=str(base), prefer_tflite_model=True)
+    store_signatures(base / "7" / "model.tflite", {"any_name": stored_signature(base)})
+    running = start_server(model_base_path=base, prefer_tflite_model=True)
     assert running.predict(2.0, shape=(1,)) == [3.0]
     assert running.predict(2.0, 3.0) == [3.0, 3.5]
 
@@ -113,23 +110,23 @@ def test_metadata_that_names_no_tensor_or_two_signatures(start_server, tmp_path)
     base = convert(tmp_path, with_signature=False)
     file = base / "7" / "model.tflite"
     plain = file.read_bytes()
-    signature = stored_signature(base, input="x", output="y")
+    signature = stored_signature(base)
     store_signatures(file, {"a": signature, "b": signature})
     with pytest.raises(StatusError, match="Multiple SignatureDefs found in TfLite model"):
-        start_server(model_base_path=str(base), prefer_tflite_model=True)
+        start_server(model_base_path=base, prefer_tflite_model=True)
     file.write_bytes(plain)
     signature.inputs["x"].name = "other:0"
     store_signatures(file, {"a": signature})
     with pytest.raises(StatusError, match="Cannot find signature def input name from tflite input tensor"):
-        start_server(model_base_path=str(base), prefer_tflite_model=True)
+        start_server(model_base_path=base, prefer_tflite_model=True)
 
 
-def test_saved_models_still_load(start_server, half_plus_two):
-    assert start_server(model_base_path=str(half_plus_two), prefer_tflite_model=True).predict(2.0) == [3.0]
+def test_saved_models_still_load(start_server):
+    assert start_server(prefer_tflite_model=True).predict(2.0) == [3.0]
 
 
 def test_no_model_at_all(start_server, tmp_path):
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "1" / "model.tflite").write_bytes(b"junk")
     with pytest.raises(StatusError, match=r"Failed to load model\.tflite"):
-        start_server(model_base_path=str(tmp_path / "m"), prefer_tflite_model=True)
+        start_server(model_base_path=tmp_path / "m", prefer_tflite_model=True)

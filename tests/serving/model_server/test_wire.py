@@ -1,33 +1,24 @@
-"""What stands around the calls: TLS, metrics, access log, odd and hostile connections, channel arguments."""
+"""What stands around the requests: TLS, metrics, access log, odd and hostile connections."""
 
+import asyncio
 import contextlib
 import json
 import shutil
 import socket
 import subprocess
 import threading
-import time
 
 import grpc
 import numpy as np
 import pytest
-import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
-from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from serving import http_protocol
 from serving.model_server import telemetry
 from serving.model_server.status import StatusError
 from serving.wire.tensors import fill_tensor
-
-
-def predict_request(value=2.0):
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "default"
-    request.inputs["x"].CopyFrom(tf.make_tensor_proto([value]))
-    return request
+from tests.serving.model_server.conftest import predict_request, start, status_of, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -64,32 +55,29 @@ def secure_predict(port, certificates, with_client):
     credentials = grpc.ssl_channel_credentials(certificates["ca.crt"].encode(), *pair)
     with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        return list(stub.Predict(predict_request(), 10).outputs["y"].float_val)
+        return list(stub.Predict(predict_request(x=[2.0]), 60).outputs["y"].float_val)
 
 
-def test_tls(start_server, half_plus_two, tmp_path, certificates, error_of):
-    running = start_server(
-        model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=False)
-    )
+def test_tls(start_server, tmp_path, certificates):
+    running = start_server(ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=False))
     assert secure_predict(running.options.port, certificates, with_client=False) == [3.0]
-    assert error_of(running.predict, 2.0, timeout=2)[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    assert status_of(running.predict, 2.0, timeout=2).partition(":")[0] in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
     assert running.http("GET", "/v1/models/default")[0] == 200, "REST stays plain, as in the real server"
 
 
-def test_mutual_tls(start_server, half_plus_two, tmp_path, certificates, error_of, caplog):
-    running = start_server(
-        model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=True)
-    )
+def test_mutual_tls(start_server, tmp_path, certificates, caplog):
+    running = start_server(ssl_config_file=ssl_config(tmp_path / "ssl", certificates, verify=True))
     assert secure_predict(running.options.port, certificates, with_client=True) == [3.0]
-    assert error_of(secure_predict, running.options.port, certificates, with_client=False)[0] == "UNAVAILABLE"
+    status = status_of(secure_predict, running.options.port, certificates, with_client=False)
+    assert status.startswith("UNAVAILABLE")
     assert f"the REST port {running.options.rest_api_port} takes plain HTTP" in caplog.text
 
 
 @pytest.mark.parametrize("text", ['server_key: "/a/file.key"', "server_key: {", 'no_such_field: "a"'])
-def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
+def test_ssl_file_mistakes(start_server, tmp_path, text):
     (tmp_path / "ssl").write_text(text)
     with pytest.raises(StatusError):
-        start_server(model_base_path=str(half_plus_two), ssl_config_file=str(tmp_path / "ssl"))
+        start_server(ssl_config_file=tmp_path / "ssl")
 
 
 @pytest.mark.parametrize(
@@ -101,23 +89,21 @@ def test_ssl_file_mistakes(start_server, half_plus_two, tmp_path, text):
     ],
     ids=["no key", "another key's certificate", "no authority"],
 )
-def test_keys_that_cannot_be_used_are_not_a_port_in_use(build, half_plus_two, tmp_path, certificates, changes, message):
+def test_keys_that_cannot_be_used_are_not_a_port_in_use(start_server, tmp_path, certificates, changes, message):
     changed = certificates | {name: certificates.get(value, value) for name, value in changes.items()}
     with pytest.raises(StatusError) as caught:
-        build.start(model_base_path=str(half_plus_two), ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
+        start_server(ssl_config_file=ssl_config(tmp_path / "ssl", changed, True))
     assert caught.value.code.name == "INVALID_ARGUMENT"
     assert caught.value.message.startswith(f"{message} in '{tmp_path}/ssl'")
     assert "BEGIN" not in caught.value.message
 
 
-def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
+def test_metrics_page(start_server, tmp_path):
     (tmp_path / "monitoring").write_text('prometheus_config { enable: true path: "/metrics/here" }')
-    running = start_server(
-        model_name="metered", model_base_path=str(half_plus_two), monitoring_config_file=str(tmp_path / "monitoring")
-    )
+    running = start_server(model_name="metered", monitoring_config_file=tmp_path / "monitoring")
     for _ in range(3):
         running.predict(2.0, model="metered")
-    error_of(running.predict, 2.0, model="metered", version=9)
+    status_of(running.predict, 2.0, model="metered", version=9)
     running.http("POST", "/v1/models/metered:predict", {"inputs": 2.0})
     assert running.http("GET", "/v1/models/metered")[0] == running.http("GET", "/v1/models/metered/metadata")[0] == 200
     assert running.http("GET", "/v1/models/metered/versions/9")[0] == 404
@@ -137,11 +123,17 @@ def test_metrics_page(start_server, half_plus_two, tmp_path, error_of):
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 404
 
 
-def test_invented_model_names_make_no_series(server, error_of, counted):
+def test_metrics_have_a_path_of_their_own_unless_it_is_named(start_server, tmp_path):
+    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
+    running = start_server(monitoring_config_file=tmp_path / "monitoring")
+    assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 200
+
+
+def test_invented_model_names_make_no_series(server, counted):
     """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
     before = counted("request_count", model_name="", status="NOT_FOUND")
     for index in range(20):
-        assert error_of(server.predict, 1.0, model=f"invented {index}")[0] == "NOT_FOUND"
+        assert status_of(server.predict, 1.0, model=f"invented {index}").startswith("NOT_FOUND")
         assert server.http("POST", f"/v1/models/invented{index}:predict", {"inputs": 1.0})[0] == 404
     assert "invented" not in telemetry.exposition()
     assert counted("request_count", model_name="", status="NOT_FOUND") - before == 40
@@ -150,17 +142,8 @@ def test_invented_model_names_make_no_series(server, error_of, counted):
     assert counted("request_count", model_name="default", status="OK") - known == 1
 
 
-def test_metrics_default_path_and_off(start_server, half_plus_two, tmp_path, server):
-    (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
-    running = start_server(model_base_path=str(half_plus_two), monitoring_config_file=str(tmp_path / "monitoring"))
-    assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 200
-    assert server.http("GET", "/monitoring/prometheus/metrics")[0] == 404
-
-
 def test_page_is_what_prometheus_reads():
     """Names with a leading colon and counters without _total, read by Prometheus' own parser."""
-    from prometheus_client.parser import text_string_to_metric_families
-
     telemetry.REQUEST_COUNT.labels('odd "name"\\', "OK").inc(2)
     telemetry.REQUEST_EXAMPLE_COUNTS.labels("parsed").observe(3)
     families = {family.name: family for family in text_string_to_metric_families(telemetry.exposition())}
@@ -172,11 +155,11 @@ def test_page_is_what_prometheus_reads():
     assert (by_limit["2"], by_limit["4"], by_limit["+Inf"]) == (0, 1, 1)
 
 
-def test_access_log_has_both_sides(start_server, half_plus_two, tmp_path, error_of):
+def test_access_log_has_both_sides(start_server, tmp_path):
     log = tmp_path / "access"
-    running = start_server(model_base_path=str(half_plus_two), access_log=str(log))
+    running = start_server(access_log=log)
     running.predict(2.0)
-    error_of(running.predict, 2.0, version=9)
+    status_of(running.predict, 2.0, version=9)
     running.http("POST", "/v1/models/default/versions/123:predict", {"inputs": "a"})
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(e["entrypoint"], e["status"], e["version"]) for e in entries] == [
@@ -185,33 +168,60 @@ def test_access_log_has_both_sides(start_server, half_plus_two, tmp_path, error_
     assert all(entry["milliseconds"] > 0 for entry in entries)
 
 
-def test_full_disk_does_not_fail_requests(start_server, half_plus_two):
-    running = start_server(model_base_path=str(half_plus_two), access_log="/dev/full")
-    for _ in range(3):
-        assert running.predict(2.0) == [3.0]
+def test_full_disk_does_not_fail_requests(start_server):
+    running = start_server(access_log="/dev/full")
+    assert [running.predict(2.0) for _ in range(3)] == [[3.0]] * 3
 
 
-def test_slow_and_silent_connections_do_not_stop_others(start_server, half_plus_two, monkeypatch):
+@contextlib.contextmanager
+def connected(port, *sent):
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(60)
+        for part in sent:
+            connection.sendall(part)
+        yield connection
+
+
+HEAD = b"POST /v1/models/default:predict HTTP/1.1\r\n"
+
+
+def test_slow_and_silent_connections_do_not_stop_others(start_server, monkeypatch):
     monkeypatch.setattr(http_protocol, "RECEIVE_SECONDS", 1.0)
-    running = start_server(model_base_path=str(half_plus_two), rest_api_num_threads=2, grpc_max_threads=4)
+    running = start_server(rest_api_num_threads=2, grpc_max_threads=4)
+    grpc_port, port = running.options.port, running.options.rest_api_port
+    in_headers, in_body = HEAD + b"Host: x\r\nX-Slow: ", HEAD + b"Content-Length: 100\r\n\r\n{"
     with contextlib.ExitStack() as stack:
-        slow = []
-        for index in range(100):
-            port = running.options.rest_api_port if index % 2 else running.options.port
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            if index % 4 == 1:
-                connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nHost: x\r\nX-Slow: ")
-            elif index % 4 == 3:
-                connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
-            if index % 2:
-                slow.append(connection)
+        for _ in range(50):
+            stack.enter_context(connected(grpc_port))
+        slow = [stack.enter_context(connected(port, part)) for part in 25 * (in_headers, in_body)]
         for _ in range(5):
             assert running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})[1] == {"outputs": 3.0}
             assert running.predict(2.0) == [3.0]
         for connection in slow:
-            connection.settimeout(10)
             # Cut off without an answer, or told that it took too long.
             assert connection.recv(100)[:12] in (b"", b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize(("pause", "parts"), [(20.0, 4), (31.0, 1)])
+def test_a_pause_of_an_upload_is_limited_and_not_the_whole(pause, parts):
+    """By a clock of our own: four pauses that are twice the limit of one, and one above it."""
+    loop, now = asyncio.new_event_loop(), [0.0]
+    loop.time = lambda: now[0]
+    messages = [{"type": "http.request", "body": b"x", "more_body": number < parts - 1} for number in range(parts)]
+
+    async def receive():
+        now[0] += pause
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return messages.pop(0)
+
+    reading = http_protocol.read_body(receive, 0, 100)
+    with contextlib.closing(loop):
+        if pause < http_protocol.RECEIVE_SECONDS:
+            assert loop.run_until_complete(reading) == b"x" * parts
+        else:
+            with pytest.raises(TimeoutError):
+                loop.run_until_complete(reading)
 
 
 @pytest.mark.parametrize(
@@ -225,54 +235,37 @@ def test_slow_and_silent_connections_do_not_stop_others(start_server, half_plus_
     ],
 )
 def test_no_http_at_all(server, bytes_):
-    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
-        connection.settimeout(10)
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(bytes_)
-            answer = connection.recv(1000)
-            assert answer == b"" or b" 400 " in answer.splitlines()[0]
+    # Refusing may be quicker than sending.
+    with (
+        contextlib.suppress(ConnectionError),
+        connected(server.options.rest_api_port, bytes_) as connection,
+    ):
+        # Before the time is up that headers may take.
+        connection.settimeout(http_protocol.RECEIVE_SECONDS / 2)
+        answer = connection.recv(1000)
+        assert answer == b"" or b" 400 " in answer.splitlines()[0]
     assert server.http("GET", "/v1/models/default")[0] == 200
 
 
 def test_chunked_body_and_keep_alive(server):
-    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
-        connection.settimeout(10)
+    chunks = b'Host: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{"inputs\r\n7\r\n": 2.0}\r\n0\r\n\r\n'
+    with connected(server.options.rest_api_port) as connection:
         for _ in range(2):
-            connection.sendall(
-                b"POST /v1/models/default:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-                b'8\r\n{"inputs\r\n7\r\n": 2.0}\r\n0\r\n\r\n'
-            )
+            connection.sendall(HEAD + chunks)
             answer = b""
             while not answer.endswith(b"}"):
                 answer += connection.recv(10_000)
-            assert b"200 OK" in answer
-            assert b'"outputs": 3.0' in answer
+            assert b"200 OK" in answer and b'"outputs": 3.0' in answer
 
 
-def test_slow_uploads_are_waited_for(start_server, half_plus_two, monkeypatch):
-    """A pause is limited, not the whole: this body takes three times the limit, piece by piece."""
-    monkeypatch.setattr(http_protocol, "RECEIVE_SECONDS", 0.5)
-    running = start_server(model_base_path=str(half_plus_two))
-    body = b'{"inputs": 2.0}'
-    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
-        connection.settimeout(10)
-        connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 15\r\n\r\n")
-        for byte in body:
-            connection.sendall(bytes([byte]))
-            time.sleep(0.1)
-        assert b"200 OK" in connection.recv(10_000)
-
-
-def test_unfinished_requests_do_not_delay_the_end(half_plus_two, build):
-    running = build.start(model_base_path=str(half_plus_two))
-    with socket.create_connection(("127.0.0.1", running.options.rest_api_port)) as connection:
-        connection.settimeout(10)
-        connection.sendall(b"POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+def test_unfinished_requests_do_not_delay_the_end(start_server):
+    running = start_server()
+    with connected(running.options.rest_api_port, HEAD + b"Content-Length: 100\r\n\r\n{") as connection:
         running.http("GET", "/v1/models/default")  # The one above has been begun on, too.
         stopping = threading.Thread(target=running.stop)
         stopping.start()
         assert b" 503 " in connection.recv(1000)
-        stopping.join(8)
+        stopping.join(60)
         assert not stopping.is_alive()
 
 
@@ -292,9 +285,8 @@ def test_answers_do_not_wait_for_acknowledgements(server, monkeypatch):
 
 
 def test_half_closed_connection_is_answered(server):
-    with socket.create_connection(("127.0.0.1", server.options.rest_api_port)) as connection:
-        connection.settimeout(10)
-        connection.sendall(b'POST /v1/models/default:predict HTTP/1.1\r\nContent-Length: 15\r\n\r\n{"inputs": 2.0}')
+    request = HEAD + b'Content-Length: 15\r\n\r\n{"inputs": 2.0}'
+    with connected(server.options.rest_api_port, request) as connection:
         connection.shutdown(socket.SHUT_WR)
         answer = b""
         while chunk := connection.recv(10_000):
@@ -302,90 +294,30 @@ def test_half_closed_connection_is_answered(server):
         assert b'"outputs": 3.0' in answer
 
 
-def test_large_messages_both_ways(server):
-    value = np.ones((5_000_000, 1), np.float32)
+def test_messages_above_grpc_s_own_limit_go_both_ways(server):
+    value = np.ones((2**20 + 1, 1), np.float32)
     request = predict_request()
-    request.inputs["x"].Clear()
     fill_tensor(request.inputs["x"], value)
     output = server.predictions.Predict(request, 60).outputs["y"]
     assert len(output.float_val) == len(value)
 
 
-def test_channel_arguments(start_server, half_plus_two, error_of):
-    running = start_server(
-        model_base_path=str(half_plus_two),
-        grpc_channel_arguments="grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb,"
-        "grpc.max_receive_message_length=-1,grpc.max_receive_message_length=1000",
-    )
-    assert running.predict(2.0) == [3.0]
-    code, message = error_of(running.predict, *([1.0] * 1000))
-    assert (code, "larger than max" in message) == ("RESOURCE_EXHAUSTED", True)
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.binary(max_size=60), cut=st.integers(0, 60))
-def test_any_bytes_over_grpc_get_a_status(server, data, cut):
-    good = predict_request().SerializeToString()
-    raw = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-    for payload in (data, good[:cut] + data, good + data):
-        try:
-            raw(payload, 10)
-        except grpc.RpcError as error:
-            assert error.code().name in ("INTERNAL", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION")
-
-
-tensors = st.builds(
-    tensor_pb2.TensorProto,
-    dtype=st.sampled_from(types_pb2.DataType.values()),
-    tensor_shape=st.builds(
-        tensor_shape_pb2.TensorShapeProto,
-        dim=st.lists(
-            st.builds(tensor_shape_pb2.TensorShapeProto.Dim, size=st.integers(-2, 4) | st.integers(0, 2**62)),
-            max_size=4,
-        ),
-        unknown_rank=st.booleans(),
-    ),
-    tensor_content=st.binary(max_size=16),
-    float_val=st.lists(st.floats(width=32), max_size=4),
-    int_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    string_val=st.lists(st.binary(max_size=3), max_size=3),
-    half_val=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=3),
-    scomplex_val=st.lists(st.floats(width=32), max_size=3),
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(tensors)
-def test_any_tensor_gets_a_status_that_blames_the_client(server, tensor):
-    request = predict_request()
-    request.inputs["x"].CopyFrom(tensor)
-    try:
-        server.predictions.Predict(request, 10)
-    except grpc.RpcError as error:
-        assert error.code().name == "INVALID_ARGUMENT", error.details()
-
-
-def test_threads_and_memory_stay_level(start_server, half_plus_two):
-    running = start_server(model_base_path=str(half_plus_two))
+def test_threads_stay_level(start_server):
+    running = start_server()
 
     def burst():
-        for _ in range(300):
+        for _ in range(40):
             running.predict(2.0)
             running.http("POST", "/v1/models/default:predict", {"inputs": 2.0})
+        return threading.active_count()
 
-    burst()
-    threads = threading.active_count()
-    burst()
-    assert threading.active_count() <= threads + 1
+    assert burst() >= burst() - 1
 
 
-def test_a_stopped_server_leaves_no_thread(half_plus_two, build):
+def test_a_stopped_server_leaves_no_thread(half_plus_two):
     before = set(threading.enumerate())
-    running = build.start(model_base_path=str(half_plus_two), enable_batching=True)
+    running = start(model_base_path=str(half_plus_two), enable_batching=True)
     running.predict(2.0)
     running.http("GET", "/v1/models/default")
     running.stop()
-    end = time.monotonic() + 10
-    while time.monotonic() < end and set(threading.enumerate()) - before:
-        time.sleep(0.05)
-    assert set(threading.enumerate()) - before == set()
+    assert wait_for(lambda: set(threading.enumerate()) <= before)

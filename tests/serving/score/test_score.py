@@ -20,7 +20,6 @@ from serving.score.models import STRING, ModelSource
 from serving.score.worker import Worker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
-from tests.test_commands import without_tensorflow
 from tfrecords.base.errors import UserError
 
 TEXTS = ["a fine film", "", "naïve café ☕", "long " * 40, "x", 'a "quoted" one\\', "tab\tand\u2028more"]
@@ -298,12 +297,6 @@ def test_several_workers_write_the_same_bytes(runner, target, tmp_path, monkeypa
         (["--input=README.md", "--model=m", "--max_batch_tokens=0"], "error: --max_batch_tokens=0 must be 1 or more"),
     ],
 )
-@pytest.mark.few(2)
-def test_wrong_input_is_one_line_without_tensorflow(tmp_path, arguments, message):
-    ended = without_tensorflow("serving.score", f"--output_dir={tmp_path}", *arguments)
+def test_wrong_input_is_one_line_without_tensorflow(run_module, tmp_path, arguments, message):
+    ended = run_module("serving.score", f"--output_dir={tmp_path}", *arguments, without_tensorflow=True)
     assert ended.returncode == 1 and ended.stderr.startswith(message) and ended.stderr.count("\n") == 1
-
-
-def test_help_does_not_wait_for_tensorflow():
-    ended = without_tensorflow("serving.score", "--help")
-    assert ended.returncode == 0 and "--max_batch_tokens" in ended.stdout

@@ -15,7 +15,6 @@ from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.carrying import carry_over
 from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
-from tfrecords.tokenizers.training import train_bpe
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -26,7 +25,7 @@ KINDS = ("wordpiece", "sentencepiece", "bpe")
 
 
 @pytest.fixture(scope="module")
-def former_of(tokenizer, corpus_file):
+def former_of(tokenizer, request):
     """Makes the former tokenizer of a kind."""
 
     @functools.cache
@@ -37,8 +36,7 @@ def former_of(tokenizer, corpus_file):
             )
         if kind == "sentencepiece":
             return tokenizer
-        pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-        return ByteBPETokenizer(train_bpe(corpus_file.read_text(encoding="utf-8").split("\n"), 1200))
+        return ByteBPETokenizer(request.getfixturevalue("bpe_of_corpus"))
 
     return make
 

@@ -7,7 +7,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-from tfrecords.tokenizers.training import train_bpe
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ["the", "a", "film", "was", "dull", "fine", "##ly", "##ing", "act"]
@@ -63,42 +62,40 @@ def test_published_alberts_vocabulary(shared):
     check(tokenizer, ["A good film (of 2,019), isn't it?", "Yes."])
 
 
-class TestByteLevelBPE:
-    @pytest.fixture(scope="class")
-    def bpe(self, corpus_file):
-        pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-        return ByteBPETokenizer(train_bpe(corpus_file.read_text(encoding="utf-8").split("\n"), 1200))
+@pytest.fixture(scope="module")
+def bpe(bpe_of_corpus):
+    return ByteBPETokenizer(bpe_of_corpus)
 
-    def test_keeps_what_occurs_and_what_it_is_merged_of(self, bpe):
-        used = ["The value of a class is 1,000; it returns é 中 \n the values", " classes that return values"]
-        small, _ = check(bpe, used)
-        assert small.rules.roles == bpe.rules.roles
-        # Every byte can still be written.
-        text = bytes(range(1, 128)).decode() + "日本 👍"
-        assert small.decode(small.encode(text)) == text
 
-    def test_texts_of_kept_pieces_have_the_pieces_that_they_had(self, bpe, corpus_file):
-        lines = corpus_file.read_text(encoding="utf-8").split("\n")
-        small, kept = prune_tokenizer(bpe, counts(bpe, lines[:40]))
-        same = [line for line in lines[:2000] if set(bpe.encode(line)) <= set(kept.tolist())]
-        assert len(same) > 100 and len(kept) < bpe.vocab_size
-        np.testing.assert_array_equal(kept[small.encode_batch(same)[0]], bpe.encode_batch(same)[0])
-        others = [line for line in lines if line not in set(same)][:200]
-        assert [small.decode(small.encode(line)) for line in others] == [
-            bpe.decode(bpe.encode(line)) for line in others
-        ]
+def test_bpe_keeps_what_occurs_and_what_it_is_merged_of(bpe):
+    used = ["The value of a class is 1,000; it returns é 中 \n the values", " classes that return values"]
+    small, _ = check(bpe, used)
+    assert small.rules.roles == bpe.rules.roles
+    # Every byte can still be written.
+    text = bytes(range(1, 128)).decode() + "日本 👍"
+    assert small.decode(small.encode(text)) == text
 
-    def test_a_size_has_room_for_whole_derivations(self, bpe):
-        found = np.zeros(bpe.vocab_size, int)
-        longest = max(bpe.merged_of, key=lambda number: len(bpe.piece_bytes[number]))
-        found[longest] = 5
-        small, kept = prune_tokenizer(bpe, found)
-        needed = len(kept)
-        assert longest in kept and small.encode(bpe.decode([longest])) == [kept.tolist().index(longest)]
-        small, kept = prune_tokenizer(bpe, found, needed - 1)
-        assert longest not in kept
-        with pytest.raises(UserError, match="a vocabulary of 100 pieces has no room"):
-            prune_tokenizer(bpe, found, 100)
+
+def test_texts_of_kept_pieces_have_the_pieces_that_they_had(bpe, corpus_lines):
+    small, kept = prune_tokenizer(bpe, counts(bpe, corpus_lines[:40]))
+    same = [line for line in corpus_lines[:2000] if set(bpe.encode(line)) <= set(kept.tolist())]
+    assert len(same) > 100 and len(kept) < bpe.vocab_size
+    np.testing.assert_array_equal(kept[small.encode_batch(same)[0]], bpe.encode_batch(same)[0])
+    others = [line for line in corpus_lines[:400] if line not in same]
+    assert [small.decode(small.encode(line)) for line in others] == [bpe.decode(bpe.encode(line)) for line in others]
+
+
+def test_a_size_has_room_for_whole_derivations(bpe):
+    found = np.zeros(bpe.vocab_size, int)
+    longest = max(bpe.merged_of, key=lambda number: len(bpe.piece_bytes[number]))
+    found[longest] = 5
+    small, kept = prune_tokenizer(bpe, found)
+    needed = len(kept)
+    assert longest in kept and small.encode(bpe.decode([longest])) == [kept.tolist().index(longest)]
+    small, kept = prune_tokenizer(bpe, found, needed - 1)
+    assert longest not in kept
+    with pytest.raises(UserError, match="a vocabulary of 100 pieces has no room"):
+        prune_tokenizer(bpe, found, 100)
 
 
 def test_other_kinds_are_refused():

@@ -3,20 +3,21 @@
 # ruff: noqa: RUF001
 import itertools
 import json
-import random
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.tfrecords.tokenizers.test_byte_bpe import (
+from tests.tfrecords.tokenizers.test_byte_bpe import hand_made
+from tests.tfrecords.tokenizers.twins import (
     HARD_TEXTS,
     assert_as_the_library,
     assert_twins,
     changed,
-    hand_made,
+    raw_bytes,
     texts,
+    their_ids,
     theirs_of,
 )
 from tfrecords.base.errors import UserError
@@ -43,6 +44,7 @@ PATTERNS = {
     "one after the other": (r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", r"[!-/:-@][A-Za-z]+|" + GPT4),
     "digits": (r"\p{N}", GPT2_PATTERN),
 }
+LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 MORE = [
     "I'LL we'd THEY'RE 'ſ it's\r\n\r\n  if x:\n\t\treturn 12345678 / 3.1415926\r\n \r\n.",
     " \n a\n\n  b \t c!?\n\n\nd ...\r\n//x camelCaseWord HTTPServer Ǆǅǆ ʰx e\u0301E\u0301 ٣٤٥٦ ½²",
@@ -65,8 +67,8 @@ def trained(patterns, lines):
 
 
 @pytest.fixture(scope="module")
-def lines(corpus_file):
-    return [*corpus_file.read_text(encoding="utf-8").split("\n")[:2000], *MORE, *HARD_TEXTS[:-2]]
+def lines(corpus_lines):
+    return [*corpus_lines[:2000:4], *MORE, *HARD_TEXTS[:-2]]
 
 
 @pytest.fixture(scope="module", params=PATTERNS)
@@ -75,8 +77,13 @@ def file(request, lines):
 
 
 @pytest.fixture(scope="module")
-def gpt4(lines):
+def trained_gpt4(lines):
     return trained(PATTERNS["GPT-4"], lines)
+
+
+@pytest.fixture(scope="module")
+def gpt4(trained_gpt4):
+    return ByteBPETokenizer(trained_gpt4)
 
 
 @pytest.fixture(scope="module")
@@ -84,76 +91,64 @@ def both(file):
     return ByteBPETokenizer(file), theirs_of(file)
 
 
-class TestIds:
-    @pytest.mark.few(1)
-    def test_mixed_text(self, both, lines):
-        ours, theirs = both
-        batch = lines[::4] + MORE + HARD_TEXTS
-        assert_as_the_library(ours, theirs, batch)
-        assert_twins(ours, batch)
-
-    @settings(max_examples=30, deadline=None)
-    @given(st.lists(st.one_of(texts, st.text(" \n\r\t'sSlLaA1/.,\u3000中\u0301", max_size=30)), max_size=4))
-    def test_any_text(self, both, batch):
-        # What capital and small letters are RE2 says by tables of its own, of another Unicode.
+# Any text (an example costs two graphs' operations), and some of the corpus.
+@settings(max_examples=15)
+@given(st.lists(st.one_of(texts, st.text(" \n\r\t'sSlLaA1/.,\u3000中\u0301", max_size=30)), max_size=8))
+@example(MORE + HARD_TEXTS)
+def test_ids_and_offsets_are_those_of_the_library(both, batch):
+    # What capital and small letters are RE2 says by tables of its own, of another Unicode.
+    if len(batch) <= 8:
         batch = ["".join(letter for letter in text if ord(letter) < 0x3100) for text in batch]
-        assert_as_the_library(*both, batch)
-        assert_twins(both[0], batch)
-
-    def test_bytes_that_are_no_utf8(self, both):
-        rng = random.Random(1)
-        data = [bytes(rng.choices([0xFF, 0xFE, 0xFD, 0xC3, 0xE4, 32, 10, 97, 49], k=12)) for _ in range(200)]
-        assert_twins(both[0], data)
-
-    @pytest.mark.few(2)
-    def test_tokens_that_are_cut_out(self, both, file):
-        reading, theirs = both[0].reading_special_strings(), theirs_of(file, without_added=False)
-        batch = ["a <mask>, 12<s>3456  </s>b", " \n<pad>\n x", "<mask>", *HARD_TEXTS]
-        ids = [found.ids for found in theirs.encode_batch(batch, add_special_tokens=False)]
-        assert [reading.encode(text) for text in batch] == ids
-        assert_twins(reading, batch, offsets=False)
+    assert_as_the_library(*both, batch)
 
 
-class TestFiles:
-    def test_saved_and_published_it_is_the_same(self, both, tmp_path):
-        ours, _ = both
-        ours.save(tmp_path / "own")
-        (tmp_path / "tokenizer.json").write_bytes(ours.published_files()["tokenizer.json"])
-        for copy in (load_tokenizer(tmp_path / "own"), load_tokenizer(tmp_path / "tokenizer.json")):
-            assert (copy.sha256, copy.encode(MORE[1])) == (ours.sha256, ours.encode(MORE[1]))
-
-    def test_another_pattern_is_another_tokenizer(self, both, file):
-        values = json.loads(file)
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-        gpt2 = ByteBPETokenizer(changed(file, pre_tokenizer=level))
-        assert gpt2.rules.patterns == (GPT2_PATTERN,) and gpt2.sha256 != both[0].sha256
-        assert values["pre_tokenizer"]["pretokenizers"][-1]["use_regex"] is False
-
-    def test_digits_and_strings_are_patterns(self, gpt4, lines):
-        for step in (pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.Split(" a", "isolated")):
-            theirs = theirs_of(gpt4)
-            theirs.pre_tokenizer = pre_tokenizers.Sequence([step, pre_tokenizers.ByteLevel(add_prefix_space=False)])
-            ours = ByteBPETokenizer(theirs.to_str().encode())
-            assert_as_the_library(ours, theirs, lines[::50] + MORE)
-            assert_twins(ours, lines[::50] + MORE)
-
-    def test_a_text_may_be_one_word(self, gpt4, lines):
-        theirs = theirs_of(gpt4)
-        theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        ours = ByteBPETokenizer(theirs.to_str().encode())
-        assert_as_the_library(ours, theirs, lines[::50] + MORE)
-        assert_twins(ours, lines[::50] + MORE)
+@settings(max_examples=15)
+@given(st.lists(raw_bytes | st.lists(st.sampled_from([b"\xff", b" ", b"\n", b"a", b"1"])).map(b"".join), max_size=20))
+def test_bytes_that_are_no_utf8(gpt4, batch):
+    assert_twins(gpt4, batch)
 
 
-def test_no_unknown_token_is_asked_of_a_file(gpt4, lines):
+@pytest.mark.few(2)
+def test_tokens_that_are_cut_out_and_files(both, file, tmp_path):
+    ours, _ = both
+    reading, theirs = ours.reading_special_strings(), theirs_of(file, without_added=False)
+    batch = ["a <mask>, 12<s>3456  </s>b", " \n<pad>\n x", "<mask>", *HARD_TEXTS]
+    assert [reading.encode(text) for text in batch] == their_ids(theirs, batch)
+    assert_twins(reading, batch, offsets=False)
+    ours.save(tmp_path / "own")
+    (tmp_path / "tokenizer.json").write_bytes(ours.published_files()["tokenizer.json"])
+    for copy in (load_tokenizer(tmp_path / "own"), load_tokenizer(tmp_path / "tokenizer.json")):
+        assert (copy.sha256, copy.encode(MORE[1])) == (ours.sha256, ours.encode(MORE[1]))
+    # Another pattern is another tokenizer.
+    gpt2 = ByteBPETokenizer(changed(file, pre_tokenizer=LEVEL | {"use_regex": True}))
+    assert gpt2.rules.patterns == (GPT2_PATTERN,) and gpt2.sha256 != ours.sha256
+
+
+@pytest.mark.parametrize(
+    ("steps", "use_regex"),
+    [
+        ([pre_tokenizers.Digits(individual_digits=True)], True),
+        ([pre_tokenizers.Split(" a", "isolated")], True),
+        # A text is one word.
+        ([], False),
+    ],
+    ids=["digits", "a string", "nothing"],
+)
+def test_digits_strings_and_nothing_are_patterns(trained_gpt4, lines, steps, use_regex):
+    theirs = theirs_of(trained_gpt4)
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+    theirs.pre_tokenizer = pre_tokenizers.Sequence([*steps, level])
+    assert_as_the_library(ByteBPETokenizer(theirs.to_str().encode()), theirs, lines[::20] + MORE)
+
+
+def test_no_unknown_token_is_asked_of_a_file(trained_gpt4, lines):
     """Llama's and its like have none, since no text is unknown."""
-    values = json.loads(gpt4)
+    values = json.loads(trained_gpt4)
     del values["model"]["vocab"]["<unk>"]
     values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] != "<unk>"]
     tokenizer = ByteBPETokenizer(json.dumps(values).encode())
     assert tokenizer.unk_id == tokenizer.pad_id == 1
-    assert_as_the_library(tokenizer, theirs_of(gpt4), lines[::40] + MORE)
-    assert_twins(tokenizer, lines[::40] + MORE)
+    assert_as_the_library(tokenizer, theirs_of(trained_gpt4), lines[::20] + MORE)
 
 
 @pytest.mark.parametrize(("merges", "is_known"), [(["a b", "b c", "ab c"], True), (["b c", "a b", "ab c"], False)])
@@ -163,62 +158,59 @@ def test_merges_are_ignored_where_that_makes_no_difference(merges, is_known):
     values["model"]["ignore_merges"] = True
     file = json.dumps(values).encode()
     if is_known:
-        assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), ["abc ab c", "abcabc", "bc"])
+        assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), ["abc ab c", "abcabc", "bc"], twin=False)
     else:
         with pytest.raises(UserError, match="pieces that no merge makes, such as 'abc'"):
             ByteBPETokenizer(file)
 
 
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("pattern", "message"),
-        [
-            (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))|\s+", r"it has '\(\?='"),
-            (r"(?<=a)b|\s+", r"it has '\(\?<'"),
-            (r"\w+|\s+", r"it has '\\w'"),
-            (r"^a|\s+", r"it has '\^'"),
-            (r"[a-z&&[^b]]+|\s+", "between brackets"),
-            (r"[\S]+|\s+", "between brackets"),
-            (r"\s+(?!\S)|\p{L}+", "looks ahead elsewhere"),
-            # What it would do was tried.
-            (r"\s{2,}|\p{L}+|\s+(?!\S)|\s+", "would become"),
-            (r"[^\s]++a|\s+", "would become"),
-            (r"a{2,1}|\s+", "RE2 does not know it"),
-        ],
-    )
-    def test_at_export_and_not_at_load(self, gpt4, pattern, message):
-        step = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        sequence = {"type": "Sequence", "pretokenizers": [step, level]}
-        tokenizer = ByteBPETokenizer(changed(gpt4, pre_tokenizer=sequence))
-        with pytest.raises(UserError, match=r"has no form in a graph: .*--inputs=ids") as raised:
-            tokenizer.in_graph()
-        assert pattern in str(raised.value)
-        assert raised.match(message)
-        if "{2,1}" not in pattern:
-            assert tokenizer.encode("a b")
-
-    @pytest.mark.parametrize(
-        ("step", "message"),
-        [
-            ({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Removed", "invert": False}, "'Removed'"),
-            ({"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": True}, "'invert': True"),
-            ({"type": "Punctuation", "behavior": "Isolated"}, "known are Split"),
-        ],
-    )
-    def test_steps_that_are_not_known(self, gpt4, step, message):
-        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        sequence = {"type": "Sequence", "pretokenizers": [step, level]}
-        with pytest.raises(UserError, match=message):
-            ByteBPETokenizer(changed(gpt4, pre_tokenizer=sequence))
+def stepwise(file, **step):
+    """The tokenizer of a file that parts text by this step, and no pattern of its own."""
+    return ByteBPETokenizer(changed(file, pre_tokenizer={"type": "Sequence", "pretokenizers": [step, LEVEL]}))
 
 
-def test_a_pattern_that_the_library_does_not_know_is_one_clear_line(gpt4):
-    step = {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": False}
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    tokenizer = ByteBPETokenizer(changed(gpt4, pre_tokenizer={"type": "Sequence", "pretokenizers": [step, level]}))
-    with pytest.raises(UserError, match=r"cannot be parted by one of \['\(a'\]"):
-        tokenizer.encode("a")
+def split(file, pattern, behavior="Isolated", invert=False):
+    return stepwise(file, type="Split", pattern={"Regex": pattern}, behavior=behavior, invert=invert)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))|\s+", r"it has '\(\?='"),
+        (r"(?<=a)b|\s+", r"it has '\(\?<'"),
+        (r"\w+|\s+", r"it has '\\w'"),
+        (r"^a|\s+", r"it has '\^'"),
+        (r"[a-z&&[^b]]+|\s+", "between brackets"),
+        (r"[\S]+|\s+", "between brackets"),
+        (r"\s+(?!\S)|\p{L}+", "looks ahead elsewhere"),
+        # What it would do was tried.
+        (r"\s{2,}|\p{L}+|\s+(?!\S)|\s+", "would become"),
+        (r"[^\s]++a|\s+", "would become"),
+        (r"a{2,1}|\s+", "RE2 does not know it"),
+    ],
+)
+def test_patterns_that_a_graph_cannot_have_are_refused_at_export_and_not_at_load(trained_gpt4, pattern, message):
+    tokenizer = split(trained_gpt4, pattern)
+    with pytest.raises(UserError, match=r"has no form in a graph: .*--inputs=ids") as raised:
+        tokenizer.in_graph()
+    assert pattern in str(raised.value)
+    assert raised.match(message)
+    if "{2,1}" not in pattern:
+        assert tokenizer.encode("a b")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda file: split(file, "a", behavior="Removed"), "'Removed'"),
+        (lambda file: split(file, "a", invert=True), "'invert': True"),
+        (lambda file: stepwise(file, type="Punctuation", behavior="Isolated"), "known are Split"),
+        (lambda file: split(file, "(a").encode("a"), r"cannot be parted by one of \['\(a'\]"),
+    ],
+)
+def test_steps_that_are_not_known_are_refused(trained_gpt4, make, message):
+    with pytest.raises(UserError, match=message):
+        make(trained_gpt4)
 
 
 def test_gpt2_leaves_nothing_between_words():

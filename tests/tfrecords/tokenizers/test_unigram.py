@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
+from tests.tfrecords.tokenizers.twins import split_rows
 from tfrecords import corpus
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -20,31 +21,22 @@ letters = st.one_of(st.sampled_from("aeinrst,.09(-–£''``\0\u0301ΣﬁÅ▁中
 words = st.text(letters, max_size=60).map(lambda text: "".join(text.split()))
 
 
-def rows_of(ids, splits):
-    return [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
-
-
 def assert_as_the_library(tokenizer, texts):
-    assert rows_of(*tokenizer._segmenter.encode(texts)) == rows_of(*tokenizer._encode_by_library(texts))
+    assert split_rows(*tokenizer._segmenter.encode(texts)) == split_rows(*tokenizer._encode_by_library(texts))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(words, max_size=4))
 def test_a_word_has_the_ids_that_the_library_gives_it(tokenizer, batch):
     assert_as_the_library(tokenizer, batch)
 
 
-def test_ties_fall_as_in_the_library(tokenizer):
+def test_ties_fall_as_in_the_library_and_words_of_a_corpus_are_the_same(tokenizer, corpus_lines):
     """Runs of one character have many segmentations of equal score; a symbol before them changes the rounding."""
-    runs = [unit * count for unit in ("0", "1", "a", "e", "x", "-") for count in range(2, 24)]
-    texts = [
+    runs = [unit * count for unit in "01aex-" for count in range(2, 24)]
+    texts = {
         before + run + after for before in ("", "'", "-", "(", "3.14", "x.") for run in runs for after in ("", ".5")
-    ]
-    assert_as_the_library(tokenizer, texts)
-
-
-def test_words_of_a_corpus(tokenizer, corpus_file):
-    assert_as_the_library(tokenizer, sorted(set(corpus_file.read_text(encoding="utf-8").split())))
+    }
+    assert_as_the_library(tokenizer, sorted(texts.union(*(line.split() for line in corpus_lines))))
 
 
 @pytest.mark.parametrize("name", ["wiki-en", "wiki-zh"])
@@ -54,11 +46,10 @@ def test_words_of_wikipedia_by_the_published_vocabulary(shared, name):
     assert_as_the_library(load_tokenizer(shared / "data/spm/30k-clean.model"), sorted(texts))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(words, max_size=5), max_size=3))
 def test_a_text_has_the_ids_of_its_words(tokenizer, batch):
     of_words = [[token for word in row for token in tokenizer.encode(word)] for row in batch]
-    assert rows_of(*tokenizer.encode_batch([" \t ".join(row) for row in batch])) == of_words
+    assert split_rows(*tokenizer.encode_batch([" \t ".join(row) for row in batch])) == of_words
 
 
 def test_ids_stay_when_the_cache_begins_anew(tokenizer):
@@ -70,12 +61,11 @@ def test_ids_stay_when_the_cache_begins_anew(tokenizer):
     assert_as_the_library(tokenizer, texts[-1000:])
 
 
-def test_threads_share_a_tokenizer(corpus_file, tokenizer):
-    lines = corpus_file.read_text(encoding="utf-8").split("\n")
-    expected = tokenizer.encode_batch(lines)[0]
+def test_threads_share_a_tokenizer(corpus_lines, tokenizer):
+    expected = tokenizer.encode_batch(corpus_lines)[0]
     shared = SentencePieceTokenizer(tokenizer.vocabulary)
     with ThreadPoolExecutor(4) as pool:
-        assert all(np.array_equal(ids, expected) for ids, _ in pool.map(shared.encode_batch, [lines] * 8))
+        assert all(np.array_equal(ids, expected) for ids, _ in pool.map(shared.encode_batch, [corpus_lines] * 8))
 
 
 def test_an_unknown_piece_costs_more_than_any_known_one(tokenizer):
@@ -85,28 +75,29 @@ def test_an_unknown_piece_costs_more_than_any_known_one(tokenizer):
     assert tokenizer.encode("中文 中").count(unknown) == 2
 
 
-@pytest.mark.parametrize("change", ["piece over a space", "suffix", "bytes", "symbol", "no boundary"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda proto: proto.pieces.add(piece="▁of▁the", score=-1.0),
+        lambda proto: setattr(proto.trainer_spec, "treat_whitespace_as_suffix", True),
+        lambda proto: setattr(proto.trainer_spec, "byte_fallback", True),
+        # Normalisation would make it a small letter; SentencePiece keeps it.
+        lambda proto: proto.pieces.add(piece="Å", score=0.0, type=model_pb2.ModelProto.SentencePiece.USER_DEFINED),
+        lambda proto: setattr(next(piece for piece in proto.pieces if piece.piece == "▁"), "piece", "▁▁"),
+    ],
+    ids=["piece over a space", "suffix", "bytes", "symbol", "no boundary"],
+)
 def test_models_whose_words_are_not_apart_are_left_to_the_library(tokenizer, change):
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     assert can_segment(proto)
-    if change == "piece over a space":
-        proto.pieces.add(piece="▁of▁the", score=-1.0)
-    elif change == "suffix":
-        proto.trainer_spec.treat_whitespace_as_suffix = True
-    elif change == "bytes":
-        proto.trainer_spec.byte_fallback = True
-    elif change == "symbol":
-        # Normalisation would make it a small letter; SentencePiece keeps it.
-        proto.pieces.add(piece="Å", score=0.0, type=model_pb2.ModelProto.SentencePiece.USER_DEFINED)
-    else:
-        next(piece for piece in proto.pieces if piece.piece == "▁").piece = "▁▁"
+    change(proto)
     assert not can_segment(proto)
 
 
-def test_a_bpe_model_is_left_to_the_library(corpus_file):
+def test_a_bpe_model_is_left_to_the_library(corpus_lines):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus_file.read_text(encoding="utf-8").split("\n")),
+        sentence_iterator=iter(corpus_lines),
         **{"model_writer": model, "model_type": "bpe", "vocab_size": 400, "minloglevel": 2},
         **{"user_defined_symbols": ["[CLS]", "[SEP]", "[MASK]", "<pad>"]},
     )

@@ -1,8 +1,6 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.tfrecords.tokenizers.twins import HARD_TEXTS, assert_twins, ids_of, raw_bytes, read_rows, texts, wordpiece
+from tests.tfrecords.tokenizers.twins import assert_twins, ids_of, read_rows, wordpiece
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -25,22 +23,6 @@ def test_gold_chinese(shared):
     assert tokenizer.special_ids.tolist() == list(range(106))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(texts, max_size=4))
-def test_graph_gives_the_same_ids(small_wordpiece, batch):
-    assert_twins(small_wordpiece, batch)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(raw_bytes, max_size=4))
-def test_graph_reads_bytes_that_are_not_utf8_as_python(small_wordpiece, batch):
-    assert_twins(small_wordpiece, batch)
-
-
-def test_graph_gives_the_same_ids_on_hard_texts(small_wordpiece):
-    assert_twins(small_wordpiece, HARD_TEXTS)
-
-
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
@@ -59,8 +41,7 @@ def test_basic_rules(text, pieces):
 
 def test_200_characters_are_a_word_and_201_are_none():
     tokenizer = wordpiece("x", "##x")
-    assert len(tokenizer.encode("x" * 200)) == 200
-    assert tokenizer.encode("x" * 201) == [tokenizer.unk_id]
+    assert ids_of(tokenizer, ["x" * 200, "x" * 201]) == [[5] + [6] * 199, [tokenizer.unk_id]]
     assert_twins(tokenizer, ["é" * 200 + " x", "中" * 300, "x" * 200, "x" * 201])
 
 
@@ -70,17 +51,12 @@ def test_of_equal_lines_the_last_counts():
     assert_twins(tokenizer, ["the a"])
 
 
-def test_cased():
+def test_case_and_accents_stay_where_the_vocabulary_has_them():
     tokenizer = wordpiece("Hé", "he", lower_case=False)
     assert tokenizer.encode("Hé he HE") == [5, 6, tokenizer.unk_id]
-
-
-def test_lower_case_with_accents():
-    tokenizer = wordpiece("schön", "schon", "sch", "##ön", keep_accents=True)
-    texts = ["SCHÖN schon", "schön, sch"]
-    assert tokenizer.encode(texts[0]) == [5, 6]
-    assert tokenizer.sha256 != wordpiece("schön", "schon", "sch", "##ön").sha256
-    assert_twins(tokenizer, [*texts, *HARD_TEXTS])
+    accents = wordpiece("schön", "schon", keep_accents=True)
+    assert accents.encode("SCHÖN schon") == [5, 6]
+    assert accents.sha256 != wordpiece("schön", "schon").sha256
 
 
 def test_decode_joins_pieces():

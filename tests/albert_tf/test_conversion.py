@@ -1,0 +1,187 @@
+"""The converter and what belongs to a model besides its weights: names of classes, tokenizer, several files."""
+
+import io
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from sentencepiece import SentencePieceTrainer
+
+from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
+from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
+from albert_tf.checkpoints.formats import load_keras
+from albert_tf.convert_checkpoint import convert
+from tests.albert_tf.tiny import assert_same_weights, small
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import load_tokenizer
+
+CONFIG = small(vocab_size=8, num_hidden_layers=1)
+NAMES = ("negative", "neutral", "positive")
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A classifier as transformers saves one."""
+    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path / "published")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": dict(enumerate(NAMES)), "label2id": {name: i for i, name in enumerate(NAMES)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A", "b", "##c"]) + "\n")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    return folder
+
+
+def test_names_and_tokenizer_go_to_keras_and_back(published, tmp_path):
+    convert(published, tmp_path / "keras" / "model.keras", "keras")
+    assert load_keras(tmp_path / "keras").labels == NAMES
+    convert(tmp_path / "keras" / "model.keras", tmp_path / "back", "huggingface")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["id2label"] == {str(i): name for i, name in enumerate(NAMES)}
+    assert config["label2id"] == {name: i for i, name in enumerate(NAMES)}
+    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert (tmp_path / "back" / "vocab.txt").read_bytes() == (published / "vocab.txt").read_bytes()
+    again = loading.load(tmp_path / "back")
+    assert again.tokenizer.sha256 == loading.load(published).tokenizer.sha256 and not again.tokenizer.lower_case
+    assert_same_weights(again.model, load_huggingface(published))
+
+
+@pytest.mark.parametrize("changes", [{}, {"position_offset": 2, "max_position_embeddings": 34, "sharing": "none"}])
+def test_longer_rows_keep_what_short_ones_had_and_copy_positions(tmp_path, changes):
+    model = AlbertClassifier(CONFIG.replace(**changes), 3, labels=NAMES)
+    model.save(tmp_path / "model.keras")
+    longer = convert(tmp_path / "model.keras", tmp_path / "longer.keras", "keras", count=80)
+    assert longer.labels == NAMES and longer.encoder.config.max_seq_length == 80
+    ids = np.random.default_rng(0).integers(5, 8, (2, 80)).astype("int32")
+    np.testing.assert_array_equal(longer(ids[:, :32]), model(ids[:, :32]))
+    table = np.asarray(longer.encoder.embeddings.position_embeddings)[-80:]
+    np.testing.assert_array_equal(table[:48], table[32:])
+    windows = convert(tmp_path / "longer.keras", tmp_path / "windows.keras", "keras", attention_window=79)
+    np.testing.assert_allclose(windows(ids), longer(ids), atol=1e-6)
+    assert windows.encoder.config.attention_window == 79
+    shorter = convert(tmp_path / "longer.keras", tmp_path / "shorter.keras", "keras", count=32)
+    assert_same_weights(shorter, model)
+
+
+def test_a_fine_tuned_folder_brings_its_names(tmp_path):
+    AlbertTokenClassifier(CONFIG, 2).save(tmp_path / "model.keras")
+    task = {"kind": "tagging", "labels": ["O", "B-PER"]}
+    (tmp_path / "task.json").write_text(json.dumps(task | {"metrics": {"f1": 1}}))
+    assert loading.load(tmp_path).model.labels == ("O", "B-PER")
+    convert(tmp_path, tmp_path / "out", "huggingface")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "O", "1": "B-PER"}
+    convert(tmp_path, tmp_path / "longer" / "model.keras", "keras", count=40)
+    # What was measured was of rows as they were.
+    assert json.loads((tmp_path / "longer" / "task.json").read_text()) == task
+
+
+def test_names_that_transformers_made_up_are_none(tmp_path):
+    folder = save_huggingface(AlbertClassifier(CONFIG, 3), tmp_path)
+    assert "LABEL_2" in (folder / "config.json").read_text() and load_huggingface(folder).labels is None
+
+
+def test_another_tokenizer_in_the_way_stops_it(published, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "x", "y", "z"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    with pytest.raises(UserError, match=r"holds another model's tokenizer; choose another folder for '.*base.keras'"):
+        convert(published, tmp_path / "base.keras", "keras")
+    assert not (tmp_path / "base.keras").exists()
+
+
+def test_several_labels_of_a_text_are_warned_of(published, caplog):
+    config = json.loads((published / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
+    (published / "config.json").write_text(json.dumps(config))
+    loading.load(published)
+    assert "was trained to give a text several labels" in caplog.text
+
+
+def test_weights_in_several_files_are_read_by_their_index(published):
+    model = load_huggingface(published)
+    tensors = sorted(load_file(published / "model.safetensors").items())
+    (published / "model.safetensors").unlink()
+    names = {}
+    for number, part in enumerate((tensors[:3], tensors[3:]), 1):
+        save_file(dict(part), published / f"model-0000{number}-of-00002.safetensors")
+        names |= {name: f"model-0000{number}-of-00002.safetensors" for name, _ in part}
+    index = published / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    assert formats.load(index).count_params() == model.count_params()
+    assert_same_weights(loading.load(published).model, model)
+    (published / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no '.*model-00002-of-00002\.safetensors'; copy or download it again"):
+        loading.load(published)
+    index.write_text("{}")
+    with pytest.raises(UserError, match="does not say which files hold the weights"):
+        loading.load(published)
+
+
+def _sentencepiece_of_xlm_roberta() -> bytes:
+    model, text = io.BytesIO(), iter(["a fine film", "the dull film"] * 9)
+    SentencePieceTrainer.train(sentence_iterator=text, model_writer=model, vocab_size=16, minloglevel=2)
+    return model.getvalue()
+
+
+def _json(**model) -> bytes:
+    return json.dumps({"model": model, "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}}).encode()
+
+
+_PIECES = [[piece, 0.0] for piece in ("<s>", "<pad>", "</s>", "<unk>", "\u2581a", "<mask>")]
+UNKNOWN = [
+    (
+        "tokenizer.json",
+        lambda: _json(type="Unigram", unk_id=3, vocab=_PIECES),
+        r"without ALBERT's \[CLS\] or XLNet's <cls>, as XLM-RoBERTa's and .* not known here; .* by ids",
+    ),
+    ("sentencepiece.bpe.model", _sentencepiece_of_xlm_roberta, "has no piece <pad>, .* by ids"),
+    ("vocab.txt", lambda: b"the 1907\nto@@ 12\n", r"has no line \[PAD\], .* by ids"),
+    ("tokenizer.json", lambda: _json(type="BPE", vocab={"a": 0}, merges=[]), "a BPE tokenizer of characters"),
+    ("tokenizer.json", lambda: _json(type="WordLevel", vocab={"a": 0}), "holds a WordLevel tokenizer, .* by ids"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), UNKNOWN)
+def test_files_of_a_kind_that_is_not_known_stop_no_load(published, caplog, name, content, message):
+    """XLM-RoBERTa's, CamemBERT's, BERTweet's: their models load, their texts are for transformers to tokenize."""
+    (published / "vocab.txt").unlink()
+    (published / name).write_bytes(content())
+    assert loading.load(published).tokenizer is None and re.search(message, caplog.text)
+    for given in (published, published / name):
+        with pytest.raises(UserError, match=message):
+            loading.load(published, tokenizer=str(given))
+        with pytest.raises(UserError, match=message):
+            load_tokenizer(given)
+
+
+def test_pytorch_files_are_read_by_pytorch(published):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    model = load_huggingface(published)
+    from safetensors.torch import load_file as load_for_torch
+
+    torch.save(load_for_torch(published / "model.safetensors"), published / "pytorch_model.bin")
+    (published / "model.safetensors").unlink()
+    assert_same_weights(loading.load(published).model, model)
+    (published / "pytorch_model.bin").write_bytes(b"no weights")
+    with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights: it is damaged"):
+        loading.load(published)
+
+
+def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
+    (published / "model.safetensors").rename(published / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for path in (published, published / "pytorch_model.bin"):
+        with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
+            loading.load(path)
+
+
+def test_names_of_the_hub_are_told_how_to_get_here():
+    hint = "hf download albert/albert-base-v2 --local-dir albert-base-v2"
+    for fails in (
+        lambda: load_tokenizer("albert/albert-base-v2"),
+        lambda: AlbertConfig.named("albert/albert-base-v2"),
+        lambda: convert("albert/albert-base-v2", "out", "official", "huggingface"),
+        lambda: convert("albert/albert-base-v2", "out", "official"),
+    ):
+        with pytest.raises(UserError, match=hint):
+            fails()

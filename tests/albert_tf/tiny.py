@@ -1,0 +1,90 @@
+"""Tiny models of every kind, with batches and labels for them: what the tests of models share."""
+
+from functools import partial
+
+import keras
+import numpy as np
+
+import albert_tf
+from albert_tf import AlbertConfig
+from albert_tf.checkpoints.variables import named_variables
+
+ROWS, LENGTH, CHOICES, CLASSES = 4, 8, 3, 3
+
+
+def small(**changes) -> AlbertConfig:
+    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+    return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=32) | changes)
+
+
+# Each is called with an encoder or a configuration, and with arguments of keras.Model.
+KINDS = {
+    "encoder": albert_tf.AlbertEncoder,
+    "classifier": partial(albert_tf.AlbertClassifier, num_classes=CLASSES),
+    "regressor": albert_tf.AlbertRegressor,
+    "tagger": partial(albert_tf.AlbertTokenClassifier, num_classes=CLASSES),
+    "choices": albert_tf.AlbertMultipleChoice,
+    "spans": albert_tf.AlbertSpanPredictor,
+    "joint spans": partial(albert_tf.AlbertSpanPredictor, joint=True),
+    "embedder": albert_tf.AlbertSentenceEmbedder,
+    "embedder of [CLS]": partial(albert_tf.AlbertSentenceEmbedder, pooling="cls"),
+    "pretrainer": albert_tf.AlbertPretrainer,
+}
+POOLED = ("encoder", "classifier", "regressor", "choices", "pretrainer")
+
+
+def batch(kind: str = "encoder", seed: int = 0) -> dict[str, np.ndarray]:
+    """Rows of 8 to 5 tokens, in two segments."""
+    shape = (ROWS, CHOICES, LENGTH) if kind == "choices" else (ROWS, LENGTH)
+    lengths = (LENGTH - np.arange(ROWS)).reshape(-1, *[1] * (len(shape) - 1))
+    mask = np.broadcast_to(np.arange(LENGTH) < lengths, shape).astype("int32")
+    ids = np.random.default_rng(seed).integers(5, 40, shape).astype("int32") * mask
+    found = {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 3).astype("int32") * mask}
+    return found | ({"masked_lm_positions": np.array([[1, 2]] * ROWS, "int32")} if kind == "pretrainer" else {})
+
+
+def labels(kind: str) -> tuple[dict[str, np.ndarray], tuple]:
+    """What `fit` takes besides a batch: more features, and targets with their weights."""
+    classes = np.arange(ROWS) % 2
+    if kind == "tagger":
+        return {}, (np.ones((ROWS, LENGTH), "int32"), np.ones((ROWS, LENGTH), "float32"))
+    if kind in ("spans", "joint spans"):
+        ends = {name: np.array([4] * ROWS, "int32") for name in ("start_positions", "end_positions")}
+        return ends | ({"is_impossible": (classes == 1).astype("int32")} if kind == "joint spans" else {}), ()
+    if kind == "pretrainer":
+        words = {"masked_lm_ids": np.full((ROWS, 2), 7, "int32"), "masked_lm_weights": np.ones((ROWS, 2), "float32")}
+        return words | {"next_sentence_labels": classes[:, None].astype("int32")}, ()
+    if "embedder" in kind:
+        return {}, (np.random.default_rng(1).normal(size=(ROWS, 16)).astype("float32"),)
+    return {}, (classes.astype("float32" if kind == "regressor" else "int32"),)
+
+
+def randomise(model: keras.Model, seed: int = 5) -> keras.Model:
+    """Sets weights at random, near 1 where they are scales: others would drown what tells tokens apart."""
+    rng = np.random.default_rng(seed)
+    for variable in model.weights:
+        if "float" in variable.dtype:
+            variable.assign(("gamma" in variable.path) + rng.normal(scale=0.3, size=variable.shape))
+    return model
+
+
+def flat(outputs) -> list[np.ndarray]:
+    return [np.asarray(leaf, "float32") for leaf in keras.tree.flatten(outputs)]
+
+
+def values_of(model: keras.Model) -> dict[str, np.ndarray]:
+    return {name: keras.ops.convert_to_numpy(value) for name, value in named_variables(model).items()}
+
+
+def assert_same_weights(one: keras.Model, other: keras.Model) -> None:
+    """Equal to the bit, by name."""
+    ours, theirs = values_of(one), values_of(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def assert_same_answers(one: keras.Model, other: keras.Model, features: dict | None = None, atol: float = 1e-5) -> None:
+    features = batch() if features is None else features
+    for ours, theirs in zip(flat(one(features)), flat(other(features)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=atol)

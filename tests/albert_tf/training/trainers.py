@@ -1,0 +1,156 @@
+"""Every kind of training run, at a size that takes a second: four steps, checkpoints after two and four of them."""
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.compression import run as compression
+from albert_tf.compression.distillation import TextDistillation
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning, loop, pretraining, utilisation
+from albert_tf.training.pretraining_settings import PretrainingSettings
+from tests.albert_tf.training.classes import write_classes
+from tfrecords.build_settings import BuildSettings
+from tfrecords.builder import build
+from tfrecords.tokenizers.loading import load_tokenizer
+
+
+class Kind(NamedTuple):
+    """How runs of a kind are trained, what evaluates them, and where in the run's folder their checkpoints lie."""
+
+    train: Any
+    evaluates: type
+    phase: str = ""
+
+
+MASKED = Kind(pretraining.pretrain, pretraining.Pretraining)
+TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
+KINDS = {
+    **dict.fromkeys(("masked", "two phases", "replaced", "generator itself", "permutation", "packed"), MASKED),
+    **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation"), TUNED),
+    "compression, text": Kind(compression.run, TextDistillation, "text_phase"),
+    "compression, task": Kind(compression.run, finetuning.Finetuning, "task_phase"),
+}
+# By the name of a run of pre-training: its records, and what its settings and its configuration have otherwise.
+PRETRAINED = {
+    # Each step draws its depth.
+    "masked": ("words", {}, {"random_depth_min": 1}),
+    "two phases": (
+        "words",
+        dict(
+            second_train_data="words", second_from_step=1, second_train_batch_size=4, gradient_accumulation_steps=2,
+            walk="recompute", global_clipnorm=0.5, log_steps=1, eval_data="", config="", init_from="packed",
+        ),
+        {},
+    ),
+    "replaced": ("words", {"objective": "replaced", "optimizer": "adamw"}, {}),
+    "generator itself": ("words", {"objective": "replaced", "generator_steps": 1}, {}),
+    "permutation": (
+        "permutations",
+        dict(objective="permutation", memory_length=24, gradient_accumulation_steps=2, eval_batch_size=4),
+        {"position_type": "relative"},
+    ),
+    "packed": ("short", {"train_batch_size": 16, "eval_data": ""}, {"max_position_embeddings": 96}),
+}  # fmt: skip
+
+
+def make_place(name: str, folder: Path, topics: Path, words: Path, run_module) -> None:
+    """Fills a folder with what runs read: records of that name, a task, or configurations."""
+    few = folder.parent / f"{folder.name}.txt"
+    few.write_text(topics.read_text()[:100_000])
+    if name == "words":
+        shutil.copytree(words, folder, dirs_exist_ok=True)
+    elif name == "classes":
+        write_classes(folder)
+        (folder / "text.txt").write_text(topics.read_text()[:4000])
+    elif name == "permutations":
+        built = run_module(
+            *("tfrecords.create_pretraining_data", f"--input={few}", f"--tokenizer={words}", "--seed=1"),
+            *(f"--output_dir={folder}", "--split_sentences", "--objective=permutation", "--max_seq_length=32"),
+            "--chunk_megabytes=0.03",
+        )
+        assert built.returncode == 0, built.stderr
+        assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
+    elif name == "short":
+        # Of such records half is padding.
+        options = dict(seed=1, max_seq_length=96, masking="dynamic", split_sentences=True)
+        short = BuildSettings(**options, held_out_fraction=0, short_seq_prob=1.0)
+        build(str(few), folder, load_tokenizer(str(words)), short, 1, False)
+    else:
+        config = AlbertConfig(
+            vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=32, max_position_embeddings=48, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
+        )  # fmt: skip
+        for kind, (_, _, changes) in PRETRAINED.items():
+            config.replace(**changes).to_json(folder / f"{kind}.json")
+
+
+def settings_of(name: str, place, trained) -> Any:
+    """Returns the settings of a run; `place(name)` gives a folder that runs read, `trained(name)` a finished run."""
+    if name in PRETRAINED:
+        records, changes, _ = PRETRAINED[name]
+        records = str(place(records))
+        changes = changes | {key: records for key in ("second_train_data",) if key in changes}
+        changes |= {key: str(trained(changes[key])) for key in ("init_from",) if key in changes}
+        return PretrainingSettings(
+            train_data=records, output_dir="",
+            **dict(
+                config=str(place("configs") / f"{name}.json"), eval_data=records, learning_rate=0.01,
+                train_batch_size=8, num_train_steps=4, num_warmup_steps=1,
+                save_checkpoints_steps=2, eval_batch_size=8, max_eval_steps=1,
+            ) | changes,
+        )  # fmt: skip
+    task = dict(task="classification", data_dir=str(place("classes")), output_dir="", num_train_steps=4)
+    if name.startswith("compression"):
+        return CompressSettings(
+            model=str(trained("fine-tuning")), vocab_from="corpus", table=False, held_out_rows=16,
+            text=f"{place('classes')}/text.txt",
+            max_seq_length=16, train_batch_size=8, learning_rate=5e-3, save_checkpoints_steps=2, task_train_steps=4,
+            task_train_batch_size=16, **task,
+        )  # fmt: skip
+    changes = {"gradient_accumulation_steps": 2} if name == "parts of fine-tuning" else {}
+    changes |= {"teacher": str(trained("fine-tuning"))} if name == "distillation" else {}
+    # Two batches an epoch: a run goes on at the begin of an epoch, or within one.
+    return FinetuningSettings(
+        init_from=str(trained("masked")), learning_rate=1e-3, train_batch_size=16, save_checkpoints_steps=2,
+        max_seq_length=32, albert_dropout=0.1, **task, **changes,
+    )  # fmt: skip
+
+
+def train(name: str, settings, folder: Path):
+    """Trains in a folder, or goes on there."""
+    run = {"compression": "compression, text"}.get(name, name)
+    with pytest.MonkeyPatch.context() as patch:
+        # What the machine can do decides nothing.
+        patch.setattr(compression, "milliseconds", lambda model: 1.0)
+        patch.setattr(utilisation, "matrix_rate", lambda dtype: 1e10)
+        return KINDS[run].train(dataclasses.replace(settings, output_dir=str(folder)))
+
+
+def at_step(patch, number: int, act, phase: str = "") -> None:
+    """Has `act(folder)` called after update `number` of the runs in folders that end in `phase`."""
+    step = loop.Report.step
+
+    def called(self, *arguments):
+        step(self, *arguments)
+        folder = self.history.path.parent
+        if self.bar.n == number and folder.name.endswith(phase):
+            act(folder)
+
+    patch.setattr(loop.Report, "step", called)
+
+
+def copy(run: Path, to: Path) -> None:
+    """Copies the folder of a run as it lies there."""
+    shutil.copytree(run, to, dirs_exist_ok=True)
+
+
+def send(number: int):
+    """Returns what sends this process a signal."""
+    return lambda folder: os.kill(os.getpid(), number)

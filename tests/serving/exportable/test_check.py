@@ -1,0 +1,111 @@
+"""`--check` compares all that a version answers with the Keras model, and fails one that answers otherwise."""
+
+import keras
+import numpy as np
+import pytest
+
+from serving import check as check_module
+from serving.inference import InferenceOptions
+from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture
+def check(monkeypatch):
+    """check(model, served): asks the functions themselves in place of a fresh process that loads them."""
+
+    def run(model, served):
+        answer = lambda _, calls: [served(name, **inputs) for name, inputs in calls]  # noqa: E731
+        monkeypatch.setattr(check_module, "run_calls", answer)
+        return check_module.check(None, model, served.exportable)
+
+    return run
+
+
+# Of which outputs it says how much they differ.
+VECTORS = {"embedding", "pooled_output"}
+OUTPUTS = [
+    ("classifier", "albert", False, {}, {"logits"}),
+    ("classifier", "roberta", True, {}, {"logits", "text logits"}),
+    ("token classifier", "roberta", True, {}, {"logits", "text logits"}),
+    ("token classifier", "remembering xlnet", True, {}, {"logits", "text logits", "stateful logits"}),
+    ("multiple choice", "xlnet", True, {}, {"logits"}),
+    ("spans", "albert", True, {}, {"start_log_probs", "end_log_probs"}),
+    ("embedder", "albert", True, {"dimensions": 5}, {"embedding", "text embedding"}),
+    ("pretrainer", "albert", False, {}, VECTORS | {"fill_mask log_probabilities"}),
+    ("pretrainer", "sentencepiece", True, {},
+     VECTORS | {f"text {name}" for name in VECTORS} | {"fill_mask log_probabilities"}),
+    ("learned classifier", "albert", False, {"exit_rule": "learned"},
+     {"logits", "early_exit logits", "early_exit probabilities"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "family", "text", "options", "outputs"), OUTPUTS)
+def test_the_check_reads_what_the_export_does(serve, check, head, family, text, options, outputs):
+    differences = check(*serve(head, text, family, **options))
+    assert differences.keys() == outputs and max(differences.values()) < 5e-5
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "broken"),
+    [
+        ("classifier", False, "logits"),
+        ("classifier", True, "becomes other ids in the graph than in Python"),
+        ("regressor", True, "text value"),
+        ("learned classifier", False, "early_exit logits"),
+        ("embedder", False, "embedding"),
+    ],
+)
+def test_answers_of_another_model_fail_the_check(serve, check, make_model, monkeypatch, head, text, broken):
+    model, served = serve(head, text)
+
+    def other(name, **inputs):
+        answers = served(name, **inputs)
+        spoilt = {"text value": "serving_default", "early_exit logits": "early_exit"}.get(broken, name)
+        by_ids = text and name == "ids"
+        if name == "tokenize" and "ids" in broken:
+            answers["input_ids"][0, 1] += 1
+        elif spoilt == name and not by_ids and name != "tokenize" and "ids" not in broken:
+            answers |= {key: value + 0.01 for key, value in answers.items() if value.dtype == np.float32}
+        return answers
+
+    other.exportable = served.exportable
+    with pytest.raises(UserError, match=f"failed its check: .*{broken}"):
+        check(model, other)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_broken_masked_language_model_fails_the_check(make_model, serve, check, text):
+    """Also where all words are about as likely, so that no probability differs by much."""
+
+    def flat_model(shift):
+        model = make_model("pretrainer")
+        head = model.masked_lm_head
+        for variable in (head.layer_norm.gamma, head.layer_norm.beta):
+            variable.assign(keras.ops.zeros_like(variable))
+        head.output_bias.assign(shift * (np.arange(head.output_bias.shape[0]) % 2))
+        return model
+
+    _, served = serve(flat_model(0), text=text)
+    assert check(flat_model(0), served)["fill_mask log_probabilities"] < 1e-5
+    with pytest.raises(UserError, match="failed its check: fill_mask log_probabilities differs"):
+        check(flat_model(0.005), served)
+
+
+def test_half_precision_models_are_checked(make_model, serve, check):
+    _, served = serve("classifier")
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        half = make_model("classifier")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    half.set_weights(make_model("classifier").get_weights())
+    assert check(half, served)["logits"] < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_graphs")
+def test_int8_of_rows_that_end_with_cls_passes_its_check(serve, check):
+    options = InferenceOptions("int8")
+    assert check(*serve("token classifier", True, "remembering xlnet", inference=options))["stateful logits"] < 0.3

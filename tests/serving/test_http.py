@@ -1,0 +1,102 @@
+"""HTTP as RFC 9110 has it, by both servers: what they share is tried with an application that sends requests back."""
+
+import asyncio
+import json
+import socket
+import threading
+
+import pytest
+
+from serving.http_protocol import listen, make_server, read_body
+
+
+async def echo(scope, receive, send):
+    """Answers with what arrived, as JSON."""
+    body = await read_body(receive, 0, 2**20)
+    headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+    answer = json.dumps({"verb": scope["method"], "path": scope["path"], "headers": headers, "body": body.decode()})
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]})
+    await send({"type": "http.response.body", "body": answer.encode()})
+
+
+@pytest.fixture(scope="module")
+def port():
+    opened = listen("127.0.0.1", 0)
+    server = make_server(echo, "off", drain_s=1)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([opened])))
+    thread.start()
+    yield opened.getsockname()[1]
+    server.should_exit = True
+    thread.join()
+    opened.close()
+
+
+def answers(port, packets, count):
+    """The status and the decoded body of `count` answers to what is sent packet by packet on one connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stream, found = connection.makefile("rb"), []
+        for packet in packets:
+            connection.sendall(packet)
+        for _ in range(count):
+            status = int(stream.readline().split()[1])
+            headers = dict(line.decode().strip().lower().split(": ", 1) for line in iter(stream.readline, b"\r\n"))
+            found.append((status, json.loads(stream.read(int(headers["content-length"])))))
+        return found
+
+
+BODY = '{"input": "a fine film"}'
+CHUNKED = f"Transfer-Encoding: chunked\r\n\r\n{len(BODY):x}\r\n{BODY}\r\n0\r\n\r\n"
+PLAIN = f"Content-Length: {len(BODY)}\r\n\r\n{BODY}"
+UPGRADES = {
+    "h2c": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQB\r\n",
+    "websocket": "Connection: keep-alive, upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n",
+    "tls": "upgrade: TLS/1.3, HTTP/2.0\r\nconnection: UPGRADE\r\n",
+}
+
+
+@pytest.mark.parametrize("upgrade", UPGRADES)
+@pytest.mark.parametrize("framing", [PLAIN, CHUNKED], ids=["length", "chunked"])
+@pytest.mark.parametrize("packets", ["one", "head and body", "bytes"])
+def test_an_upgrade_is_ignored_and_no_body_is_lost(port, upgrade, framing, packets):
+    head, body = f"POST /a?b=c HTTP/1.1\r\nHost: x\r\n{UPGRADES[upgrade]}{framing}".split("\r\n\r\n", 1)
+    following = f"POST /next HTTP/1.1\r\nHost: x\r\n{UPGRADES[upgrade]}{PLAIN}GET /last HTTP/1.1\r\nHost: x\r\n\r\n"
+    whole = f"{head}\r\n\r\n{body}{following}".encode()
+    sent = {
+        "one": [whole],
+        "head and body": [f"{head}\r\n\r\n".encode(), f"{body}{following}".encode()],
+        "bytes": [bytes([byte]) for byte in whole],
+    }[packets]
+    first, second, last = answers(port, sent, 3)
+    assert [status for status, _ in (first, second, last)] == [200] * 3
+    assert [one["path"] for _, one in (first, second, last)] == ["/a", "/next", "/last"]
+    assert first[1]["body"] == second[1]["body"] == BODY and last[1]["body"] == ""
+    assert "upgrade" not in first[1]["headers"] and first[1]["headers"]["host"] == "x"
+
+
+def test_a_large_body_with_an_upgrade_arrives_whole(port):
+    body = "x" * 300_000
+    head = f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Content-Length: {len(body)}\r\n\r\n"
+    ((status, answer),) = answers(
+        port, [head.encode(), *(body[i : i + 7000].encode() for i in range(0, 300_000, 7000))], 1
+    )
+    assert status == 200 and answer["body"] == body
+
+
+def test_a_client_that_waits_for_100_continue_is_asked_on(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        head, body = PLAIN.split("\r\n\r\n")
+        connection.sendall(
+            f"POST / HTTP/1.1\r\nHost: x\r\n{UPGRADES['h2c']}Expect: 100-continue\r\n{head}\r\n\r\n".encode()
+        )
+        stream = connection.makefile("rb")
+        assert stream.readline().startswith(b"HTTP/1.1 100")
+        stream.readline()
+        connection.sendall(body.encode())
+        assert stream.readline().startswith(b"HTTP/1.1 200")
+
+
+def test_connect_is_no_loop(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(b"CONNECT other:80 HTTP/1.1\r\nHost: other:80\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 ")
