@@ -75,11 +75,14 @@ def weights_like(model, seed: int = 7) -> list[np.ndarray]:
     return [centres.get(w.path.split("/")[-1], 0.0) + rng.normal(scale=0.2, size=w.shape) for w in model.weights]
 
 
+def filled(model: keras.Model) -> keras.Model:
+    model.set_weights(weights_like(model))
+    return model
+
+
 def alike(config: AlbertConfig, **kwargs) -> AlbertEncoder:
     """An encoder with the same weights at every call."""
-    encoder = AlbertEncoder(config, **kwargs)
-    encoder.set_weights(weights_like(encoder))
-    return encoder
+    return filled(AlbertEncoder(config, **kwargs))
 
 
 def inputs(name: str) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 import albert_tf
-from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, encoder_of, inputs, small, trained, weights_like
+from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, encoder_of, filled, inputs, small, trained
 from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
@@ -44,15 +44,10 @@ def official() -> dict:
     return metrics[-1] | {str(i): weight for i, weight in enumerate(model.get_weights())}
 
 
-def fill(model: keras.Model) -> keras.Model:
-    model.set_weights(weights_like(model))
-    return model
-
-
 def learned_exits() -> dict:
     """Weights and losses of two steps, whose difference is the gradient, and who leaves when."""
     config = small(vocab_size=50)
-    model = fill(albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(config), 2, 0.0, albert_tf.LearnedExit(0.2, 0.7)))
+    model = filled(albert_tf.AlbertClassifier(albert_tf.AlbertEncoder(config), 2, 0.0, albert_tf.LearnedExit(0.2, 0.7)))
     model.compile(keras.optimizers.SGD(0.1))
     results = {f"loss {step}": model.train_on_batch(TEXTS, LABELS)[0] for step in range(2)}
     results |= {str(i): weight for i, weight in enumerate(model.get_weights())}
@@ -69,7 +64,7 @@ def _own_loss(model, features, outputs):
 
 def electra() -> dict:
     """No word is drawn otherwise where the generator is sure of one."""
-    model = fill(albert_tf.ElectraPretrainer(small()))
+    model = filled(albert_tf.ElectraPretrainer(small()))
     model.masked_lm_head.output_bias.assign(np.eye(40)[5] * 1000)
     return trained(model, FEATURES | {"masked_lm_ids": np.array([[5, 6], [6, 5], [5, 5]])}, _own_loss)
 
@@ -145,7 +140,7 @@ def updates_use_one_kernel_for_attention() -> None:
     keras.ops.dot_product_attention = lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs)
     found, batch = {}, ({name: ops.convert_to_tensor(value) for name, value in TEXTS.items()}, LABELS)
     for fuses in (False, True):
-        model = fill(albert_tf.AlbertClassifier(small(num_hidden_layers=2), 2, dropout=0.0))
+        model = filled(albert_tf.AlbertClassifier(small(num_hidden_layers=2), 2, dropout=0.0))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer=create_optimizer("adamw", 0.001, 100, 1), loss=loss)
         model.optimizer.build(model.trainable_variables)

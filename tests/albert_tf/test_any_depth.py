@@ -10,18 +10,13 @@ from scipy import stats
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, LearnedExit
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.layers import depth as plans
-from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small
+from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small, weights_like
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(**CONFIGS["random depth"])
 SHARED = small(num_hidden_layers=6)
 TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-LABELS = np.array([0, 1, 1])
-
-
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor)
 
 
 @pytest.mark.parametrize(
@@ -95,43 +90,32 @@ def test_evaluation_and_requested_states_run_all_steps():
         np.testing.assert_array_equal(found, expected)
     # Where the depth is drawn, steps that are not run repeat the state.
     assert len(drawn(FEATURES, training=True)["hidden_states"]) == 7
-    exiting = AlbertClassifier(AlbertEncoder(CONFIG), 4, early_exit=True)
+    exiting = AlbertClassifier(CONFIG, 4, early_exit=True)
     assert len(exiting(TEXTS, training=True)) == 6
 
 
-def test_fit_goes_on_drawing_where_the_saved_model_was(tmp_path):
-    model = AlbertClassifier(encoder_of("random depth", "loop"), 2, 0.0)
-    model.compile(keras.optimizers.SGD(0.01))
-    model.fit(TEXTS, LABELS, epochs=2, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    states = [numpy(one.encoder.seed_generator.state) for one in (model, loaded)]
-    np.testing.assert_array_equal(*states)
-    assert states[0][1] == 2 and loaded.encoder.config.random_depth_min == 3
-
-
 @pytest.mark.parametrize(
-    ("kind", "depth"), [(AlbertPretrainer, 2), (AlbertEncoder, 9), (AlbertTokenClassifier, 2), (AlbertPretrainer, 9)]
+    ("kind", "changes", "depth", "built"),
+    [
+        (AlbertPretrainer, {}, 2, {}),
+        (AlbertEncoder, {}, 9, {}),
+        (AlbertTokenClassifier, {}, 2, {}),
+        (AlbertEncoder, {"depth_plan": "1+1x4+1"}, 3, {"depth_plan": "1+1+1"}),
+        (AlbertEncoder, {"depth_plan": "1+1x4+1"}, 8, {"depth_plan": "1+1x6+1"}),
+        (AlbertEncoder, {"step_signal": "sinusoid", "gate_init": 1.0}, 9, {}),
+    ],
 )
-def test_a_depth_is_the_model_built_so(kind, depth):
+def test_a_depth_is_the_model_built_so(kind, changes, depth, built):
     """Which has the same weights, since the plan shares them all."""
-    options = {"num_classes": 3} if kind is AlbertTokenClassifier else {}
-    model, built = kind(SHARED, **options), kind(SHARED.replace(num_hidden_layers=depth), **options)
-    built.set_weights(model.get_weights())
+    config, options = SHARED.replace(**changes), [3] * (kind is AlbertTokenClassifier)
+    model, other = kind(config, *options), kind(config.replace(**built | {"num_hidden_layers": depth}), *options)
+    other.set_weights(weights_like(model))
+    model.set_weights(other.get_weights())
     features = {"input_ids": FEATURES["input_ids"]}
-    outputs = [keras.tree.flatten(one(features)) for one in (at_depth(model, depth), built)]
-    for found, expected in zip(outputs[0], outputs[1], strict=True):
-        np.testing.assert_array_equal(numpy(found), numpy(expected))
+    found, expected = (keras.tree.flatten(one(features)) for one in (at_depth(model, depth), other))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     assert at_depth(model, 6) is model
-
-
-def test_a_middle_is_run_more_or_less_often():
-    changes = {"random_depth_min": 0}
-    encoder = alike(CONFIG.replace(**changes))
-    for depth in (3, 8):
-        built = alike(CONFIG.replace(depth_plan=f"1+1x{depth - 2}+1", num_hidden_layers=depth, **changes))
-        found, expected = (one(FEATURES)["sequence_output"] for one in (at_depth(encoder, depth), built))
-        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("exits", [True, LearnedExit()])
@@ -150,26 +134,22 @@ def test_exits_stay_with_their_steps(exits):
 
 def test_exits_of_a_middle_that_runs_less_often():
     """The last block's head is still its head."""
-    model = AlbertClassifier(AlbertEncoder(CONFIG), 4, 0.0, True)
-    other = at_depth(model, 4)
-    for place, step in enumerate((0, 1, 2, 5)):
-        np.testing.assert_array_equal(other.exit_heads[place].kernel, model.exit_heads[step].kernel)
-
-
-EXTENSIONS = {
-    "step signal": {"step_signal": "learned"},
-    "hyper-connections": {"hyper_connections": 2},
-    "low rank": {"depth_lora_rank": 2},
-}
+    model = AlbertClassifier(CONFIG, 4, 0.0, True)
+    kernels = [[head.kernel for head in one.exit_heads] for one in (at_depth(model, 4), model)]
+    np.testing.assert_array_equal(kernels[0], [kernels[1][step] for step in (0, 1, 2, 5)])
 
 
 @pytest.mark.parametrize(
-    ("extension", "plan", "depth"),
-    [("step signal", "1+1x4+1", 4), ("hyper-connections", "", 3), ("low rank", "1+1x4+1", 4)],
+    ("changes", "depth"),
+    [
+        ({"step_signal": "learned", "depth_plan": "1+1x4+1"}, 4),
+        ({"hyper_connections": 2}, 3),
+        ({"depth_lora_rank": 2, "depth_plan": "1+1x4+1"}, 4),
+    ],
 )
-def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
+def test_what_a_step_has_of_its_own_stays_with_it(changes, depth):
     """The states are those of the whole model up to the first step left out."""
-    encoder = alike(SHARED.replace(depth_plan=plan, **EXTENSIONS[extension]))
+    encoder = alike(SHARED.replace(**changes))
     other, kept = at_depth(encoder, depth), plans.kept_steps(encoder.config, depth)
     assert other.config.num_steps == depth
     states = [one(FEATURES)["hidden_states"] for one in (other, encoder)]
@@ -179,20 +159,18 @@ def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
     for name, variable in other.depth_variables.items():
         before = encoder.depth_variables[name]
         if variable.shape[:1] == (depth,):
-            np.testing.assert_array_equal(variable, numpy(before)[kept])
+            np.testing.assert_array_equal(variable, np.array(before)[kept])
     with pytest.raises(UserError, match=r"depth 9 cannot be run: .* weights of their own"):
         at_depth(encoder, 9)
 
 
-def test_a_middle_that_would_run_once_keeps_no_low_rank():
-    with pytest.raises(UserError, match=r"depth 3 cannot be run: .*depth_lora"):
-        at_depth(alike(CONFIG.replace(depth_lora_rank=2)), 3)
-
-
-def test_a_sinusoid_goes_on_and_an_equilibrium_has_no_depth():
-    encoder = alike(SHARED.replace(step_signal="sinusoid", gate_init=1.0))
-    built = AlbertEncoder(SHARED.replace(step_signal="sinusoid", num_hidden_layers=9))
-    built.set_weights(encoder.get_weights())
-    np.testing.assert_array_equal(at_depth(encoder, 9)(FEATURES)["sequence_output"], built(FEATURES)["sequence_output"])
-    with pytest.raises(UserError, match="equilibrium"):
-        at_depth(AlbertEncoder(SHARED.replace(equilibrium_solver="fixed_point")), 3)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (CONFIG.replace(depth_lora_rank=2), r"depth 3 cannot be run: .*depth_lora"),
+        (SHARED.replace(equilibrium_solver="fixed_point"), "equilibrium"),
+    ],
+)
+def test_a_depth_that_would_lose_weights_or_is_none_is_refused(config, message):
+    with pytest.raises(UserError, match=message):
+        at_depth(AlbertEncoder(config), 3)

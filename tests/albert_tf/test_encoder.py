@@ -4,13 +4,35 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.layers.depth import Segment, Step, plan, segments
-from tests.albert_tf.depth_cases import CONFIGS, FEATURES, LENGTH, MODERN, alike, inputs, small, weights_like
+from albert_tf import (
+    AlbertClassifier,
+    AlbertEncoder,
+    AlbertPretrainer,
+    AlbertTokenClassifier,
+    ElectraPretrainer,
+    LearnedExit,
+    XlnetPretrainer,
+)
+from albert_tf.layers.depth import plan, segments
+from tests.albert_tf.depth_cases import (
+    CONFIGS,
+    EQUILIBRIA,
+    EVERYTHING,
+    FEATURES,
+    LENGTH,
+    MODERN,
+    RELATIVE,
+    alike,
+    encoder_of,
+    inputs,
+    small,
+    weights_like,
+)
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)
+TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 def test_hidden_states_and_attentions_on_request():
@@ -40,10 +62,9 @@ def test_defaults_are_one_sequence_without_padding():
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
 def test_padding_changes_nothing(walk):
     encoder = alike(small(), walk=walk)
-    whole = encoder(FEATURES)
-    row = {name: FEATURES[name][2:, :5] for name in ("input_ids", "input_mask", "segment_ids")}
-    np.testing.assert_allclose(whole["sequence_output"][2:, :5], encoder(row)["sequence_output"], atol=1e-5)
-    np.testing.assert_allclose(whole["pooled_output"][2:], encoder(row)["pooled_output"], atol=1e-5)
+    whole, row = encoder(FEATURES), encoder({name: FEATURES[name][2:, :5] for name in TOKENS})
+    np.testing.assert_allclose(whole["sequence_output"][2:, :5], row["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(whole["pooled_output"][2:], row["pooled_output"], atol=1e-5)
 
 
 OFFSET = {"position_offset": 2, "max_position_embeddings": 12, "type_vocab_size": 1}
@@ -116,15 +137,33 @@ def test_half_precision_is_near_and_trains_without_nan(name, policy, walk):
         assert np.isfinite(np.asarray(keras.ops.cast(weight, "float32"))).all(), weight.path
 
 
-@pytest.mark.parametrize("name", ["everything", "modern block", "memory"])
-def test_a_file_holds_the_encoder(name, tmp_path):
-    encoder = alike(small(**CONFIGS[name]), walk="recompute", seed=4)
-    encoder.save(tmp_path / "encoder.keras")
-    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
-    assert loaded.config == encoder.config and loaded.walk == "recompute" and loaded.seed == 4
-    assert AlbertConfig.from_dict(encoder.config.to_dict()) == encoder.config
-    for path, value in encoder(inputs(name)).items():
-        for one, other in zip(keras.tree.flatten(value), keras.tree.flatten(loaded(inputs(name))[path]), strict=True):
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+SOLVED = EQUILIBRIA["implicit"] | {"equilibrium_max_steps": 2}
+FILES = {
+    "everything": lambda: alike(small(**EVERYTHING, **DROPOUT), walk="recompute", seed=4),
+    "memory": lambda: alike(small(**CONFIGS["memory"], **DROPOUT)),
+    "equilibrium": lambda: alike(small(**SOLVED, **DROPOUT)),
+    "random depth": lambda: AlbertClassifier(encoder_of("random depth", "loop", 0.1), 2),
+    "exits": lambda: AlbertClassifier(small(**DROPOUT), 2, early_exit=True),
+    "learned exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=LearnedExit(0.3, 0.6)),
+    "its own generator": lambda: ElectraPretrainer(small(**DROPOUT), generator_steps=1),
+    "electra": lambda: ElectraPretrainer(small(**MODERN, **DROPOUT), pair_task="nsp", generator_size=0.5),
+    "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**RELATIVE, **DROPOUT), pooler=False)),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
+    model, features = FILES[kind](), inputs(kind)
+    wanted = TOKENS if isinstance(model, (AlbertClassifier, AlbertTokenClassifier)) else features
+    features = {name: features[name] for name in wanted}
+    model(features, training=True)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model) and loaded.get_config() == model.get_config()
+    for training in (False, True):
+        found, expected = (keras.tree.flatten(one(features, training=training)) for one in (loaded, model))
+        for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
@@ -178,66 +217,49 @@ def test_every_place_of_every_step_draws_a_mask_of_its_own(walk, monkeypatch):
         assert len(seeds) == calls * (1 + 3 * 4)
 
 
-def test_the_plan():
-    assert plan(small(num_hidden_layers=3)) == [Step(0, 0)] * 3
-    assert plan(small(num_hidden_layers=3, sharing="attention")) == [Step(0, 0), Step(0, 1), Step(0, 2)]
-    assert plan(small(num_hidden_layers=3, sharing="ffn")) == [Step(0, 0), Step(1, 0), Step(2, 0)]
-    uneven = plan(small(num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2))
-    assert [step.attention for step in uneven] == [0, 1] * 3 + [2, 3] * 2
-    deep = plan(small(num_hidden_layers=22, num_hidden_groups=22))
-    assert [step.feed_forward for step in deep] == list(range(22))
-    assert segments(small()) == [Segment((Step(0, 0),), 4)]
-    assert [s.repeats for s in segments(small(num_hidden_layers=6, num_hidden_groups=4))] == [2, 1, 2, 1]
-
-
-def halves(text, layers, **changes):
-    return [
-        (step.attention, step.feed_forward)
-        for step in plan(small(num_hidden_layers=layers, depth_plan=text, **changes))
-    ]
-
-
-def test_the_plan_as_text():
-    assert halves("1+1x3+1", 5) == [(0, 0)] + [(1, 1)] * 3 + [(2, 2)]
-    assert halves("2+2x2+2", 8) == [(i, i) for i in (0, 1, 2, 3, 2, 3, 4, 5)]
-    assert halves("3x4r", 12) == [(i, i) for i in (0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 1, 0)]
-    assert halves("1+1x3", 4, sharing="attention") == [(0, 0), (1, 1), (1, 2), (1, 3)]
-    assert halves("2x2r", 4, sharing="ffn") == [(0, 0), (1, 1), (2, 1), (3, 0)]
-    assert [s.repeats for s in segments(small(num_hidden_layers=9, depth_plan="1+2x3r+2"))] == [1, 2, 1, 1]
-    assert plan(small(depth_plan="1x4")) == plan(small())
-
-
-def offset_encoder(**changes):
-    config = AlbertConfig(
-        vocab_size=30, embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, sharing="none",
-        intermediate_size=32, max_position_embeddings=12, type_vocab_size=1, initializer_range=0.5, position_offset=2,
-    )  # fmt: skip
-    return AlbertEncoder(config.replace(**changes))
+@pytest.mark.parametrize(
+    ("changes", "halves", "repeats"),
+    [
+        ({}, "00 00 00 00", "4"),
+        ({"sharing": "attention"}, "00 01 02 03", "1 1 1 1"),
+        ({"sharing": "ffn"}, "00 10 20 30", "1 1 1 1"),
+        ({"sharing": "none"}, "00 11 22 33", "1 1 1 1"),
+        ({"num_hidden_layers": 6, "num_hidden_groups": 4}, "00 00 11 22 22 33", "2 1 2 1"),
+        ({"num_hidden_groups": 2, "inner_group_num": 2}, "00 11 00 11 22 33 22 33", "2 2"),
+        ({"depth_plan": "1x4"}, "00 00 00 00", "4"),
+        ({"depth_plan": "1+1x3+1", "num_hidden_layers": 5}, "00 11 11 11 22", "1 3 1"),
+        ({"depth_plan": "2+2x2+2", "num_hidden_layers": 8}, "00 11 22 33 22 33 44 55", "1 2 1"),
+        ({"depth_plan": "1+2x3r", "num_hidden_layers": 7}, "00 11 22 11 22 22 11", "1 2 1"),
+        ({"depth_plan": "1+1x3", "sharing": "attention"}, "00 11 12 13", "1 1 1 1"),
+        ({"depth_plan": "2x2r", "sharing": "ffn"}, "00 11 21 30", "1 1"),
+    ],
+)
+def test_the_plan(changes, halves, repeats):
+    """The numbers of each step's attention and feed-forward half, and how often each part of the plan is run."""
+    config = small(**changes)
+    assert " ".join(f"{step.attention}{step.feed_forward}" for step in plan(config)) == halves
+    assert " ".join(str(segment.repeats) for segment in segments(config)) == repeats
 
 
 def test_positions_begin_behind_the_offset():
-    encoder, plain = offset_encoder(), offset_encoder(position_offset=0, max_position_embeddings=10)
-    tables = encoder.get_weights()
-    index = next(i for i, table in enumerate(tables) if table.shape == (12, 16))
-    plain.set_weights([table[2:] if i == index else table for i, table in enumerate(tables)])
+    encoder = alike(small(**OFFSET))
+    plain = AlbertEncoder(small(**OFFSET).replace(position_offset=0, max_position_embeddings=10))
+    plain.set_weights([w[2:] if w.shape == (12, 8) else w for w in encoder.get_weights()])
     ids = np.arange(20).reshape(2, 10)
-    expected = np.asarray(plain(ids)["sequence_output"])
-    for features in (
-        {"input_ids": ids},
-        {"input_ids": ids, "input_mask": np.ones_like(ids)},
-        {"input_ids": ids, "position_ids": np.tile(np.arange(10), (2, 1))},
+    expected = plain(ids)["sequence_output"]
+    for more in (
+        {},
+        {"input_mask": np.ones_like(ids)},
+        {"position_ids": np.tile(np.arange(10), (2, 1))},
         # One type of segment: where the second text begins is for others to read.
-        {"input_ids": ids, "segment_ids": (ids > 4).astype(int)},
+        {"segment_ids": (ids > 4).astype(int)},
     ):
-        np.testing.assert_allclose(np.asarray(encoder(features)["sequence_output"]), expected, atol=1e-6)
+        np.testing.assert_allclose(encoder({"input_ids": ids} | more)["sequence_output"], expected, atol=1e-6)
     with pytest.raises(UserError, match="a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
         encoder(np.zeros((1, 11), int))
-
-
-def test_padding_before_or_behind_changes_no_token():
-    encoder, ids = offset_encoder(), np.array([[0, 7, 9, 2]])
-    expected = np.asarray(encoder(ids)["sequence_output"])
+    # And padding before or behind changes no token.
     for before in range(3):
-        padded = np.pad(ids, [(0, 0), (before, 2 - before)], constant_values=1)
+        padded = np.pad(ids[:, 2:6], [(0, 0), (before, 2 - before)], constant_values=1)
         outputs = encoder({"input_ids": padded, "input_mask": (padded != 1).astype(int)})["sequence_output"]
-        np.testing.assert_allclose(np.asarray(outputs)[:, before : before + 4], expected, atol=1e-5)
+        alone = encoder(ids[:, 2:6])["sequence_output"]
+        np.testing.assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)

@@ -9,7 +9,6 @@ from albert_tf import AlbertClassifier, AlbertPretrainer
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, LENGTH, alike, small
 from tests.albert_tf.test_depth import sigmoid, started
-from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -106,8 +105,3 @@ def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind
     for towards, is_open in ((-1, False), (-1, False), (1, True)):
         optimizer.apply([-towards * abs(slope)], [gate])
         assert (float(gate) > 0) is is_open
-
-
-def test_halting_excludes_early_exits():
-    with pytest.raises(UserError, match="early_exit and halting 'act' exclude each other"):
-        AlbertClassifier(small(halting="act"), 2, early_exit=True)
