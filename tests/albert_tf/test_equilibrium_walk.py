@@ -11,8 +11,7 @@ from keras import ops
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
 from albert_tf.layers.equilibrium import RectangleRows
-from albert_tf.layers.equilibrium_walk import settled
-from tests.albert_tf import depth_cases
+from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small
 from tfrecords.base.errors import UserError
 
@@ -22,7 +21,7 @@ PLAIN = small()
 SOLVED = PLAIN.replace(
     equilibrium_solver="anderson", equilibrium_tolerance=1e-4, equilibrium_max_steps=80, gate_init=1.0
 )
-STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_phantom_steps": 2}
+STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4}
 IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
 FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], [7]])).astype("int32")}
 
@@ -46,24 +45,19 @@ def plain():
     return encoder
 
 
-@pytest.fixture(scope="module")
-def solved(plain):
-    return twin(plain, SOLVED)
-
-
-PLANS = {
-    "one block": {},
-    "begin, middle, end": {"depth_plan": "1+1x4+1", "num_hidden_layers": 6},
-    "two in turn": {"depth_plan": "2x4", "num_hidden_layers": 8},
-    "inner groups": {"inner_group_num": 2},
-}
-
-
-@pytest.mark.parametrize(("plan", "kept"), zip(PLANS, (1, 4, 1, 4)))
+@pytest.mark.parametrize(
+    ("plan", "kept"),
+    [
+        ({}, 1),
+        ({"depth_plan": "1+1x4+1", "num_hidden_layers": 6}, 4),
+        ({"depth_plan": "2x4", "num_hidden_layers": 8}, 1),
+        ({"inner_group_num": 2}, 4),
+    ],
+)
 def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
-    config = PLAIN.replace(**PLANS[plan])
+    config = PLAIN.replace(**plan)
     source = AlbertEncoder(config)
-    other = twin(source, config.replace(**STEPS, equilibrium_max_steps=4).replace(equilibrium_phantom_steps=kept))
+    other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": kept}))
     ours, theirs = source(FEATURES), other(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(theirs[name], ours[name], atol=1e-6)
@@ -85,59 +79,50 @@ def assert_equal_gradients(found, expected):
 
 
 def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plain):
-    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_max_steps=4).replace(equilibrium_phantom_steps=4))
+    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_phantom_steps=4))
     expected, found = gradients(plain, "sequence_output"), gradients(other, "sequence_output")
     assert (np.asarray(found["depth_injection/gate"]) != 0).all()
     assert_equal_gradients(found, expected)
 
 
-@pytest.mark.parametrize("solver", ["fixed_point", "anderson"])
-def test_it_is_a_fixed_point_of_the_recurrence(plain, solver):
-    encoder = twin(plain, SOLVED.replace(equilibrium_solver=solver, equilibrium_max_steps=300))
+def test_it_is_a_fixed_point_of_the_recurrence(plain):
+    encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
     function, start, rows = encoder.recurrence(FEATURES)
     state = ops.reshape(outputs["sequence_output"], start.shape)
     moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
     np.testing.assert_allclose(outputs["residual"], moved, atol=1e-6)
-    assert (moved < 1e-4).all() and (np.asarray(outputs["steps"]) < 300).all()
+    assert (moved < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
+    # A text has the same answer alone, and beside others in a packed row.
+    alone = encoder({"input_ids": IDS[1:2, :5]})
+    np.testing.assert_allclose(outputs["sequence_output"][1, :5], alone["sequence_output"][0], atol=1e-3)
+    assert abs(np.asarray(outputs["steps"])[1] - np.asarray(alone["steps"])[0]) <= 1
+    packed = encoder({
+        "input_ids": np.concatenate([IDS[1:2, :5], IDS[2:, :4]], axis=1),
+        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
+    })  # fmt: skip
+    np.testing.assert_allclose(packed["sequence_output"][0, :5], alone["sequence_output"][0], atol=5e-3)
+    np.testing.assert_allclose(packed["pooled_output"][0, 0], alone["pooled_output"][0], atol=5e-3)
 
 
 def test_implicit_gradients_are_those_of_many_steps(plain):
     implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
-    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
+    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 60}
     found, expected = (
         gradients(twin(plain, config), "pooled_output")
-        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
+        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=60))
     )
     assert_equal_gradients(found, expected)
 
 
-def test_a_text_has_the_same_answer_alone_and_in_a_batch(solved):
-    together = solved(FEATURES)
-    for row, length in enumerate((9, 5)):
-        alone = solved({"input_ids": IDS[row : row + 1, :length]})
-        np.testing.assert_allclose(together["sequence_output"][row, :length], alone["sequence_output"][0], atol=1e-3)
-        assert abs(np.asarray(together["steps"])[row] - np.asarray(alone["steps"])[0]) <= 1
-
-
-def test_packed_sequences_are_solved_in_their_row(solved):
-    packed = {
-        "input_ids": np.concatenate([IDS[:1, :5], IDS[1:2, :4]], axis=1),
-        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
-    }  # fmt: skip
-    outputs, first = solved(packed), solved({"input_ids": IDS[:1, :5]})
-    np.testing.assert_allclose(outputs["sequence_output"][0, :5], first["sequence_output"][0], atol=5e-3)
-    np.testing.assert_allclose(outputs["pooled_output"][0, 0], first["pooled_output"][0], atol=5e-3)
-
-
 def test_dropout_is_one_mask_for_all_steps():
-    config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, equilibrium_tolerance=1e-3)
     encoder = AlbertEncoder(config, seed=1)
     one, other = encoder(FEATURES, training=True), encoder(FEATURES, training=True)
     # It converges, as it would not with new masks at every step; the next call has others.
-    assert (np.asarray(one["residual"]) < 1e-4).all()
+    assert (np.asarray(one["residual"]) < 1e-3).all()
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
 
 
@@ -148,41 +133,34 @@ def test_half_precision_sums_in_float32(plain):
     assert (np.asarray(outputs["residual"]) < 1e-2).all()
 
 
-def test_what_does_not_converge_is_reported(plain):
-    outputs = twin(plain, SOLVED.replace(equilibrium_max_steps=2, equilibrium_solver="fixed_point"))(FEATURES)
-    assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
-
-
-def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
-    config = SOLVED.replace(equilibrium_tolerance=1e-3, hidden_dropout_prob=0.1)
-    model = AlbertClassifier(AlbertEncoder(config, seed=0), 2)
-    model.compile()
-    labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
-    for prefix in ("", "val_"):
-        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-3
-        assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
-        assert history[f"{prefix}equilibrium_unconverged"][-1] == 0
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.encoder.walk == "equilibrium" and loaded.encoder.config == config
-    np.testing.assert_array_equal(loaded.predict(FEATURES, verbose=0), model.predict(FEATURES, verbose=0))
-
-
-def test_a_pretrainer_has_it_in_its_metrics(in_graphs):
+def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
+    """And there are no states on the way."""
     model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
+    outputs = model.encoder(FEATURES)
+    assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [1, 1, 1]
+    assert "hidden_states" not in outputs
+    with pytest.raises(UserError, match="keeps no hidden states"):
+        model.encoder(FEATURES, output_hidden_states=True)
     model.compile()
-    results = model.evaluate(depth_cases.FEATURES, verbose=0, return_dict=True)
+    results = model.evaluate(ROWS, verbose=0, return_dict=True)
     assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
     assert results["equilibrium_residual"] > 1e-4
 
 
-@pytest.mark.parametrize("walk", ["unrolled", "equilibrium"])
-def test_configuration_and_walk_say_the_same(walk):
-    assert AlbertEncoder(SOLVED, walk=walk).walk == "equilibrium"
-    encoder = AlbertEncoder(PLAIN, walk="equilibrium")
-    assert encoder.config == PLAIN.replace(equilibrium_solver="fixed_point")
-    assert AlbertConfig.from_dict(SOLVED.to_dict()) == SOLVED
+def test_fit_reports_residual_steps_and_rows_that_did_not_converge():
+    model = AlbertClassifier(SOLVED.replace(equilibrium_tolerance=1e-2, hidden_dropout_prob=0.1), 2)
+    model.compile()
+    labels = np.array([0, 1, 0])
+    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
+    for prefix in ("", "val_"):
+        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-2
+        assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
+        assert history[f"{prefix}equilibrium_unconverged"][-1] == 0
+
+
+def test_configuration_and_walk_say_the_same():
+    assert {AlbertEncoder(SOLVED, walk=walk).walk for walk in ("unrolled", "equilibrium")} == {"equilibrium"}
+    assert AlbertEncoder(PLAIN, walk="equilibrium").config == PLAIN.replace(equilibrium_solver="fixed_point")
 
 
 @pytest.mark.parametrize(
@@ -194,16 +172,8 @@ def test_configuration_and_walk_say_the_same(walk):
     ],
 )
 def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
-    with pytest.raises(UserError, match=message) as caught:
-        settled(PLAIN.replace(**changes), walk)
-    assert "\n" not in str(caught.value)
-
-
-def test_there_are_no_states_on_the_way():
-    solved = AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1))
-    with pytest.raises(UserError, match="keeps no hidden states"):
-        solved(FEATURES, output_hidden_states=True)
-    assert "hidden_states" not in solved(FEATURES)
+    with pytest.raises(UserError, match=f"^.*{message}.*$"):
+        AlbertEncoder(PLAIN.replace(**changes), walk=walk)
 
 
 @pytest.mark.slow
