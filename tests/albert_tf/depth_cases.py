@@ -127,3 +127,11 @@ def trained(model: keras.Model, features: dict, loss=loss_of) -> dict[str, np.nd
     outputs = {name: outputs[name] for name in outputs if name not in ("hidden_states", "attentions")}
     paths = [variable.path.split("/", 1)[-1] for variable in model.trainable_variables]
     return {"loss": value} | outputs | dict(zip(paths, found, strict=True))
+
+
+def assert_same(found: dict, expected: dict, scale: float = 1e-6) -> None:
+    """Within 1e-6 of the largest number of each."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        largest = max(1.0, np.abs(np.asarray(value, "float64")).max())
+        np.testing.assert_allclose(found[name], value, atol=scale * largest, err_msg=name)

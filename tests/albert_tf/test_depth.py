@@ -233,7 +233,6 @@ def test_published_formats_have_no_place_for_extensions(option, value, tmp_path)
 
 
 TOGETHER = {
-    "all": {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2, "gate_init": 0.5},
     "act": {"halting": "act", "gate_init": 0.5},
     "equilibrium": {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3},
 }
@@ -260,7 +259,7 @@ def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
     words = ("loss", "ponder", "halting", "equilibrium")
     figures = [name for name in row if any(word in name for word in words)]
-    assert len(figures) >= (2 if "step_signal" in changes else 4)
+    assert len(figures) >= 4
     assert {name: row[name] for name in figures} == {name: row_again[name] for name in figures}
     if "equilibrium_solver" in changes:
         assert float(row["equilibrium_steps"]) > 1 < float(row["val_equilibrium_steps"])

@@ -12,18 +12,20 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.layers import local_attention
 from albert_tf.layers.block import TransformerBlock
-from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, alike, encoder_of, inputs, small, trained
+from tests.albert_tf.depth_cases import (
+    CONFIGS,
+    EQUILIBRIA,
+    FEATURES,
+    alike,
+    assert_same,
+    encoder_of,
+    inputs,
+    small,
+    trained,
+)
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 LOOPS = ("unrolled", "loop", "recompute")
-
-
-def assert_same(found: dict, expected: dict, scale: float = 1e-6) -> None:
-    """Within 1e-6 of the largest number of each."""
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        largest = max(1.0, np.abs(np.asarray(value, "float64")).max())
-        np.testing.assert_allclose(found[name], value, atol=scale * largest, err_msg=name)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
