@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, LearnedExit
-from albert_tf.models.exit_rules import ExitRule
+from albert_tf.models.exit_rules import ExitRule, movement
 from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, LEARNED, MASK, TARGETS, make
 from tfrecords.base.errors import UserError
 
@@ -149,6 +149,11 @@ def test_patience_begins_again_when_an_answer_changes():
     now, before = np.array([[2.0, 1.0], [2.0, 1.0]], "float32"), np.array([[1.0, 0.0], [0.0, 1.0]], "float32")
     decided, unchanged = rule.decide(now, before, np.array([1.0, 1.0], "float32"), np.array([2.0, 2.0], "float32"))
     assert numpy(unchanged).tolist() == [2, 0] and np.asarray(decided).tolist() == [True, False]
+
+
+def test_movement_is_that_of_tokens_relative_to_the_new_state():
+    now, before = np.array([[[3.0, 4.0], [9.0, 9.0]]]), np.array([[[3.0, 1.0], [0.0, 0.0]]])
+    assert float(movement(now, before, np.array([[True, False]]))[0]) == pytest.approx(3 / 5)
 
 
 def test_padding_keeps_no_row_from_leaving():
