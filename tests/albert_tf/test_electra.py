@@ -124,12 +124,14 @@ def test_the_model_itself_is_the_generator_after_so_many_steps():
 
 
 def test_a_generator_has_its_width_and_the_model_s_tables():
-    model = ElectraPretrainer(CONFIG, generator_size=0.5)
+    model = ElectraPretrainer(AlbertEncoder(CONFIG, seed=3), generator_size=0.5)
     assert model.generator.config.hidden_size == 8 and model.generator.config.num_attention_heads == 2
     assert model.generator.embeddings.projection is None  # 8 wide as the tables are.
     assert not model.generator.embeddings.variables
     ids = {id(variable) for variable in model.encoder.variables}
     assert not [variable for variable in model.generator.variables if id(variable) in ids]
+    # Its dropout hides something else.
+    assert model.generator.seed != model.encoder.seed
 
 
 def test_other_formats_hold_its_encoder_and_it_starts_another(tmp_path):
