@@ -1,6 +1,6 @@
 """Distillation: the distance by hand, gradients that reach the student only, and students that come to agree."""
 
-import dataclasses
+import sys
 
 import keras
 import numpy as np
@@ -20,9 +20,9 @@ from albert_tf import (
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
+from tests.albert_tf.refusals import changed
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -213,25 +213,12 @@ def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_p
     assert pieces_within(prune_tokenizer(tokenizer_of(*PIECES[:-1], "z"), [1] * len(PIECES))[0], whole) is None
 
 
-def test_run_finetuning_with_a_teacher(eagerly, tiny_run, tmp_path, monkeypatch):
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "a good value\tgood\na bad value\tbad\n" * 2)
-    teacher = FinetuningSettings(
-        task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(tmp_path / "teacher"),
-        learning_rate=1e-3, train_batch_size=4, num_train_steps=1,
-    )  # fmt: skip
-    taught = []
-    monkeypatch.setattr(finetuning, "distil", lambda *given: (taught.append(given[2:]), distil(*given)))
-    finetuning.finetune(teacher)
-    assert not taught
-    student = dataclasses.replace(
-        teacher, output_dir=str(tmp_path / "student"), teacher=str(tmp_path / "teacher"), distillation_weight=0.9
+def test_run_finetuning_with_a_teacher(class_settings, finetuned, tmp_path, monkeypatch):
+    """That a run without one has none, and how one with a teacher goes: test_resume.py."""
+    monkeypatch.setattr(
+        finetuning, "distil", lambda student, teacher, *given: sys.exit([type(teacher).__name__, *given])
     )
-    finetuning.finetune(student)
-    assert taught == [(0.9, 2.0)] and (tmp_path / "student" / "task.json").is_file()
-    for changes, message in (
-        ({"distillation_weight": 1.5}, "--distillation_weight=1.5 must be from 0 to 1"),
-        ({"temperature": 0.0}, "--temperature=0.0 must be above 0"),
-    ):
-        with pytest.raises(UserError, match=message):
-            dataclasses.replace(student, **changes)
+    flags = f"--teacher={finetuned} --distillation_weight=0.9 --output_dir={tmp_path}"
+    with pytest.raises(SystemExit) as taught:
+        finetuning.finetune(changed(class_settings, flags))
+    assert taught.value.code == ["AlbertClassifier", 0.9, 2.0]

@@ -1,4 +1,4 @@
-"""XLNet on every kind of task: rows that end with [CLS], and a run that is cut off and goes on."""
+"""XLNet on every kind of task: rows that end with [CLS]."""
 
 import dataclasses
 
@@ -12,10 +12,9 @@ from albert_tf.model_files import load_task
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
-from albert_tf.training import loop
 from albert_tf.training.finetuning import finetune
+from tests.albert_tf.refusals import changed
 from tests.albert_tf.training.classes import write_classes, write_other_task
-from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.test_squad_and_ensemble import write_squad
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -35,8 +34,8 @@ def settings(tmp_path_factory, tiny_run):
     ).to_json(folder / "xlnet.json")  # fmt: skip
     return FinetuningSettings(
         task="classification", data_dir=str(folder), config=str(folder / "xlnet.json"), tokenizer=str(tiny_run),
-        output_dir=str(folder / "run"), learning_rate=1e-3, train_batch_size=8, num_train_steps=4,
-        save_checkpoints_steps=2, albert_dropout=0.1,
+        output_dir=str(folder / "run"), learning_rate=1e-3, train_batch_size=8, num_train_steps=2,
+        max_seq_length=32, albert_dropout=0.1,
     )  # fmt: skip
 
 
@@ -61,27 +60,6 @@ def test_rows_end_with_cls_on_whichever_side_padding_is(finetuned):
     np.testing.assert_allclose(loaded.model(left), loaded.model(features), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_run_that_is_cut_off_goes_on_as_if_it_had_not_been(settings, finetuned, tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    step = loop.Report.step
-
-    def die_in_the_fourth_step(self, *arguments):
-        if self.bar.n == 3:
-            raise Killed
-        step(self, *arguments)
-
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Report, "step", die_in_the_fourth_step)
-        with pytest.raises(Killed):
-            finetune(settings)
-    finetune(settings)
-    assert_same_weights(tmp_path / "run", finetuned)
-
-
 @pytest.mark.parametrize("task", ["tagging", "race", "regression", "squad1", "squad2"])
 @pytest.mark.few(1)
 def test_other_kinds_of_task(settings, tmp_path, task):
@@ -89,10 +67,9 @@ def test_other_kinds_of_task(settings, tmp_path, task):
         write_squad(tmp_path, {"squad1": "1.1", "squad2": "2.0"}[task])
     else:
         write_other_task(tmp_path, task)
-    changes = dict(task=task, data_dir=str(tmp_path), output_dir=str(tmp_path / "run"), num_train_steps=2)
-    changes |= {"train_batch_size": 4} | ({"second_text_column": "other"} if task == "regression" else {})
-    folder = finetune(dataclasses.replace(settings, max_seq_length=32, **changes))
-    assert load_task(folder)["metrics"]
+    flags = f"--task={task} --data_dir={tmp_path} --output_dir={tmp_path}/run --train_batch_size=4"
+    flags += " --second_text_column=other" * (task == "regression")
+    assert load_task(finetune(changed(settings, flags)))["metrics"]
 
 
 def test_no_answer_is_at_cls(settings, tmp_path):
