@@ -1,26 +1,26 @@
-"""The whole way on a tiny BERT: what is learned, gone on with, kept and told."""
+"""The whole way on a tiny BERT: what is learned and said. (How a run goes on after a kill: test_resume.py.)"""
 
 import csv
 import dataclasses
 import json
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import quality, start
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
+from albert_tf.compression.report import milliseconds
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.models.permutation import XlnetPretrainer
-from albert_tf.training import loop
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
+from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.conftest import ROOT
 from tfrecords.base.errors import UserError
 
@@ -32,7 +32,7 @@ def straight(settings, tmp_path_factory, request):
     return running.run(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
 
 
-def test_an_ordinary_model_folder_and_its_report(straight, settings):
+def test_an_ordinary_model_folder_and_its_report(straight):
     loaded = load(straight)
     config = loaded.model.encoder.config
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
@@ -43,32 +43,10 @@ def test_an_ordinary_model_folder_and_its_report(straight, settings):
     assert report["table"][0]["scores"]["likeness"] == pytest.approx(1)
     start, end = (report["phases"][name]["scores"]["likeness"] for name in ("start", "text"))
     assert end > start
+    assert milliseconds(loaded.model) > 0
     page = (straight / "compress.html").read_text()
     assert "<img" in page and "distilled on text" in page
     assert not list((straight / "text_phase").glob("taught.*"))
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(settings, straight, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    step, count = loop.Report.step, iter(range(1, 100))
-
-    def stopped(*arguments, **options):
-        if next(count) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Report, "step", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            running.run(settings)
-    assert not (tmp_path / "run" / "model.keras").exists()
-    # What the teacher said is found again.
-    assert list((tmp_path / "run" / "text_phase").glob("taught.*"))
-    running.run(settings)
-    one, other = (load_keras(folder).get_weights() for folder in (straight, tmp_path / "run"))
-    for first, second in zip(one, other, strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 def test_a_teacher_with_dropout_is_known_again_by_its_weights():
@@ -139,8 +117,9 @@ def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
     assert 0.6 < report["table"][0]["scores"]["accuracy"] <= 1
 
 
-def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, capsys):
+def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, unmeasured, monkeypatch, capsys):
     settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), table=True, num_train_steps=0)
+    monkeypatch.setattr(start, "compress", lambda model, *_: model)
     measured, row_of = [], start.row_of
 
     def interrupted(title, *rest):
@@ -158,7 +137,7 @@ def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, c
     titles = [row["title"] for row in report_of(running.run(settings))["table"]]
     said = capsys.readouterr().out
     assert titles[:3] == measured and len(titles) > 4
-    assert not any(f"  {title} " in said for title in measured) and all(f"  {title} " in said for title in titles[3:])
+    assert [title for title in titles if f"  {title} " in said] == titles[3:]
 
 
 @pytest.mark.slow
@@ -174,14 +153,24 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
     assert one == pytest.approx(other, abs=2e-3)
 
 
-def test_layers_of_several_blocks_teach_each_of_them(settings, tokenizer, tmp_path):
+def test_in_graphs_a_step_is_what_it_is_eagerly_and_layers_of_several_blocks_teach_each_of_them(
+    settings, tokenizer, tmp_path, unmeasured
+):
+    """As users train, in a graph that takes seconds to trace."""
     model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(sharing="all", inner_group_num=2), pooler=False))
-    (tmp_path / "model").mkdir()
-    changes = {"model": str(write(tmp_path / "model", model, tokenizer)), "plan": "none", "lora_rank": 16}
-    folder = running.run(dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=1, **changes))
-    (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
+    flags = f"--model={write(tmp_path, model, tokenizer)} --plan=none --lora_rank=16 --num_train_steps=1"
+    rows = []
+    for eagerly in (True, False):
+        tf.config.run_functions_eagerly(eagerly)
+        try:
+            folder = running.run(changed(settings, f"{flags} --output_dir={tmp_path}/{eagerly}"))
+        finally:
+            tf.config.run_functions_eagerly(True)
+        (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
+        rows.append([float(row[name]) for name in ("loss", "gradient_norm", "val_states")])
+    assert rows[0] == pytest.approx(rows[1], rel=1e-4)
     # Of narrower embeddings what each block gives differs a little.
-    assert 0 < float(row["val_states"]) < 1
+    assert 0 < rows[0][-1] < 1
 
 
 def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
@@ -191,57 +180,45 @@ def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
     assert scored == task.read("dev")[::4]
 
 
-@pytest.mark.parametrize(
-    ("of", "changes", "said"),
-    [
-        ("embedder", {"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
-        (
-            "embedder",
-            {"embedding_size": 0, "plan": "none", "lora_rank": 16},
-            "nothing of .* would become smaller: give --embedding_size",
-        ),
-        (
-            "embedder",
-            {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
-            "a batch of .* rows in 4 par",
-        ),
-        ("embedder", {"held_out_rows": 500}, "different texts are too few to hold out 500"),
-        ("embedder", {"max_seq_length": 25}, "=25 is more than the 24 tokens .*--max_positions=25.*--model=longer"),
-        ("embedder", {"task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
-        ("pre-norm", {"relations_weight": 1.0}, "--relations_weight=1 compares the values"),
-        ("classifier", {"states_weight": 0.0}, "can teach has a weight; give --states_weight=1"),
-        ("bare", {}, "holds no tokenizer; put its vocabulary"),
-    ],
-)
-def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, of, changes, said):
-    folder = Path(settings.model)
+# What is compressed, and then the flags.
+REFUSED = r"""
+embedder | --output_dir=MODEL => is the folder of --model, which would be lost
+embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would become smaller: give --embedding_size
+embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
+embedder | --held_out_rows=500 => different texts are too few to hold out 500
+embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
+embedder | --task_train_steps=600 => --task_train_steps=600 is of a second phase
+pre-norm | --relations_weight=1 => --relations_weight=1 compares the values
+classifier | --states_weight=0 => can teach has a weight; give --states_weight=1
+bare | => holds no tokenizer; put its vocabulary
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, line):
+    (of, _, line), folder = line.partition(" | "), Path(settings.model)
     if of != "embedder":
-        folder = tmp_path / "model"
-        folder.mkdir()
+        (folder := tmp_path / "model").mkdir()
         encoder = AlbertEncoder(CONFIG.replace(norm_position="pre" if of == "pre-norm" else "post"))
         write(folder, AlbertClassifier(encoder, 2) if of == "classifier" else encoder, tokenizer)
     if of == "bare":
         (folder / "albert_tokenizer.json").unlink()
         (folder / "vocab.txt").unlink()
-    changes = {name: str(folder) if value == "MODEL" else value for name, value in changes.items()}
-    before = sorted(folder.iterdir())
-    with pytest.raises(UserError, match=said):
-        running.run(
-            dataclasses.replace(settings, **{"model": str(folder), "output_dir": str(tmp_path / "out")} | changes)
-        )
-    assert not (tmp_path / "out").exists() and sorted(folder.iterdir()) == before
+    before, out = sorted(folder.iterdir()), tmp_path / "out"
+    settings = dataclasses.replace(settings, model=str(folder), output_dir=str(out))
+    assert_refused(line.replace("MODEL", str(folder)), settings, running.run)
+    assert not out.exists() and sorted(folder.iterdir()) == before
 
 
 def test_no_model_is_lost_in_its_folder(settings, straight, tmp_path):
-    shutil.copytree(settings.model, tmp_path / "other")
-    for folder, changes, said in (
-        (straight, {"learning_rate": 1.0}, "holds a run with .*learning_rate"),
-        (straight, {"num_train_steps": 0}, "a model that was trained, which --num_train_steps=0 would replace"),
-        (tmp_path / "other", {}, "holds another model, which would be lost; give another --output_dir"),
+    other = shutil.copytree(settings.model, tmp_path / "other")
+    for folder, line in (
+        (straight, "--learning_rate=1 => holds a run with .*learning_rate"),
+        (straight, "--num_train_steps=0 => a model that was trained, which --num_train_steps=0 would replace"),
+        (other, "=> holds another model, which would be lost; give another --output_dir"),
     ):
         before = (folder / "model.keras").read_bytes()
-        with pytest.raises(UserError, match=said):
-            running.run(dataclasses.replace(settings, output_dir=str(folder), **changes))
+        assert_refused(line, dataclasses.replace(settings, output_dir=str(folder)), running.run)
         assert (folder / "model.keras").read_bytes() == before
 
 

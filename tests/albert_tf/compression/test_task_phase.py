@@ -13,14 +13,13 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor, compress
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import run as running
-from albert_tf.compression.start import TableRow
 from albert_tf.compression.task_phase import TASK_PHASE, TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading import Loaded, load
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, UNREAD, WORDS, report_of, write
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import assert_refused, lines
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -84,29 +83,21 @@ def test_a_fine_tuned_model_goes_through_both_phases(finished):
         assert metrics["accuracy"] == pytest.approx(phases["task"]["scores"]["accuracy"])
 
 
-def test_a_folder_that_was_moved_goes_on(again, capsys):
+def test_a_folder_that_was_moved_goes_on_and_of_the_phases_models_the_better_is_kept(again, unmeasured, capsys):
+    unmeasured |= {"distilled on text": 0.6, "distilled on the task": 0.5}
     # A head that no lesson reaches learns as little in the model that is loaded, so its optimizer is found again.
     compress.main(again)
-    said, folder = capsys.readouterr(), again.output_dir
+    said, folder = capsys.readouterr(), Path(again.output_dir)
     assert all(f"{folder}/{phase} is trained already (2 steps)" in said.out for phase in (TEXT_PHASE, TASK_PHASE))
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
-
-
-def test_of_the_phases_models_the_better_is_kept(again, monkeypatch, capsys):
-    scores = {"distilled on text": 0.6, "distilled on the task": 0.5}
-    monkeypatch.setattr(
-        running, "row_of", lambda title, *_: TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "likeness": 1.0})
-    )
-    folder = running.run(again)
     assert_same_weights(folder, folder / TEXT_PHASE)
     assert report_of(folder)["kept"] == "text"
     bold = re.search("<tr class=kept>.*?class=word>(.*?)</td>", (folder / "compress.html").read_text())
     assert bold[1] == "distilled on text"
-    assert "on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out
+    assert "on text alone is kept: accuracy 0.6000, after the task 0.5" in said.out
     # Nothing of a finished model is lost where the same folder is asked for another one.
     before = (folder / "model.keras").read_bytes()
-    with pytest.raises(UserError, match="holds a run with num_train_steps=2"):
-        running.run(dataclasses.replace(again, task_train_steps=3))
+    assert_refused("--task_train_steps=3 => holds a run with num_train_steps=2", again, running.run)
     assert (folder / "model.keras").read_bytes() == before
 
 
@@ -121,19 +112,18 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
         (
             lambda encoder: AlbertClassifier(encoder, 2, early_exit=LearnedExit(0.3, 0.1)),
-            {"learned_exit": True, "exit_prior": 0.3, "exit_beta": 0.1},
+            {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1},
         ),
+        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
         (lambda encoder: AlbertSpanPredictor(encoder, joint=True), {"span_head": "joint", "early_exit": False}),
-        (lambda encoder: AlbertSpanPredictor(encoder), {"span_head": "plain"}),
+        (AlbertSpanPredictor, {"span_head": "plain"}),
     ],
 )
 def test_the_student_answers_as_the_whole_model_does(tuned, model, expected, tmp_path):
-    made = model(AlbertEncoder(CONFIG, seed=2))
-    phase = TaskPhase(tuned, Loaded(made, None, {}), tmp_path, Devices(), 0.0)
-    tuning = phase.tuning()
+    whole = Loaded(model(AlbertEncoder(CONFIG, seed=2)), None, {})
+    tuning = TaskPhase(tuned, whole, tmp_path, Devices(), 0.0).tuning()
     assert {name: getattr(tuning, name) for name in expected} == expected
 
 
@@ -170,7 +160,7 @@ def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, setti
     assert not (folder / "task.json").exists()
 
 
-def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, monkeypatch):
+def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, unmeasured, monkeypatch):
     folder = Path(again.output_dir)
     shutil.rmtree(folder / TASK_PHASE)
     shutil.copy(Path(again.model) / "model.keras", folder)
@@ -179,34 +169,26 @@ def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, monkey
     assert_same_weights(folder, folder / TEXT_PHASE)
 
 
-@pytest.mark.parametrize(
-    ("edits", "changes", "said"),
-    [
-        (("no file", ""), {"text": "TEXT"}, "holds no train file ending in"),
-        (
-            ("\tno\n", "\tham\n"),
-            {},
-            r"of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'yes'\]",
-        ),
-        (
-            ("\n", "\tmore\n"),
-            {"second_text_column": "more"},
-            "of texts a row 1, and --data_dir=.* has texts a row 2",
-        ),
-        (("", ""), {"num_train_steps": 0, "task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
-        (("", ""), {"task_train_batch_size": 32}, "3 devices cannot share a batch of 32 rows.*--task_train_batch_size"),
-    ],
-)
-def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path, edits, changes, said):
-    shutil.copytree(data / "classes", tmp_path / "data")
-    for file in (tmp_path / "data").iterdir():
-        file.write_text(file.read_text().replace(*edits))
-    if edits[0] == "no file":
+# An edit of the data's files, and then the flags.
+REFUSED = r"""
+| --text=DATA/text.txt => holds no train file ending in
+\tno\n;\tham\n | => of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'yes'\]
+\n;\tmore\n | --second_text_column=more => of texts a row 1, and --data_dir=.* has texts a row 2
+; | --num_train_steps=0 --task_train_steps=600 => --task_train_steps=600 is of a second phase
+; | --task_train_batch_size=32 => 3 devices cannot share a batch of 32 rows.*--task_train_batch_size
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path, line):
+    edit, _, line = line.partition("| ")
+    for file in shutil.copytree(data / "classes", tmp_path / "data").iterdir():
+        old, _, new = edit.strip().replace("\\t", "\t").replace("\\n", "\n").partition(";")
+        file.write_text(file.read_text().replace(old, new))
+    if not edit:
         (tmp_path / "data" / "train.tsv").unlink()
-    changes = {name: str(data / "text.txt") if value == "TEXT" else value for name, value in changes.items()}
-    tuned = dataclasses.replace(tuned, **{"data_dir": str(tmp_path / "data"), "train_batch_size": 9} | changes)
-    with pytest.raises(UserError, match=said):
-        running.run(tuned, Devices(replicas=3))
+    tuned = dataclasses.replace(tuned, data_dir=str(tmp_path / "data"), train_batch_size=9)
+    assert_refused(line.replace("DATA", str(data)), tuned, lambda one: running.run(one, Devices(replicas=3)))
     assert not Path(tuned.output_dir).exists()
 
 

@@ -218,7 +218,7 @@ def test_run_finetuning_with_a_teacher(class_settings, finetuned, tmp_path, monk
     monkeypatch.setattr(
         finetuning, "distil", lambda student, teacher, *given: sys.exit([type(teacher).__name__, *given])
     )
-    flags = f"--teacher={finetuned} --distillation_weight=0.9 --output_dir={tmp_path}"
+    flags = f"--teacher='{finetuned}' --distillation_weight=0.9 --output_dir={tmp_path}"
     with pytest.raises(SystemExit) as taught:
         finetuning.finetune(changed(class_settings, flags))
     assert taught.value.code == ["AlbertClassifier", 0.9, 2.0]
