@@ -1,6 +1,5 @@
 """A model that was fine-tuned is made small in two phases: on text, then on its task."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -19,47 +18,40 @@ from albert_tf.loading import Loaded, load
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, UNREAD, WORDS, report_of, write
-from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.refusals import assert_refused, changed, lines
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
-def make_tuned(settings, data, tokenizer):
-    """make_tuned(folder): settings for a model that was fine-tuned."""
-
-    def make(folder):
-        model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
-        task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
-        (folder / "teacher").mkdir()
-        teacher = write(folder / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
-        return dataclasses.replace(
-            settings, model=str(teacher), output_dir=str(folder / "out"), task="classification", text="",
-            data_dir=str(data / "classes"), second_text_column="", num_train_steps=2, task_train_steps=2,
-            vocab_from="corpus",
-        )  # fmt: skip
-
-    return make
+def of_module(settings, data, tokenizer, tmp_path_factory):
+    """Settings for a model that was fine-tuned, in whose place is "teacher"."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "teacher").mkdir()
+    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
+    task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
+    teacher = write(folder / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
+    flags = f"--model={teacher} --output_dir={folder}/out --task=classification --data_dir={data}/classes --text= "
+    flags += "--second_text_column= --num_train_steps=2 --task_train_steps=2 --vocab_from=corpus"
+    return changed(settings, flags)
 
 
 @pytest.fixture
-def tuned(make_tuned, tmp_path):
-    return make_tuned(tmp_path)
+def tuned(of_module, tmp_path):
+    return changed(of_module, f"--output_dir={tmp_path}/out")
 
 
 @pytest.fixture(scope="module")
-def finished(make_tuned, tmp_path_factory):
+def finished(of_module):
     """A teacher and what it was made into, by so small a rate that the second phase changes next to nothing."""
-    tuned = make_tuned(tmp_path_factory.mktemp("finished"))
-    return running.run(dataclasses.replace(tuned, task_learning_rate=1e-9)).parent
+    return running.run(changed(of_module, "--task_learning_rate=1e-9")).parent
 
 
 @pytest.fixture
-def again(finished, tuned, tmp_path):
+def again(finished, of_module, tmp_path):
     """The finished run once more, moved."""
-    shutil.copytree(finished, tmp_path / "moved")
-    places = {"model": str(tmp_path / "moved" / "teacher"), "output_dir": str(tmp_path / "moved" / "out")}
-    return dataclasses.replace(tuned, task_learning_rate=1e-9, **places)
+    moved = shutil.copytree(finished, tmp_path / "moved")
+    return changed(of_module, f"--task_learning_rate=1e-9 --model={moved}/teacher --output_dir={moved}/out")
 
 
 def assert_same_weights(one, other):
@@ -102,9 +94,8 @@ def test_a_folder_that_was_moved_goes_on_and_of_the_phases_models_the_better_is_
 
 
 def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
-    settings = dataclasses.replace(tuned, max_hours=0.5)
-    whole, began = load(tuned.model), time.monotonic() - 1800
-    phase = TaskPhase(settings, whole, tmp_path / "out", Devices(), began)
+    tuned = changed(tuned, "--max_hours=0.5")
+    phase = TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(), time.monotonic() - 1800)
     assert not phase.run({})
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
 
@@ -128,7 +119,7 @@ def test_the_student_answers_as_the_whole_model_does(tuned, model, expected, tmp
 
 
 def test_pieces_are_counted_in_the_tasks_texts(tuned):
-    work = running.prepare(dataclasses.replace(tuned, num_train_steps=0))
+    work = running.prepare(changed(tuned, "--num_train_steps=0"))
     assert set(WORDS) <= set(work.tokenizer.pieces) and not set(UNREAD) & set(work.tokenizer.pieces)
 
 
@@ -136,27 +127,28 @@ def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings
     model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
     task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
     teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
-    tuned = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path / "out"), text="")
+    tuned = changed(settings, f"--model={teacher} --output_dir={tmp_path}/out --text=")
     work = running.prepare(tuned)
     examples = list(task_of(tuned).stream("train"))
-    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(tuple(example.texts) for example in examples)
+    texts = [tuple(example.texts) for example in examples]
+    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(texts)
     assert work.likeness(work.loaded.model) == pytest.approx(1)
-    rows = make_rows([tuple(example.texts) for example in examples], work.tokenizer, 16)
-    of_task = task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
-    assert rows.tokens.keys() == of_task.tokens.keys()
-    for name in rows.tokens:
-        np.testing.assert_array_equal(
-            rows.tokens[name].read(0, sum(rows.lengths)), of_task.tokens[name].read(0, sum(rows.lengths))
+    ours, of_task = (
+        {name: array.read(0, sum(rows.lengths)).tolist() for name, array in rows.tokens.items()}
+        for rows in (
+            make_rows(texts, work.tokenizer, 16), task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
         )
-    single = running.prepare(dataclasses.replace(tuned, model=settings.model))
+    )  # fmt: skip
+    assert ours == of_task
+    single = running.prepare(changed(tuned, f"--model={settings.model}"))
     assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
 
 
 @pytest.mark.slow
 def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, settings, tmp_path):
-    folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
+    folder = running.run(changed(tuned, "--num_train_steps=0 --task_train_steps=0"))
     assert load(folder).task
-    running.run(dataclasses.replace(settings, output_dir=str(folder), num_train_steps=0))
+    running.run(changed(settings, f"--output_dir={folder} --num_train_steps=0"))
     assert not (folder / "task.json").exists()
 
 
@@ -187,11 +179,11 @@ def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data,
         file.write_text(file.read_text().replace(old, new))
     if not edit:
         (tmp_path / "data" / "train.tsv").unlink()
-    tuned = dataclasses.replace(tuned, data_dir=str(tmp_path / "data"), train_batch_size=9)
+    tuned = changed(tuned, f"--data_dir={tmp_path}/data --train_batch_size=9")
     assert_refused(line.replace("DATA", str(data)), tuned, lambda one: running.run(one, Devices(replicas=3)))
     assert not Path(tuned.output_dir).exists()
 
 
 def test_a_batch_of_the_task_that_the_devices_share_is_taken(tuned, tmp_path):
-    tuned = dataclasses.replace(tuned, task_train_batch_size=30)
+    tuned = changed(tuned, "--task_train_batch_size=30")
     TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()
