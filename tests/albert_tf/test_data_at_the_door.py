@@ -153,16 +153,15 @@ def test_every_model_says_in_a_line_what_it_cannot_read(name, tmp_path):
 @pytest.mark.parametrize("name", ["encoder", "classifier", "spans", "electra", "permutation"])
 def test_hdf5_files_are_refused_before_anything_is_written(name, tmp_path):
     model, again = MEMBERS[name][0](), MEMBERS[name][0]()
-    path, saved = tmp_path / "model.h5", r"model\.h5': an HDF5 file cannot hold this model; save it as '.*model\.keras'"
-    for save, kind, said in (
-        (lambda: model.save(path), UserError, saved),
-        (lambda: model.save(str(tmp_path / "model.hdf5")), UserError, r"model\.keras'"),
-        (lambda: keras.models.save_model(model, path), UserError, r"ends in \.keras"),
-        (lambda: model.save_weights(tmp_path / "weights.h5"), ValueError, r"must end in `\.weights\.h5`"),
-    ):
-        with pytest.raises(kind, match=said):
-            save()
+    saved = r"model\.h5': an HDF5 file cannot hold this model; save it as '.*model\.keras'"
+    for name, said in (("model.h5", saved), ("model.hdf5", r"model\.keras'")):
+        with pytest.raises(UserError, match=said):
+            model.save(str(tmp_path / name))
     assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"ends in \.keras"):
+        keras.models.save_model(model, tmp_path / "model.h5")
+    with pytest.raises(ValueError, match=r"must end in `\.weights\.h5`"):
+        model.save_weights(tmp_path / "weights.h5")
     model.save_weights(tmp_path / "model.weights.h5")
     again.load_weights(tmp_path / "model.weights.h5")
     for ours, theirs in zip(again.weights, model.weights, strict=True):

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
-from tests.albert_tf.refusals import assert_refused, lines
+from tests.albert_tf.refusals import assert_refused, changed, lines
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -43,17 +44,19 @@ def write_squad(folder, version, rows=8):
         (folder / f"{split}-v{version}.json").write_text(json.dumps(content))
 
 
-def settings_of(folder, run, task, **changes):
+def settings_of(folder, run, task, flags=""):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
-    values = {"init_from": str(run), "learning_rate": 3e-3, "train_batch_size": 8, "num_train_steps": 2}
-    values |= {"save_checkpoints_steps": 2, "output_dir": str(folder / "run"), "max_seq_length": 32}
-    return FinetuningSettings(task=task, data_dir=str(folder / "data"), **(values | changes))
+    settings = FinetuningSettings(
+        task, str(folder / "data"), str(folder / "run"), init_from=str(run), config="x" * (not run)
+    )
+    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=2 --save_checkpoints_steps=2 --max_seq_length=32"
+    return changed(settings, f"{own} {flags}")
 
 
 @pytest.fixture(scope="module")
 def squads(tmp_path_factory, tiny_run):
     """Settings and folders of two models of SQuAD 2.0 that differ in their seed."""
-    settings = settings_of(tmp_path_factory.mktemp("squad2"), tiny_run, "squad2", seeds="0,5")
+    settings = settings_of(tmp_path_factory.mktemp("squad2"), tiny_run, "squad2", "--seeds=0,5")
     folder = finetune(settings)
     return settings, folder / "seed-0", folder / "seed-5"
 
@@ -62,9 +65,8 @@ def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch
     monkeypatch.setattr(preparation, "CHUNK_EXAMPLES", 3)
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] the class is and name object a value what ? red blue green white"
     (tmp_path / "vocab.txt").write_text(words.replace(" ", "\n"))
-    settings = settings_of(
-        tmp_path, "", "squad1", config="albert_tiny", tokenizer=str(tmp_path / "vocab.txt"), max_unknown_share=1.0
-    )
+    flags = f"--config=albert_tiny --tokenizer={tmp_path}/vocab.txt --max_unknown_share=1"
+    settings = settings_of(tmp_path, "", "squad1", flags)
     preparation.prepare(settings)
     assert "nothing that the tokenizer keeps" not in caplog.text
     path = tmp_path / "data" / "train-v1.1.json"
@@ -78,7 +80,7 @@ def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch
 @pytest.mark.slow
 def test_learns_to_answer_and_not_to(in_graphs, tmp_path, tiny_run):
     """From the loss to the figures: what the model was shown it must answer."""
-    settings = settings_of(tmp_path, tiny_run, "squad2", num_train_steps=150, save_checkpoints_steps=150)
+    settings = settings_of(tmp_path, tiny_run, "squad2", "--num_train_steps=150 --save_checkpoints_steps=150")
     metrics = load_task(finetune(settings))["metrics"]
     assert metrics["HasAns_exact"] > 90 and metrics["NoAns_exact"] > 90
 
@@ -102,16 +104,14 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
 def test_version_1_answers_always(tmp_path, tiny_run, head):
     ids = tmp_path / "ids.json"
     ids.write_text('["train0", "train1"]')
-    settings = settings_of(tmp_path, tiny_run, "squad1", span_head=head, exclude_ids=str(ids), num_train_steps=2)
+    settings = settings_of(tmp_path, tiny_run, "squad1", f"--span_head={head} --exclude_ids={ids}")
     folder = finetune(settings)
     assert load_task(folder)["null_threshold"] is None and load(folder).model.joint == (head == "joint")
-    assert sorted(path.name for path in (folder / "predictions" / "dev").iterdir()) == [
-        "nbest_predictions.json",
-        "predictions.json",
-    ]
-    assert all(read_predictions(folder / "predictions" / "dev" / "predictions.json").values())
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("train")) == 6
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("dev")) == 8
+    dev = folder / "predictions" / "dev"
+    assert sorted(path.name for path in dev.iterdir()) == ["nbest_predictions.json", "predictions.json"]
+    assert all(read_predictions(dev / "predictions.json").values())
+    task = SquadTask("squad1", settings.data_dir, exclude_ids=str(ids))
+    assert [len(task.read(split)) for split in ("train", "dev")] == [6, 8]
 
 
 @pytest.mark.parametrize(
@@ -157,26 +157,17 @@ def test_squad_ensemble(squads, tmp_path):
 
 
 @pytest.mark.slow
-def test_classes_ensemble(tmp_path, tiny_run):
-    lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 2]
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
-    common = {"task": "classification", "data_dir": str(tmp_path)}
-    base = FinetuningSettings(
-        init_from=str(tiny_run), output_dir=str(tmp_path / "a"), num_train_steps=1, train_batch_size=4, **common
+def test_classes_ensemble(tmp_path, class_settings):
+    folder = finetune(changed(class_settings, f"--output_dir={tmp_path}/a --num_train_steps=1 --seeds=0,1"))
+    data = shutil.copytree(class_settings.data_dir, tmp_path / "data")
+    (data / "train.tsv").unlink()  # The models know their classes.
+    folders = [folder / "seed-0", folder / "seed-1", tmp_path / "both"]
+    ensemble(EnsembleSettings("classification", str(data), f"{folders[0]},{folders[1]}", str(folders[2])))
+    first, second, both = (
+        np.array([[float(row["logit:no"]), float(row["logit:yes"])] for row in csv.DictReader(file, delimiter="\t")])
+        for file in [(folder / "predictions" / "dev.tsv").open() for folder in folders]
     )
-    folders = [finetune(base), finetune(dataclasses.replace(base, seed=1, output_dir=str(tmp_path / "b")))]
-    (tmp_path / "train.tsv").unlink()  # The models know their classes.
-    models = ",".join(map(str, folders))
-    ensemble(EnsembleSettings(models=models, output_dir=str(tmp_path / "both"), **common))
-
-    def logits(folder):
-        rows = csv.DictReader((folder / "predictions" / "dev.tsv").read_text().splitlines(), delimiter="\t")
-        return np.array([[float(row["logit:bad"]), float(row["logit:good"])] for row in rows])
-
-    np.testing.assert_allclose(
-        logits(tmp_path / "both"), (logits(folders[0]) + logits(folders[1])) / 2, rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(both, (first + second) / 2, rtol=1e-5, atol=1e-6)
 
 
 REFUSED = r"""
