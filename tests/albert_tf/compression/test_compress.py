@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.compression import quality, start
+from albert_tf.compression import distillation, quality, start
 from albert_tf.compression import run as running
-from albert_tf.compression.distillation import TextDistillation, digest_of, lessons_of
+from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.report import milliseconds
+from albert_tf.compression.taught import taught
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.models.permutation import XlnetPretrainer
@@ -139,8 +140,9 @@ def test_in_graphs_a_live_teacher_teaches_what_a_stored_one_does_eagerly_and_sev
 ):
     """Two runs, one of which traces the step, take more than 5 s."""
     model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(sharing="all", inner_group_num=2), pooler=False))
-    flags = f"--model={write(tmp_path, model, tokenizer)} --plan=none --lora_rank=16 --num_train_steps=1"
-    rows, train = [], TextDistillation.run
+    flags = f"--model={write(tmp_path, model, tokenizer)} --plan=none --lora_rank=16 --train_batch_size=64"
+    rows, asked, train = [], [], distillation.TextDistillation.run
+    monkeypatch.setattr(distillation, "taught", lambda *given: asked.append(len(rows)) or taught(*given))
 
     def in_graphs(self):
         tf.config.run_functions_eagerly(False)
@@ -150,12 +152,13 @@ def test_in_graphs_a_live_teacher_teaches_what_a_stored_one_does_eagerly_and_sev
             tf.config.run_functions_eagerly(True)
 
     for gigabytes in (1, 0):
-        folder = running.run(changed(settings, f"{flags} --cache_gb={gigabytes} --output_dir={tmp_path}/{gigabytes}"))
+        flags += f" --num_train_steps=2 --cache_gb={gigabytes} --output_dir={tmp_path}/{gigabytes}"
+        folder = running.run(changed(settings, flags))
         (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
         rows.append([float(row[name]) for name in ("loss", "gradient_norm", "val_states")])
-        monkeypatch.setattr(TextDistillation, "run", in_graphs)
+        monkeypatch.setattr(distillation.TextDistillation, "run", in_graphs)
     # Stored states are float16.
-    assert rows[0] == pytest.approx(rows[1], rel=2e-3)
+    assert asked == [0] and rows[0] == pytest.approx(rows[1], rel=2e-3)
     # Of narrower embeddings what each block gives differs a little.
     assert 0 < rows[0][-1] < 1
 
