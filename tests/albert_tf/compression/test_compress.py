@@ -135,7 +135,7 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
     assert one == pytest.approx(other, abs=2e-3)
 
 
-def test_in_graphs_a_live_teacher_teaches_what_a_stored_one_does_eagerly_and_several_blocks_a_layer_each_of_them(
+def test_a_live_teacher_in_graphs_teaches_what_a_stored_one_does_eagerly(
     settings, tokenizer, tmp_path, unmeasured, monkeypatch
 ):
     """Two runs, one of which traces the step, take more than 5 s."""
