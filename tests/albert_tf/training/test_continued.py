@@ -1,10 +1,8 @@
 """Training that goes on from weights of any format, with the heads that they have."""
 
 import dataclasses
-import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,21 +64,17 @@ def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_r
     assert "trained already" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(settings, tiny_settings, tmp_path):
-    config = json.loads(Path(tiny_settings.config).read_text())
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
-    settings = dataclasses.replace(settings, config=str(path), output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(settings)
-    assert load_keras(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
-    path.write_text(json.dumps(config | {"hyper_connections": 2, "depth_plan": "1+1"}))
-    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "extended")))
-    assert load_keras(folder / "last.keras").encoder.config.extensions == ["depth_plan", "hyper_connections"]
-    path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_settings, tiny_run, tmp_path):
+    records, path = load(tiny_run).tokenizer, str(tmp_path / "config.json")
+
+    def started(**changes):
+        AlbertConfig.from_json(tiny_settings.config).replace(**changes).to_json(path)
+        return load_pretraining_start(str(tiny_run), path, records, length=32).config
+
+    assert started(hidden_dropout_prob=0.3).hidden_dropout_prob == 0.3
+    assert started(hyper_connections=2, depth_plan="1+1").extensions == ["depth_plan", "hyper_connections"]
     with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
-        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "other")))
-    assert not (tmp_path / "other").exists()
+        started(num_hidden_layers=3)
 
 
 def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
