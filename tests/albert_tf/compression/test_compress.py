@@ -145,6 +145,8 @@ def test_a_live_teacher_in_graphs_teaches_what_a_stored_one_does_eagerly(
     monkeypatch.setattr(distillation, "taught", lambda *given: asked.append(len(rows)) or taught(*given))
 
     def in_graphs(self):
+        # After the embeddings, and after each block of two layers.
+        assert self.states == [0, 1, 2, 3, 4]
         tf.config.run_functions_eagerly(False)
         try:
             return train(self)
