@@ -144,6 +144,27 @@ def test_damaged_files_are_refused(tmp_path):
         file.write_bytes(whole)
 
 
+def test_absent_and_ambiguous_files(tmp_path):
+    with pytest.raises(UserError, match=r"no TensorFlow checkpoint at .*nowhere"):
+        load_official(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds 0 TensorFlow checkpoints"):
+        load_official(tmp_path)
+    model = randomise(AlbertEncoder(small()))
+    save_official(model, tmp_path, name="one")
+    (tmp_path / "albert_config.json").unlink()
+    with pytest.raises(UserError, match=r"holds no albert_config.json"):
+        load_official(tmp_path)
+    save_official(model, tmp_path, name="two")
+    with pytest.raises(UserError, match="holds 2 TensorFlow checkpoints"):
+        load_official(tmp_path)
+    for path in (tmp_path / "two", tmp_path / "two.index"):
+        assert_same_weights(load_official(path), model)
+    with pytest.raises(UserError, match=r"no .*model\.safetensors"):
+        load_huggingface(tmp_path)
+    with pytest.raises(UserError, match="keras-hub cannot load the preset"):
+        load_keras_hub(tmp_path)
+
+
 def test_errors_without_text_are_named_by_their_kind(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError
