@@ -128,9 +128,11 @@ def test_damaged_files_are_refused(tmp_path):
     folder = shutil.copytree(GOLD / "official" / "tiny_groups2", tmp_path / "official")
     index, data = (folder / f"model.ckpt-best{suffix}" for suffix in (".index", ".data-00000-of-00001"))
     tensors = shutil.copytree(GOLD / "huggingface" / "bert", tmp_path / "huggingface") / "model.safetensors"
-    unread = "cannot read the TensorFlow checkpoint"
+    unread, saved = "cannot read the TensorFlow checkpoint", tmp_path / "model.keras"
+    AlbertEncoder(small()).save(saved)
     for file, load, message in (
-        (index, load_official, unread), (data, load_official, unread), (tensors, load_huggingface, "as safetensors")
+        (saved, load_keras, r"cannot read .*model\.keras"), (index, load_official, unread),
+        (data, load_official, unread), (tensors, load_huggingface, "as safetensors")
     ):  # fmt: skip
         whole = file.read_bytes()
         damaged = [whole[: min(size, len(whole) - 1)] for size in (0, 4, 300, 60000)]

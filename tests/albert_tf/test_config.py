@@ -86,7 +86,7 @@ def without(values, lost):
         (BRIGHTMART, dict(sharing="all", factorization="word")),
         # Every key of transformers' base class is known.
         (BERT | BASE_CLASS, dict(vars(AlbertConfig.from_dict(BERT | {"transformers_version": "4.40.0"})))),
-        (XLNET | {"n_token": 30, "d_head": 4, "untie_r": True}, dict(hidden_act="gelu")),
+        (XLNET | {"n_token": 30, "d_head": 4, "untie_r": True}, dict(hidden_act="gelu", embedding_size=16)),
         (XLNET | {"vocab_size": 30, "model_type": "xlnet"}, dict(hidden_act="gelu_erf")),
     ],
 )

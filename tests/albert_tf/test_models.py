@@ -73,7 +73,7 @@ def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind,
     ("kind", "policy"), [("pretrainer", "mixed_bfloat16"), ("joint spans", "float16"), ("embedder", "float16")]
 )
 def test_half_precision_stays_finite_and_close(kind, policy):
-    exact, half = KINDS[kind](small()), KINDS[kind](small(), dtype=policy)
+    exact, half = (KINDS[kind](small(num_hidden_layers=1), dtype=name) for name in ("float32", policy))
     half.set_weights(exact.get_weights())
     for ours, theirs in zip(flat(half(batch(kind))), flat(exact(batch(kind))), strict=True):
         assert np.isfinite(ours).all()
@@ -81,17 +81,10 @@ def test_half_precision_stays_finite_and_close(kind, policy):
             np.testing.assert_allclose(ours, theirs, atol=0.1)
 
 
-def test_damaged_and_foreign_keras_files_are_refused(tmp_path):
-    file = tmp_path / "model.keras"
+def test_a_foreign_keras_file_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no Keras model .*model\.keras"):
         load_keras(tmp_path)
-    AlbertEncoder(small()).save(file)
-    whole = file.read_bytes()
-    for damaged in (b"", whole[:100], whole[: len(whole) // 2]):
-        file.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"cannot read .*model\.keras"):
-            load_keras(tmp_path)
-    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(file)
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "model.keras")
     with pytest.raises(UserError, match="Sequential, which is no model of this package"):
         load_keras(tmp_path)
 
@@ -148,10 +141,7 @@ def test_transformers_names_are_the_same_features_and_unknown_ones_are_refused(k
     ):
         with pytest.raises(UserError, match=message):
             model(features)
-
-
-def test_a_typing_error_is_met_in_fit_too():
-    model, x = KINDS["classifier"](small(num_hidden_layers=1)), batch()
-    model.compile()
-    with pytest.raises(UserError, match="did you mean 'segment_ids'"):
-        model.fit(x | {"segment_id": x["segment_ids"]}, np.zeros(ROWS), verbose=0)
+    if kind == "classifier":
+        model.compile()
+        with pytest.raises(UserError, match="did you mean 'segment_ids'"):
+            model.fit(x | {"segment_id": mask}, np.zeros(ROWS), verbose=0)
