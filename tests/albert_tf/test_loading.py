@@ -30,9 +30,9 @@ def encoder(**changes):
     return AlbertEncoder(small(**{"vocab_size": 8, "num_hidden_layers": 1} | changes))
 
 
-def written(folder, rows, vocabulary="", **values):
-    """A BERT as transformers saves one, whose configuration has some values more."""
-    save_huggingface(encoder(vocab_size=rows, sharing="none", embedding_size=16), folder)
+def written(folder, rows, vocabulary="", is_albert=False, **values):
+    """A BERT, or an ALBERT, as transformers saves one, whose configuration has some values more."""
+    save_huggingface(encoder(vocab_size=rows, **{} if is_albert else {"sharing": "none", "embedding_size": 16}), folder)
     (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | values))
     if vocabulary:
         (folder / "vocab.txt").write_text(vocabulary)
@@ -142,7 +142,7 @@ def test_without_a_tokenizer_next_to_the_weights_what_they_say_is_compared(token
         (9, {}, "table has 9 rows"),
         (8, {"pad_token_id": 1}, r"\[PAD\] has the id 0, not 1"),
         # Chinese ALBERTs have those of SentencePiece models in their configuration.
-        (8, {"bos_token_id": 6, "eos_token_id": 7}, ""),
+        (8, {"is_albert": True, "bos_token_id": 6, "eos_token_id": 7}, ""),
     ):
         folder = written(tmp_path / "bare", rows, **ids)
         if said:
