@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training import evaluation, loop, phases, pretraining
+from albert_tf.training import evaluation, phases, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.pretraining_settings import shrunk
 from tests.albert_tf.training.test_resumable import assert_same_weights
@@ -49,33 +49,8 @@ def straight(trained):
 
 
 # The first to need them: it makes the records and two runs that others share.
-def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, trained, straight, tmp_path, capsys):
-    copy(trained("two phases", killed=True), tmp_path)
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
-    pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
-    assert "stopped at step 3 of 4; the same command goes on from there" in capsys.readouterr().out
-    assert (tmp_path / "model.keras").is_file()
-    pretraining.pretrain(dataclasses.replace(settings, max_hours=100.0))
-    assert_same_weights(tmp_path, straight)
-    assert losses(tmp_path) == losses(straight)
-
-
-def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, monkeypatch, tmp_path):
-    """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
-    seen = []
-    record = loop.Report.batch
-    monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[:2]), record(self, *shape)))
-    one_phase = dataclasses.replace(
-        settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=1,
-        num_warmup_steps=0, output_dir=str(tmp_path / "run"),
-    )  # fmt: skip
-    model = last(pretraining.pretrain(one_phase))
-    assert int(model.optimizer.iterations) == 1 and seen == [(4, 32)] * 2
-    assert model.optimizer.gradient_accumulation_steps is None
-
-
-def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, straight, tmp_path):
-    """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
+def test_an_older_run_goes_on_and_a_time_budget_stops_it_to_go_on_again(settings, trained, straight, tmp_path, capsys):
+    """As pre-training did it once, the optimizer added up the parts: accumulators, and iterations count parts."""
     copy(trained("two phases", killed=True), tmp_path)
     model = last(tmp_path)
     plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
@@ -89,12 +64,19 @@ def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, str
     model.optimizer._iterations.assign(2 * 2)
     model.save(tmp_path / "last.keras")
     (tmp_path / "previous.keras").unlink(missing_ok=True)
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
+    pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
+    assert "stopped at step 3 of 4; the same command goes on from there" in capsys.readouterr().out
+    assert (tmp_path / "model.keras").is_file()
+    pretraining.pretrain(dataclasses.replace(settings, max_hours=100.0))
     assert_same_weights(tmp_path, straight)
     assert losses(tmp_path) == losses(straight)
 
 
 def test_history_shows_what_the_updates_went_by(straight):
+    """One update a batch, in however many parts."""
+    optimizer = last(straight).optimizer
+    assert int(optimizer.iterations) == 4 and optimizer.gradient_accumulation_steps is None
     rows = list(csv.DictReader((straight / "history.csv").read_text().splitlines()))
     assert [float(row["learning_rate"]) for row in rows] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
     for row in rows:
