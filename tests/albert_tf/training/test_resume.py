@@ -1,7 +1,6 @@
 """The contract of all trainers: a run that was cut off and begun again equals the one that was not, to the bit."""
 
 import contextlib
-import csv
 import io
 import signal
 import zipfile
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.training.pretraining import Pretraining
-from tests.albert_tf.training.trainers import KINDS, at_step, copy, send, train
+from tests.albert_tf.training.trainers import KINDS, at_step, copy, history, send, train
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -40,8 +39,8 @@ def stored(path):
     return found
 
 
-def history(folder, held_out_alone):
-    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+def rows_of(folder, held_out_alone):
+    rows = history(folder)
     names = [name for name in rows[0] if name not in MEASURED]
     names = [name for name in names if name.startswith(("step", "dev_", "val_")) or not held_out_alone]
     return [{name: row[name] for name in names} for row in rows]
@@ -63,7 +62,7 @@ def assert_same_run(one, other, kill, held_out_alone=False):
                     continue  # What answers draws nothing.
                 np.testing.assert_array_equal(found[key], value, err_msg=f"{name}: {key}")
         elif name.name == "history.csv":
-            expected, found = (history(folder / name.parent, held_out_alone) for folder in (one, other))
+            expected, found = (rows_of(folder / name.parent, held_out_alone) for folder in (one, other))
             there = [[row for row in rows if not failed or row["step"] != "2"] for rows in (expected, found)]
             assert there[0] == there[1] and there[0]
         elif name.parent.name == "predictions":

@@ -1,6 +1,7 @@
 """Every kind of training run, at a size that takes a second: four steps, checkpoints after two and four of them."""
 
 import contextlib
+import csv
 import dataclasses
 import io
 import os
@@ -134,6 +135,17 @@ def train(name: str, settings, folder: Path):
         patch.setattr(compression, "milliseconds", lambda model: 1.0)
         patch.setattr(utilisation, "matrix_rate", lambda dtype: 1e10)
         return KINDS[run].train(dataclasses.replace(settings, output_dir=str(folder)))
+
+
+def pretrain(settings, folder: Path, **changes) -> Path:
+    """Pre-trains in a folder, or goes on there, with some settings changed."""
+    return pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(folder)} | changes))
+
+
+def history(folder: Path) -> list[dict[str, str]]:
+    """Returns the rows of a run's history."""
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def at_step(patch, number: int, act, phase: str = "") -> None:
