@@ -37,6 +37,18 @@ def assert_same_weights(one, other):
         np.testing.assert_array_equal(first, second)
 
 
+def send(monkeypatch, owner, name, number, call):
+    """Sends this process a signal within call number `call` of a method."""
+    function, count = getattr(owner, name), iter(range(1, 100))
+
+    def called(*arguments, **options):
+        if next(count) == call:
+            os.kill(os.getpid(), number)
+        return function(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, called)
+
+
 @pytest.fixture(scope="module")
 def settings(run_settings):
     return dataclasses.replace(run_settings("masked"), eval_data="")
