@@ -9,11 +9,11 @@ from tests.albert_tf.training import trainers
 
 
 @pytest.fixture(scope="session")
-def place(made_once, topics, tiny_data, run_module):
+def place(made_once, topics, tiny_data):
     """place(name): a folder that runs read, made once for all workers; see trainers.make_place."""
 
     def made(name):
-        return made_once(name, lambda folder: trainers.make_place(name, folder, topics, tiny_data, run_module))
+        return made_once(name, lambda folder: trainers.make_place(name, folder, topics, tiny_data))
 
     return made
 
