@@ -58,7 +58,7 @@ def written(tmp_path_factory):
     """What the command wrote and printed; the server, and a model with a hostile name, refuse a length."""
     folder, printed = tmp_path_factory.mktemp("report"), io.StringIO()
     with StandIn(by_length) as server, contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        changes = {"clients": "1,2", "lengths": "8,16,24", "bound_ms": 1000.0, "warmup_seconds": 0.1}
+        changes = {"clients": "1,2", "lengths": "8,16,24", "bound_ms": 1000.0, "least_requests": 50}
         main(settings(server, model="<script>alert(1)</script>", output_dir=str(folder), **changes))
     report = json.loads((folder / "report.json").read_text())
     return SimpleNamespace(folder=folder, printed=printed.getvalue(), report=report)
