@@ -98,9 +98,8 @@ def _xlnet(values: Mapping[str, Any], from_huggingface: bool) -> dict[str, Any]:
     if known.get("head_size") not in (None, known["hidden_size"] // known["num_attention_heads"]):
         raise UserError(f"d_head {known['head_size']} is another architecture; a head has d_model / n_head numbers")
     known.pop("head_size", None)
-    known = (
-        XLNET | {"embedding_size": known["hidden_size"]} | ({"hidden_act": "gelu"} if from_huggingface else {}) | known
-    )
+    defaults = XLNET | ({"hidden_act": "gelu"} if from_huggingface else {})
+    known = defaults | {"embedding_size": known["hidden_size"]} | known
     if from_huggingface and isinstance(known["hidden_act"], str):
         known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
     return known
