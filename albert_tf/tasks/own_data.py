@@ -8,7 +8,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables import SUFFIXES, find_table, read_table
 from albert_tf.tasks.tagging import TaggingTask
 from albert_tf.tasks.task import Hyperparameters
-from albert_tf.tasks.text_task import SplitFile, TextTask, label_text
+from albert_tf.tasks.text_task import SplitFile, TextTask, class_of
 from tfrecords.base.errors import UserError
 
 # Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
@@ -83,8 +83,8 @@ def _classes(settings: FinetuningSettings) -> list[str]:
     labels, rows = set(), 0
     for row in table.rows:
         rows += 1
-        label = label_text(row.values[settings.label_column])
-        if not label.strip() or row.values[settings.label_column] is None:
+        label = class_of(table, row, settings.label_column)
+        if not label.strip():
             raise table.wrong(row, f"{settings.label_column} is empty", "fill it or remove the row")
         labels.add(label)
     if len(labels) == 1 or len(labels) == rows:

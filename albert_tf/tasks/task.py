@@ -57,6 +57,10 @@ class Task(abc.ABC):
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 
+    def files(self) -> list[Path]:
+        """Returns the files that the task reads, of those in its folder; none where it reads folders of files."""
+        return []
+
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:
         """Reads the examples of "train", or of an evaluation or test split; None where there is no file.

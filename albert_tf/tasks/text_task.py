@@ -1,6 +1,8 @@
 """Tasks that give one or two texts a class or a number."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ import numpy as np
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.early_exit import LearnedExit
+from albert_tf.tasks.cells import is_list
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
@@ -18,6 +21,8 @@ from albert_tf.tasks.task import Hyperparameters, Task, listed
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class TextExample(NamedTuple):
@@ -69,6 +74,7 @@ class TextTask(Task):
             passed over, since each of its rows must be answered.
         takes_empty: whether a text may be empty, as some are in published files; it becomes an empty segment.
         index_column: of test files, what submissions call a row.
+        published: whether the files are GLUE's own, whose cells are separated by tabs and not quoted.
     """
 
     name: str
@@ -91,6 +97,7 @@ class TextTask(Task):
     skip_broken: bool = False
     takes_empty: bool = False
     index_column: str | None = None
+    published: bool = False
     suffixes: tuple[str, ...] = SUFFIXES
     mend_columns: str = "name the columns so"
 
@@ -102,6 +109,10 @@ class TextTask(Task):
     def main_metric(self) -> str:
         return self.metrics[0]
 
+    def files(self) -> list[Path]:
+        found = (find_table(self.data_dir, file.stem, self.suffixes) for file in self.splits.values())
+        return [path for path in found if path]
+
     def read(self, split: str) -> list[TextExample] | None:
         return listed(self.stream(split))
 
@@ -111,7 +122,7 @@ class TextTask(Task):
         if path is None:
             return None
         labelled = split not in self.test_splits
-        table = read_table(path, file.header, self.skip_broken and labelled)
+        table = read_table(path, file.header, self.skip_broken and labelled, self.published)
         columns = file.columns or self.columns
         table = table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
         return self._examples(table, columns, labelled)
@@ -132,23 +143,14 @@ class TextTask(Task):
 
     def _label(self, table: Table, row: Row) -> int | float:
         value = row.values[self.label_column]
-        if self.label_names is not None:
-            value = label_text(value)
-            names = list(self.label_names)
-            if value not in self.label_names:
-                # A header above a file that has none, as CoLA's.
-                mend = "remove this line" if value == self.label_column else "mend the row"
-                raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}", mend)
-            return names.index(value)
-        try:
-            number = np.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = np.nan
-        low, high = self.range or (-np.inf, np.inf)
-        if not (np.isfinite(number) and low <= number <= high):
-            expected = "a number" if self.range is None else f"a number from {low:g} to {high:g}"
-            raise table.wrong(row, f"{self.label_column} {value!r} is not {expected}")
-        return number
+        if self.label_names is None:
+            return number_of(table, row, self.label_column, *self.range or ())
+        name, names = class_of(table, row, self.label_column), list(self.label_names)
+        if name not in self.label_names:
+            # A header above a file that has none, as CoLA's.
+            mend = "remove this line" if value == self.label_column else "mend the row"
+            raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", mend)
+        return names.index(name)
 
     def rows(
         self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
@@ -218,6 +220,47 @@ class TextTask(Task):
 def label_text(value: Any) -> str:
     """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def class_of(table: Table, row: Row, column: str) -> str:
+    """Returns the class that a row names, as `label_text` writes it.
+
+    Raises:
+        UserError: it names none, or several; the message says the line.
+    """
+    value = row.values[column]
+    if is_list(value):
+        kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
+        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label; several are not offered")
+    # pandas writes NaN and null where a cell was empty.
+    if value is None or value != value:
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+    return label_text(value)
+
+
+def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
+    """Returns the number that a row holds, from `low` to `high`.
+
+    Raises:
+        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
+    """
+    value = row.values[column]
+    try:
+        # Python reads 1_000 and True as numbers, whoever writes tables does not.
+        is_number = not isinstance(value, bool) and "_" not in str(value)
+        number = float(value) if is_number else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if low <= number <= high:
+        return number
+    expected, mend = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "mend the row"
+    if abs(number) > LARGEST:
+        expected = f"a number that float32 holds, up to {LARGEST:.2g}"
+    elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+        mend = "write a decimal point"
+    raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
 
 
 def _indices(examples: Sequence[TextExample]) -> list[str]:

@@ -1,0 +1,125 @@
+"""What separates the cells of a user's table, and whether they are quoted: as its lines show, by its name in doubt."""
+
+import csv
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tfrecords.base.text_files import ending
+
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+_BY_ENDING = {".csv": ",", ".tsv": "\t"}
+# What Excel writes and reads above the header: sep=;
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
+# Of a file, by which its separator is found.
+_HEAD_CHARACTERS = 1 << 16
+# A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
+_CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
+_QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
+_LONGEST_CELL = 1 << 24
+
+
+class TableFormat(NamedTuple):
+    """How the cells of a table are written.
+
+    Attributes:
+        separator: of the cells.
+        quoted: whether quotation marks around a cell are no part of it, and may hold separators and line feeds.
+        skipped: lines before the header.
+        doubtful: the first line with a cell in quotation marks that may be part of it or not; 0 for none.
+    """
+
+    separator: str
+    quoted: bool = True
+    skipped: int = 0
+    doubtful: int = 0
+
+
+# GLUE's files do not quote: a quotation mark is text.
+PUBLISHED = TableFormat("\t", quoted=False)
+
+
+def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
+    """Finds the format of a file.
+
+    The separator is that of the file's ending, unless the header holds none of it and another one gives the header and
+    the first row equally many cells, more than one. Cells separated by tabs are quoted where all quotation marks are as
+    pandas writes them, and one cell at least needs them.
+
+    >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
+    ';'
+    """
+    head = list(_head(read_lines()))
+    skipped, separator = 0, _BY_ENDING[ending(path)]
+    if head and (named := _SEPARATOR_LINE.fullmatch(head[0])):
+        skipped, separator = 1, named[1]
+    else:
+        others = [other for other in SEPARATORS if other != separator]
+        separator = next((one for one in (separator, *others) if _fits(head, one)), separator)
+    if separator != "\t":
+        return TableFormat(separator, skipped=skipped)
+    quoted, doubtful = _tab_quotes(itertools.islice(read_lines(), skipped, None))
+    return TableFormat(separator, quoted, skipped, doubtful + skipped * bool(doubtful))
+
+
+def between_names(header: str, names: Sequence[str]) -> str:
+    """Returns what seems to separate the columns of a header that is read as one column; "" where nothing does."""
+    found = re.findall(r"\W+", header) if all(name in header for name in names) else []
+    return found[0] if found else ""
+
+
+def _head(lines: Iterable[str]) -> Iterator[str]:
+    size = 0
+    for line in lines:
+        yield line
+        size += len(line)
+        if size > _HEAD_CHARACTERS:
+            return
+
+
+def _fits(lines: Sequence[str], separator: str) -> bool:
+    """Whether header and first row have equally many cells, more than one."""
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        header, row = next(reader, []), next((cells for cells in reader if cells), [])
+    except csv.Error:
+        return False
+    return len(header) > 1 and len(row) in (len(header), 0)
+
+
+def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
+    """Whether cells separated by tabs are quoted, and the first line where that is in doubt (0: nowhere).
+
+    In doubt are cells in quotation marks that no program would have quoted, and that may be speech: "Hello!".
+    """
+    waiting: list[str] = []
+    open_quote, size, start, width, is_sure, doubtful = False, 0, 0, 0, False, 0
+    for number, line in enumerate(lines, 1):
+        marks = line.count('"')
+        if number == 1:
+            width = line.count("\t") + 1
+        if not (marks or open_quote):
+            continue
+        start = start if waiting else number
+        waiting.append(line)
+        size += len(line)
+        open_quote ^= bool(marks % 2)
+        if open_quote:
+            if size > _LONGEST_CELL:
+                return False, 0
+            continue
+        record = "".join(waiting)
+        waiting, size = [], 0
+        if not _QUOTED_ROW.fullmatch(record):
+            return False, 0
+        (cells,) = csv.reader(record.splitlines(keepends=True), delimiter="\t")
+        if start == 1:
+            width = len(cells)
+            is_sure |= record.count('"') == 2 * width
+        if len(cells) != width:
+            return False, 0
+        is_sure |= any(mark in cell for cell in cells for mark in '"\t\n')
+        doubtful = doubtful or start
+    return (False, 0) if open_quote else (is_sure, 0 if is_sure else doubtful)
