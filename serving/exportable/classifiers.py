@@ -49,8 +49,8 @@ class TokenClassifierExportable(DenseHeadExportable):
     """An AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for words in place of tokens (a word is what stands between spaces, and its class
-    that of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
+    at padding. Over text: the same for words in place of tokens (words are those of `str.split`; a word's class is that
+    of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
     beyond the longest row has no label.
     """
 

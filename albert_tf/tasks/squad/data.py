@@ -4,7 +4,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +58,41 @@ def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExam
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
     """Leaves out the examples of the ids, such as questions whose answer_start was guessed."""
     return [example for example in examples if example.id not in ids]
+
+
+def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
+    """Refuses first answers that are not where their answer_start says: training learns from these alone.
+
+    Args:
+        examples: the questions.
+        path: of their file, for the message.
+
+    Raises:
+        UserError: that counts the misplaced answers and names the first five.
+    """
+    wrong = [what for example in examples if (what := _misplaced(example))]
+    if wrong:
+        counted = f"{len(wrong)} answers are misplaced, " + "the first five: " * (len(wrong) > 5)
+        it, question = ("it", "question") if len(wrong) == 1 else ("them", "questions")
+        raise UserError(
+            (f"'{path}': " if path else "")
+            + (counted if len(wrong) > 1 else "")
+            + "; ".join(wrong[:5])
+            + f"; mend {it}, or name the {question} in --exclude_ids"
+        )
+
+
+def _misplaced(example: SquadExample) -> str:
+    """What is wrong with the place of the first answer; "" for nothing."""
+    if not example.answers:
+        return ""
+    text, start = example.answers[0]
+    if start is None:
+        return f"question '{example.id}' has no answer_start, which training needs"
+    if start >= 0 and example.context.startswith(text, start):
+        return ""
+    there = example.context[max(start, 0) : max(start, 0) + len(text)]
+    return f"question '{example.id}': answer_start {start} points at {there[:60]!r}, not at {text[:60]!r}"
 
 
 def read_ids(path: str | os.PathLike) -> set[str]:

@@ -10,7 +10,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
-from albert_tf.tasks.squad.data import SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -83,7 +83,10 @@ class SquadTask(Task):
                     raise UserError(
                         f"'{paths[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
                     )
-        return without(examples, self.excluded) if split == "train" else examples
+        if split == "train":
+            examples = without(examples, self.excluded)
+            check_places(examples, paths[0])
+        return examples
 
     def rows(
         self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
