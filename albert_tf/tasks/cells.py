@@ -17,6 +17,9 @@ _STRINGS = re.compile(_QUOTED, re.DOTALL)
 # Numbers, words without quotes and lists in lists; an object, a set.
 _OTHER_LIST = re.compile(r"\[(?:[\d\s.,eE+-]*|[^\[\]]*(?:,|\.\.\.)[^\[\]]*|\s*[\[{].*)\]|\{.*[:,].*\}|\{\}", re.DOTALL)
 
+# What numpy writes of a list of more than a thousand.
+SHORTENED = re.compile(r"""\[.*['"]\s+\.\.\.\s+['"].*\]""", re.DOTALL)
+
 
 def listed(value: Any) -> list | None:
     """Returns the list that a cell holds or is, or None for any other cell.

@@ -64,10 +64,15 @@ def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]
     return TableFormat(separator, quoted, skipped, doubtful + skipped * bool(doubtful))
 
 
-def between_names(header: str, names: Sequence[str]) -> str:
-    """Returns what seems to separate the columns of a header that is read as one column; "" where nothing does."""
-    found = re.findall(r"\W+", header) if all(name in header for name in names) else []
-    return found[0] if found else ""
+def other_separator(columns: Sequence[str]) -> str:
+    """Returns how to go on where the header is one column and may be several, separated otherwise; "" where it may not.
+
+    >>> other_separator(["text^label"])
+    "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
+    """
+    found = re.findall(r"\W+", columns[0].strip()) if len(columns) == 1 else []
+    *names, last = SEPARATORS.values()
+    return f"if {found[0]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
 
 
 def _head(lines: Iterable[str]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from absl import logging
 
 from albert_tf.tasks.table_files import SUFFIXES as SUFFIXES
 from albert_tf.tasks.table_files import find_table as find_table
-from albert_tf.tasks.table_format import PUBLISHED, SEPARATORS, TableFormat, between_names, find_format
+from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (
@@ -38,6 +38,8 @@ from tfrecords.base.text_files import (
 # A cell may be a whole document; the csv module's own limit is 128 kB.
 csv.field_size_limit(2**30)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# A training file is read twice, for its classes and for its rows.
+_WARNED: set[Path] = set()
 # Of a file in another encoding, by which its name is found.
 _ENCODING_BYTES = 1 << 16
 
@@ -72,9 +74,7 @@ class Table(NamedTuple):
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             there = ", ".join(f"'{name}'" for name in self.columns)
-            if len(self.columns) == 1 and (found := between_names(self.columns[0], columns)):
-                known = ", ".join(SEPARATORS.values())
-                mend = f"its columns seem to be separated by {found!r}; separate them by one of {known}"
+            mend = other_separator(self.columns) or mend
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
         return self._replace(rows=self._having(columns))
 
@@ -102,7 +102,8 @@ def read_table(
     if is_json_lines(path):
         return read_json_lines(path)
     written = PUBLISHED if published else find_format(path, lambda: _lines(path))
-    if written.doubtful:
+    if written.doubtful and path not in _WARNED:
+        _WARNED.add(path)
         logging.warning(
             "'%s' line %d: a cell begins and ends with a quotation mark; marks are read as text, since no cell shows "
             'that they are not, as one with "" or a tab in it would',
@@ -198,7 +199,7 @@ def _rows(
         else:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
-                "mend the row"
+                + (other_separator(header) or "mend the row")
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])

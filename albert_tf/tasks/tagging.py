@@ -240,6 +240,8 @@ def _words(table: Table, row: Row, column: str) -> list[str]:
     value = row.values[column]
     words = cells.listed(value)
     if words is None and isinstance(value, str):
+        if cells.SHORTENED.fullmatch(value.strip()):
+            raise table.wrong(row, f"{column} is a list that numpy shortened by ...", "write all of it, as JSON")
         words = value.split()
     if not (words and all(isinstance(word, str) for word in words)):
         raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.cells import is_list
+from albert_tf.tasks.cells import listed as listed_cell
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
@@ -128,16 +130,22 @@ class TextTask(Task):
         return self._examples(table, columns, labelled)
 
     def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
-        count = 0
+        count, lists = 0, []
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
             count += 1
             texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
+            lists += [row.line for text in texts if not self.published and listed_cell(text) is not None]
             if labelled:
                 yield TextExample(texts, self._label(table, row))
             else:
                 yield TextExample(texts, None, row.values.get(self.index_column))
+        if lists:
+            what = (
+                "'%s': %d texts are lists, the first in line %d; they are read with their brackets and quotation marks"
+            )
+            logging.warning(what, table.path, len(lists), lists[0])
         if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 

@@ -45,10 +45,10 @@ _MOST_NOT_UTF8 = 8
 # Of a text whose encoding is looked for.
 _SAMPLE_BYTES = 1 << 16
 
-# What is common in texts of an encoding: the accented letters, or the most frequent characters.
-_WEST = set("àáâãäåæçèéêëìíîïñòóôõöøùúûüýßœÀÂÄÅÆÇÈÉÊËÍÎÑÓÔÖØÚÜŒ‘’“”«»–—…€£°§©¿¡")  # noqa: RUF001
-_EAST = set("ąćęłńóśźżčďěňřšťůúýžáéíőűăâîşţĽľŁŚŻŹČŘŠŽöüäßÖÜÄ„”–")  # noqa: RUF001
-_TURKISH = _WEST - set("ýÝðÐþÞ") | set("ığşİĞŞ")
+# What is common in texts of an encoding: the accented small letters, or the most frequent characters.
+_WEST = set("àáâãäåæçèéêëìíîïñòóôõöøùúûüýßœ‘’“”«»–—…€£°§©¿¡")  # noqa: RUF001
+_EAST = set("ąćęłńóśźżčďěňřšťůúýžáéíőűăâîşţľöüäß„”–")  # noqa: RUF001
+_TURKISH = _WEST - set("ýðþ") | set("ığş")
 _RUSSIAN = set("оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїє")
 _GREEK = set("αοιετσνηυρπκμλςδγωχθφβξζψάέήίόύώ")
 _HEBREW, _ARABIC = set("אבגדהוזחטיכלמנסעפצקרשתםןףץך"), set("ابتثجحخدذرزسشصضطظعغفقكلمنهوىيةءأإآؤئ")
@@ -119,13 +119,17 @@ def foreign_kind(head: bytes) -> str | None:
     """Returns what a file is that begins so, where it begins as no text of single bytes does; None where it may."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
-    return known or (_wide_kind(head) if encoding_of(head) or 4 * head.count(0) > len(head) else None)
+    is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
+    return known or (_wide_kind(head) if is_odd else None)
 
 
 def kind_of(head: bytes) -> str | None:
     """Returns what a file is that begins so, where it is no text in UTF-8, in words; None where it may be."""
-    binary = "a binary file" if len(_CONTROL.findall(head)) > _MOST_CONTROL else None
-    return foreign_kind(head) or binary or encoding_of(head)
+    return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
+
+
+def _has_controls(head: bytes) -> bool:
+    return len(_CONTROL.findall(head)) > _MOST_CONTROL
 
 
 def first_not_utf8(data: bytes) -> int:

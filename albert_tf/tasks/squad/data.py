@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.tasks.tables import whole_characters
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 
 class GoldAnswer(NamedTuple):
@@ -110,6 +111,9 @@ def read_json(path: str | os.PathLike) -> Any:
         data = path.read_bytes()
         text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         return json.loads(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        kind = foreign_kind(text[:HEAD_BYTES]) or encoding_of(text, most=0) or str(error)
+        raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read '{path}': {getattr(error, 'strerror', None) or error}") from error
     except (ValueError, RecursionError) as error:
