@@ -97,34 +97,42 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
     """Whether cells separated by tabs are quoted, and the first line where that is in doubt (0: nowhere).
 
-    In doubt are cells in quotation marks that no program would have quoted, and that may be speech: "Hello!".
+    They are where each cell with a quotation mark is as a program would write it, and one is as no text is: with a mark
+    doubled, all over the header, or with a tab or line feed without which rows have too many cells. In doubt are cells
+    in quotation marks that no program would have quoted, and that may be speech: "Hello!".
     """
+    width, needed, rows_fit, doubtful = 0, False, True, 0
+    for start, record in _records_with_marks(lines):
+        if not _QUOTED_ROW.fullmatch(record):
+            return False, 0
+        (cells,) = csv.reader(record.splitlines(keepends=True), delimiter="\t")
+        marks = record.count('"')
+        if start == 1:
+            width = len(cells)
+            needed = marks >= 2 * width
+        if len(cells) != width and marks:
+            return False, 0
+        needed |= any('"' in cell for cell in cells)
+        rows_fit &= all(line.count("\t") + 1 == width for line in record.split("\n") if line)
+        doubtful = doubtful or (start if marks else 0)
+    is_quoted = needed or not rows_fit
+    return is_quoted, 0 if is_quoted else doubtful
+
+
+def _records_with_marks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The header and all rows with a quotation mark, each with its first line; the last may lack the end of a cell."""
     waiting: list[str] = []
-    open_quote, size, start, width, is_sure, doubtful = False, 0, 0, 0, False, 0
+    is_open, size, start = False, 0, 0
     for number, line in enumerate(lines, 1):
         marks = line.count('"')
-        if number == 1:
-            width = line.count("\t") + 1
-        if not (marks or open_quote):
+        if not (marks or waiting or number == 1):
             continue
         start = start if waiting else number
         waiting.append(line)
         size += len(line)
-        open_quote ^= bool(marks % 2)
-        if open_quote:
-            if size > _LONGEST_CELL:
-                return False, 0
-            continue
-        record = "".join(waiting)
-        waiting, size = [], 0
-        if not _QUOTED_ROW.fullmatch(record):
-            return False, 0
-        (cells,) = csv.reader(record.splitlines(keepends=True), delimiter="\t")
-        if start == 1:
-            width = len(cells)
-            is_sure |= record.count('"') == 2 * width
-        if len(cells) != width:
-            return False, 0
-        is_sure |= any(mark in cell for cell in cells for mark in '"\t\n')
-        doubtful = doubtful or start
-    return (False, 0) if open_quote else (is_sure, 0 if is_sure else doubtful)
+        is_open ^= bool(marks % 2)
+        if not is_open or size > _LONGEST_CELL:
+            yield start, "".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield start, "".join(waiting)
