@@ -79,7 +79,7 @@ def test_quotation_marks_between_tabs_are_text_unless_all_are_as_pandas_writes_t
 def test_one_column_may_hold_any_separator(tmp_path):
     # So may its name, where the rows do not hold as many.
     (tmp_path / "d.tsv").write_text("text, or note\none\ntwo, three\n")
-    assert [row.values for row in read_table(tmp_path / "d.tsv").rows][0] == {"text, or note": "one"}
+    assert next(row.values for row in read_table(tmp_path / "d.tsv").rows) == {"text, or note": "one"}
     for name in ("a.csv", "b.tsv", "c.jsonl.TSV"):
         (tmp_path / name).write_text("text\none; two | three\nfour\n")
         table = read_table(tmp_path / name)
