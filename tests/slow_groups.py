@@ -17,6 +17,7 @@ GROUPS = {
     # By their markers alone.
     "browser": (),
     "jax": (),
+    "folders": (),
 }
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from serving.exportable.base import THRESHOLD, DenseHeadExportable, ExportOptions, Ways
@@ -12,15 +13,19 @@ from tfrecords.framing import TokenBatch
 
 
 class ClassifierExportable(DenseHeadExportable):
-    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch]."""
+    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
+
+    Where a text may have several classes, `label` is the likeliest one.
+    """
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
         self.labels = labels_of(options, model.num_classes)
+        self.probabilities = tf.nn.sigmoid if model.multi_label else tf.nn.softmax
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
-        return {"label": label, "logits": logits, "probabilities": tf.nn.softmax(logits)}
+        return {"label": label, "logits": logits, "probabilities": self.probabilities(logits)}
 
     def answers(self, ways: Ways):
         return super().answers(ways) | {"classify": ways.examples.to(self.classes, method=CLASSIFY)}
@@ -36,8 +41,12 @@ class RegressorExportable(DenseHeadExportable):
 
     exit_kind = "regression"
 
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        self.activation = keras.activations.get(model.activation)
+
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
-        return {"value": logits[:, 0]}
+        return {"value": self.activation(logits[:, 0])}
 
     def answers(self, ways: Ways):
         # As the Regress RPC wants it.

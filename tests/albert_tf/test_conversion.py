@@ -90,13 +90,6 @@ def test_another_tokenizer_in_the_way_stops_it(published, tmp_path):
     assert not (tmp_path / "base.keras").exists()
 
 
-def test_several_labels_of_a_text_are_warned_of(published, caplog):
-    config = json.loads((published / "config.json").read_text()) | {"problem_type": "multi_label_classification"}
-    (published / "config.json").write_text(json.dumps(config))
-    loading.load(published)
-    assert "was trained to give a text several labels" in caplog.text
-
-
 def test_weights_in_several_files_are_read_by_their_index(published):
     model = load_huggingface(published)
     tensors = sorted(load_file(published / "model.safetensors").items())
