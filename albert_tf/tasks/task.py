@@ -38,7 +38,7 @@ class Task(abc.ABC):
 
     Attributes:
         name: as --task names it.
-        kind: "classification", "regression", "spans", "multiple_choice" or "tagging".
+        kind: "classification", "multilabel", "regression", "spans", "multiple_choice" or "tagging".
         inputs: names of the texts an example consists of, as a client will send them.
         labels: names of the classes by number, or None.
         main_metric: the key of `score` by which the best checkpoint is chosen; higher is better.

@@ -31,12 +31,12 @@ class TextExample(NamedTuple):
     """An example of one or two texts.
 
     Attributes:
-        label: the number of the class, or the number to be learned; None where there is none.
+        label: the number of the class, or of each (MultilabelTask), or the number to be learned; None for none.
         index: what its test file calls it; None where it does not.
     """
 
     texts: tuple[str, ...]
-    label: int | float | None
+    label: int | float | tuple[int, ...] | None
     index: str | None = None
 
 
@@ -239,7 +239,7 @@ def class_of(table: Table, row: Row, column: str) -> str:
     value = row.values[column]
     if is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
-        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label; several are not offered")
+        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
     # pandas writes NaN and null where a cell was empty.
     if value is None or value != value:
         raise table.wrong(row, f"{column} is empty", "fill it or remove the row")

@@ -160,6 +160,11 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
     if not settings.keep_head:
         return encoder_of(start.model)
     trained, asked = start.task, task.describe()
+    if getattr(start.model, "multi_label", False) != (asked["kind"] == "multilabel"):
+        raise UserError(
+            f"--keep_head: the head of --init_from={settings.init_from} gives a text "
+            f"{'one label' if asked['kind'] == 'multilabel' else 'several labels'}, --task={settings.task} does not"
+        )
     # Published checkpoints name their labels alone.
     names = ("kind", "labels") if "kind" in trained or not trained else ("labels",)
     for name in names:
