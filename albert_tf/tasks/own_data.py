@@ -90,7 +90,11 @@ def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = Non
         if len(names) > 1:
             raise UserError(f"'{folder}' holds files named {' and '.join(names)}; keep the one that is meant")
     if not (stems["train"] or trained):
-        raise UserError(f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz")
+        other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
+        raise UserError(
+            f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz"
+            + f"; it holds {other}" * bool(other)
+        )
     return {split: SplitFile(names[0] if names else split) for split, names in stems.items()}
 
 

@@ -43,7 +43,7 @@ def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = ""
         paths.sort(key=lambda path: (suffixes.index(ending(path)), path.name))
         if len(paths) > 1:
             raise UserError(f"'{folder}' holds {' and '.join(path.name for path in paths)}; keep the one that is meant")
-    return {of_name: paths[0] for of_name, paths in sorted(found.items())}
+    return {of_name: paths[0] for of_name, paths in sorted(found.items(), key=lambda item: f"{item[0]}.")}
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:

@@ -73,7 +73,8 @@ class Table(NamedTuple):
         """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
-            there = ", ".join(f"'{name}'" for name in self.columns)
+            # A mark or a blank that nobody sees may be all that differs.
+            there = ", ".join(map(repr, self.columns))
             mend = other_separator(self.columns) or mend
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
         return self._replace(rows=self._having(columns))
@@ -192,6 +193,8 @@ def _rows(
 ) -> Iterator[Row]:
     broken = []
     for line, values in cells:
+        if line > 1 < len(header) and [value.removeprefix("\ufeff") for value in values] == list(header):
+            raise UserError(f"'{path}' line {line}: the header again, as of another file; remove this line")
         if len(values) == len(header):
             yield Row(line, dict(zip(header, values)))
         elif skip_broken:
