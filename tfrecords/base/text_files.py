@@ -42,6 +42,7 @@ _MAGIC = {
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
+_PART_BYTES = 1 << 14
 # Of a text whose encoding is looked for.
 _SAMPLE_BYTES = 1 << 16
 
@@ -143,9 +144,15 @@ def first_not_utf8(data: bytes) -> int:
 
 def count_not_utf8(data: bytes) -> int:
     """Returns how many bytes of a text are not UTF-8."""
-    if data.isascii() or first_not_utf8(data) < 0:
-        return 0
-    return len(_NOT_UTF8.findall(data.decode("utf-8", "surrogateescape")))
+    count = start = 0
+    while start < len(data):
+        # Some lines at a time: of all at once, memory would take longer than the work.
+        end = data.find(b"\n", start + _PART_BYTES) + 1 or len(data)
+        part = data[start:end]
+        if not part.isascii() and first_not_utf8(part) >= 0:
+            count += len(_NOT_UTF8.findall(part.decode("utf-8", "surrogateescape")))
+        start = end
+    return count
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
