@@ -90,7 +90,7 @@ X = '{"text": "a", "label": "x"}\n'
 REFUSED = {
     "another separator": ("train.csv", "text^label\na, b^c\n", "line 2: .*if '\\^' separates its columns, write"),
     "no row shows it": ("train.csv", "text::label\nab::c\n", "line 1: no column 'label'.*if '::' separates"),
-    "two byte-order marks": ("train.csv", "\ufeff\ufefftext,label\na,b\n", r"line 1: .*; it has '\\ufefftext'"),
+    "two byte-order marks": ("train.csv", "\ufeff\ufefflabel,text\na,b\n", r"line 1: .*; it has '\\ufefflabel'"),
     "two files in one": ("train.csv", "text,label\na,1\nb,2\n\ufefftext,label\nc,1\n", "line 4: the header again"),
     "UTF-16": ("train.csv", written(",").encode("utf-16"), "is UTF-16 text"),
     "UTF-16 without a mark": ("train.csv", written(",").encode("utf-16-le"), "is UTF-16 text without"),
