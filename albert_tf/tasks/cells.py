@@ -17,8 +17,8 @@ _STRINGS = re.compile(_QUOTED, re.DOTALL)
 # Numbers, words without quotes and lists in lists; an object, a set.
 _OTHER_LIST = re.compile(r"\[(?:[\d\s.,eE+-]*|[^\[\]]*(?:,|\.\.\.)[^\[\]]*|\s*[\[{].*)\]|\{.*[:,].*\}|\{\}", re.DOTALL)
 
-# What numpy writes of a list of more than a thousand.
-SHORTENED = re.compile(r"""\[.*['"]\s+\.\.\.\s+['"].*\]""", re.DOTALL)
+# Quoted strings in brackets that are no list of them: lists of lists, and what numpy shortened by ... in the middle.
+UNREADABLE = re.compile(r"""\[[\s\[]*['"].*['"][\s\]]*\]""", re.DOTALL)
 
 
 def listed(value: Any) -> list | None:

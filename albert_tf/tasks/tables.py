@@ -122,7 +122,7 @@ def _lines(path: Path) -> Iterator[str]:
     number = 0
     try:
         if kind := foreign_kind(read_head(path)):
-            raise UserError(f"'{path}' is {kind}, no table in UTF-8; write it as CSV in UTF-8")
+            raise UserError(f"'{path}' is {kind}, no table in UTF-8; write it as CSV or JSON lines in UTF-8")
         with opener(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 # Some published files begin with a byte order mark.

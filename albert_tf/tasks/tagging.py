@@ -129,6 +129,8 @@ class TaggingTask(Task):
         tags = _tags(table, row, self.label_column)
         if len(tags) != len(words):
             raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
+        if any("," in tag.strip(",") and tag.count(",") == word.count(",") for word, tag in zip(words, tags)):
+            raise table.wrong(row, "words and tags are separated by commas", "separate them by spaces")
         unknown = [tag for tag in tags if tag not in self.labels]
         if unknown:
             raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")
@@ -240,8 +242,8 @@ def _words(table: Table, row: Row, column: str) -> list[str]:
     value = row.values[column]
     words = cells.listed(value)
     if words is None and isinstance(value, str):
-        if cells.SHORTENED.fullmatch(value.strip()):
-            raise table.wrong(row, f"{column} is a list that numpy shortened by ...", "write all of it, as JSON")
+        if cells.UNREADABLE.fullmatch(value.strip()):
+            raise table.wrong(row, f"{column} is a list in a list, or not all of one", "write all words in one list")
         words = value.split()
     if not (words and all(isinstance(word, str) for word in words)):
         raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")

@@ -47,7 +47,7 @@ _PART_BYTES = 1 << 14
 _SAMPLE_BYTES = 1 << 16
 
 # What is common in texts of an encoding: the accented small letters, or the most frequent characters.
-_WEST = set("àáâãäåæçèéêëìíîïñòóôõöøùúûüýßœ‘’“”«»–—…€£°§©¿¡")  # noqa: RUF001
+_WEST = set("àáâãäåæçèéêëìíîïñòóôõöøùúûüýßœ‘’“”«»–—€£°§©¿¡")  # noqa: RUF001
 _EAST = set("ąćęłńóśźżčďěňřšťůúýžáéíőűăâîşţľöüäß„”–")  # noqa: RUF001
 _TURKISH = _WEST - set("ýðþ") | set("ığş")
 _RUSSIAN = set("оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїє")
@@ -68,7 +68,7 @@ _MANY_BYTES = {
     "cp949": ("EUC-KR", _KOREAN),
 }
 _ACCENTS = {
-    "cp1252": ("Latin-1 or Windows-1252", _WEST),
+    "cp1252": ("Latin-1 or Windows-1252", _WEST | {"…"}),
     "cp1250": ("Windows-1250", _EAST),
     "iso8859-2": ("ISO 8859-2", _EAST),
     "cp1254": ("Windows-1254", _TURKISH),
@@ -253,5 +253,7 @@ def _decoded(data: bytes, codec: str) -> str:
 
 
 def _share(text: str, common: set[str]) -> float:
+    """How many of the characters beyond ASCII are common ones; capital letters are less so."""
     characters = _NOT_ASCII.findall(text)
-    return sum(character in common for character in characters) / max(len(characters), 1)
+    found = sum(1 if one in common else 0.6 * (one.lower() in common) for one in characters)
+    return found / max(len(characters), 1)

@@ -169,9 +169,12 @@ def test_other_cells_are_none(cell):
         ("['Paris', 'is']", "['B-LOC', 'O']", (["Paris", "is"], ["B-LOC", "O"])),
         ("Paris\u3000is", "['B-LOC' 'O']", (["Paris", "is"], ["B-LOC", "O"])),
         ("[ Smith ]", "O B-PER O", (["[", "Smith", "]"], ["O", "B-PER", "O"])),
+        ("[['a', 'b'], ['c']]", "O O O", "line 2: text is a list in a list"),
+        ("Paris,is", "B-LOC,O", "line 2: words and tags are separated by commas; separate them by spaces"),
+        ("1,000 ,", "B-NUM ,", (["1,000", ","], ["B-NUM", ","])),
         ("Paris is", "[3, 0]", r"line 2: label '\[3, 0\]' is a list without quoted names; write names"),
         ("Paris is", "[B-LOC, O]", "line 2: .* is a list without quoted names"),
-        ("['a' 'b' ... 'y' 'z']", "O O O O O", "line 2: text is a list that numpy shortened"),
+        ("['a' 'b' ... 'y' 'z']", "O O O O O", "line 2: text is a list in a list, or not all of one"),
     ],
 )
 def test_words_and_tags_from_cells(tmp_path, tokens, tags, found):
