@@ -2,7 +2,7 @@
 
 | model | answer to each text |
 |---|---|
-| AlbertClassifier | {"label": name, "probabilities": {name: float}} |
+| AlbertClassifier | {"label": name, "probabilities": {name: float}}; with `multi_label` "labels": [name] |
 | AlbertRegressor | float |
 | AlbertTokenClassifier | [(word, label)]; words cut off have None |
 | AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
@@ -76,9 +76,10 @@ def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
     names = _names(loaded.model)
     logits = _of_rows(loaded, preprocess, texts, seconds, batch_size).reshape(-1, len(names))
     if loaded.model.multi_label:
+        threshold = loaded.task.get("threshold", 0.5)
         found = [dict(zip(names, row)) for row in (1 / (1 + np.exp(-logits.astype("float64")))).tolist()]
         return [
-            {"labels": [name for name, share in shares.items() if share > 0.5], "probabilities": shares}
+            {"labels": [name for name, share in shares.items() if share > threshold], "probabilities": shares}
             for shares in found
         ]
     shares = [dict(zip(names, row)) for row in _softmax(logits).tolist()]

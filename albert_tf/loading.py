@@ -22,7 +22,7 @@ from albert_tf.checkpoints.sentence_folders import (
     read_settings,
 )
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import load_task, unknown_files
+from albert_tf.model_files import MODEL_FILE, load_task, unknown_files
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows
@@ -138,7 +138,8 @@ def load(
         if tokenizer and not other_tokenizer:
             check_own(model, own, tokenizer, inside, *rules)
         own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
-    if Path(path).is_dir() and (inside / "config.json").is_file() and (unknown := unknown_files(inside)):
+    is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
+    if Path(path).is_dir() and is_others and (unknown := unknown_files(inside)):
         logging.warning("'%s' holds files that are not read: %s", inside, ", ".join(unknown))
     settings = read_settings(folder, inside) if is_of_sentence_transformers(folder) else {}
     if modules and isinstance(model, AlbertEncoder):

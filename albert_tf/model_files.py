@@ -21,7 +21,7 @@ READ = {
         model.weights.h5 task.weights.h5 *.index *.data-* checkpoint model.keras""",
     "configuration": """config.json albert_config*.json bert_config*.json xlnet_config.json task.json metadata.json""",
     "tokenizer": """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
-        merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tf_tokenizer.json preprocessor.json""",
+        merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tokenizer.json preprocessor.json""",
     "sentence-transformers": """modules.json config_sentence_transformers.json sentence_*_config.json""",
 }
 # Those that change no answer.

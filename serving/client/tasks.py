@@ -137,7 +137,8 @@ def _read(
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        return ("label", "logits", "probabilities")
+        # Of models that may give a text several labels, those too.
+        return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 

@@ -19,6 +19,7 @@ from tfrecords.base.errors import UserError
 
 # Of what models give by default, what a table should hold; others give all.
 _WANTED = (
+    ("label", "labels", "probabilities"),
     ("label", "probabilities"),
     ("value",),
     ("embedding",),
