@@ -95,7 +95,7 @@ def test_unknown_choices_are_named():
     for make, message in (
         *needs_pooler,
         (lambda: AlbertPretrainer(encoder, pair_task="order"), "pair_task 'order'"),
-        (lambda: AlbertSentenceEmbedder(encoder, pooling="max"), "pooling 'max'"),
+        (lambda: AlbertSentenceEmbedder(encoder, pooling="median"), "pooling 'median'"),
         (lambda: AlbertEncoder(small(), walk="spiral"), "walk 'spiral'"),
         (lambda: KINDS["classifier"]("albert_base_v2"), "needs an AlbertEncoder or an AlbertConfig, not a str"),
         (lambda: KINDS["classifier"](KINDS["regressor"](encoder)), r"not a AlbertRegressor; give its \.encoder"),
