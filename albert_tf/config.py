@@ -206,7 +206,11 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
-        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}))
+        return cls._read(values, "")
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], where: str) -> Self:
+        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}, where))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -227,7 +231,7 @@ class AlbertConfig:
         try:
             check_kind(values)
             if not missing:
-                return cls.from_dict(values)
+                return cls._read(values, str(path))
         except UserError as error:
             raise UserError(f"'{path}': {error}") from error
         kinds = values.get("architectures") or []

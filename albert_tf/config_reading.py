@@ -30,12 +30,13 @@ _HUGGINGFACE_ACTIVATIONS = {
 }
 
 
-def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Gives the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
 
     Args:
         values: what the file holds.
         defaults: of all fields, by their names.
+        where: the file's name, for warnings.
 
     Raises:
         UserError: an unknown key, or one whose value asks for another architecture.
@@ -43,8 +44,8 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
     if is_xlnet(values):
-        return _xlnet(values, from_huggingface)
-    _check_keys(values, defaults, MUST_EQUAL, from_huggingface)
+        return _xlnet(values, from_huggingface, where)
+    _check_keys(values, defaults, MUST_EQUAL, from_huggingface, where)
     known = {key: value for key, value in values.items() if key in defaults}
     model_type = values.get("model_type")
     if model_type in ROBERTA_TYPES:
@@ -87,9 +88,9 @@ def is_xlnet(values: Mapping[str, Any]) -> bool:
     return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
 
 
-def _xlnet(values: Mapping[str, Any], from_huggingface: bool) -> dict[str, Any]:
+def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dict[str, Any]:
     """The fields of an XLNet, the gelu of whose own code is the tanh form (zihangdai/xlnet modeling.py:9)."""
-    _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface)
+    _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface, where)
     known = {XLNET_NAMES[key]: value for key, value in values.items() if key in XLNET_NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", XLNET["hidden_dropout_prob"])
     # None and -1 are their words for none.
@@ -105,7 +106,9 @@ def _xlnet(values: Mapping[str, Any], from_huggingface: bool) -> dict[str, Any]:
     return known
 
 
-def _check_keys(values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool) -> None:
+def _check_keys(
+    values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
+) -> None:
     """Raises UserError for a key that is none of `names`, ignored or `fixed`, or fixed to another value.
 
     The classes of transformers read no key that they do not know, so in a file of theirs (`is_theirs`) such a key is
@@ -127,4 +130,5 @@ def _check_keys(values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[
         raise UserError(f"unknown configuration key '{key}'{nearest(key, names)}")
     if "auto_map" in values:
         raise UserError(f"unknown configuration key '{unknown[0]}' of a model with code of its own (auto_map)")
-    logging.warning("keys that transformers does not know either are passed over: %s", ", ".join(unknown))
+    said = f"'{where}': " if where else ""
+    logging.warning("%skeys that transformers does not know either are passed over: %s", said, ", ".join(unknown))

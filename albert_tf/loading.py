@@ -16,6 +16,7 @@ from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.sentence_folders import (
+    default_prompt,
     is_of_sentence_transformers,
     make_embedder,
     read_modules,
@@ -144,6 +145,8 @@ def load(
     settings = read_settings(folder, inside) if is_of_sentence_transformers(folder) else {}
     if modules and isinstance(model, AlbertEncoder):
         model = make_embedder(model, folder, modules, settings)
+    if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
+        raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")
     task = load_task(folder) or _named_classes(model, inside) | settings
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])

@@ -111,7 +111,7 @@ class Inflating:
                 if not self._rest:
                     break
                 self._inflate = zlib.decompressobj(31)
-            elif not self._rest:
+            elif not self._rest and len(read) < size:
                 raise zlib.error("the compressed body breaks off")
         return bytes(read)
 

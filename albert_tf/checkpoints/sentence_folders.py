@@ -220,8 +220,15 @@ def is_of_sentence_transformers(folder: Path) -> bool:
 
 
 def written_activation(name: str) -> dict[str, Any]:
-    """Returns what config.json says of an activation, in the form of sentence-transformers 4 and later."""
-    return {"sentence_transformers": {"activation_fn": {ours: theirs for theirs, ours in ACTIVATIONS.items()}[name]}}
+    """Returns what config.json says of an activation, in the form of sentence-transformers 4 and later.
+
+    Raises:
+        UserError: it has no name there that is known.
+    """
+    theirs = next((theirs for theirs, ours in ACTIVATIONS.items() if ours == name), None)
+    if theirs is None:
+        raise UserError(f"activation '{name}' has no form there; known are {', '.join(ACTIVATIONS.values())}")
+    return {"sentence_transformers": {"activation_fn": theirs}}
 
 
 def _kind(module: Mapping[str, Any]) -> str:

@@ -14,10 +14,9 @@ from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.cells import listed
 from albert_tf.tasks.metrics import f1
-from albert_tf.tasks.rows import FeatureRows, text_rows
+from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables import Row, Table, write_table
 from albert_tf.tasks.text_task import TextExample, TextTask
-from tfrecords.tokenizers.base import Tokenizer
 
 # A label is given where its probability is above.
 THRESHOLD = 0.5
@@ -38,13 +37,8 @@ class MultilabelTask(TextTask):
             raise table.wrong(row, f"label '{unknown[0]}' is none of those trained on: {known}")
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
-    def rows(
-        self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
-    ) -> FeatureRows:
-        rows = text_rows(tokenizer, [list(texts) for texts in zip(*(one.texts for one in examples))], max_seq_length)
-        if not training:
-            return rows
-        return dataclasses.replace(rows, values={"labels": self._indicators(examples)}, target="labels")
+    def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
+        return "labels", self._indicators(examples)
 
     def _indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
         """1 where an example has a label: float32 [examples, labels]."""

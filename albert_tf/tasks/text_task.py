@@ -167,8 +167,12 @@ class TextTask(Task):
         rows = text_rows(tokenizer, texts, max_seq_length)
         if not training:
             return rows
-        labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
-        return dataclasses.replace(rows, values={"label": labels}, target="label")
+        target, values = self._targets(examples)
+        return dataclasses.replace(rows, values={target: values}, target=target)
+
+    def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
+        """What is learned of examples: the name of the feature, and its values."""
+        return "label", np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         if self.labels is None:

@@ -38,6 +38,8 @@ class Settings(CheckedSettings):
 def main(settings: Settings) -> None:
     """Serves until it is told to stop."""
     _log_to_stderr()
+    if settings.root_path and not settings.root_path.startswith("/"):
+        raise UserError(f"--root_path={settings.root_path} must begin with a slash, as paths do")
     models = tuple(dict.fromkeys(name for item in settings.model for name in item.split(",") if name))
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
@@ -55,6 +57,7 @@ def main(settings: Settings) -> None:
     limits = Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
+    host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
     options = Options(
         connection=connection,
         models=models,
@@ -64,12 +67,13 @@ def main(settings: Settings) -> None:
         max_body_bytes=settings.max_body_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
-        grpc_address=f"{settings.bind_address}:{settings.grpc_port}" if settings.grpc_port else "",
+        grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",
         root_path=settings.root_path.rstrip("/"),
         cors_origins=tuple(name for item in settings.cors_origins for name in item.split(",") if name),
     )
     server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
-    print(f"answering at http://{settings.bind_address}:{server.port}/docs; Ctrl-C stops", flush=True)
+    grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
+    print(f"answering at http://{settings.bind_address}:{server.port}/docs{grpc}; Ctrl-C stops", flush=True)
     server.run()
 
 

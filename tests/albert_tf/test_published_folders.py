@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertRegressor
-from albert_tf.checkpoints import save_huggingface
+from albert_tf.checkpoints import formats, save_huggingface
 from albert_tf.convert_checkpoint import convert
 from serving.client.tasks import raw_scores
 from serving.exportable import ExportOptions, make_exportable
@@ -207,7 +207,7 @@ def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
     ("values", "message"),
     [
         ({"id2label": {"0": "x", "1": "x"}}, "names several classes x; their numbers are added"),
-        ({"emb_size": 9, "rope": 1}, "keys that transformers does not know either are passed over: rope"),
+        ({"emb_size": 9, "rope": 1}, "config.json': keys that transformers does not know either are passed over: rope"),
         ({"sbert_ce_default_activation_function": TORCH + "activation.Tanh"}, "pass through tanh there"),
     ],
 )
@@ -235,6 +235,7 @@ PROMPT = {"prompts": {"q": "a"}, "default_prompt_name": "q"}
         ({"config.json": {"sbert_ce_default_activation_function": "x.Y"}}, "activation x.Y of its scores"),
         ({"model.safetensors": POINTER}, "model.safetensors' is a Git LFS pointer"),
         ({"tokenizer_config.json": POINTER}, "tokenizer_config.json' is a Git LFS pointer"),
+        ({"modules.json": [{"type": "x.Transformer", "path": ""}], SETTINGS: PROMPT}, "followed of embedders alone"),
         ({"adapter_config.json": {}}, r"holds a PEFT adapter \(adapter_config.json\); merge it"),
     ],
 )
@@ -340,3 +341,10 @@ def test_a_file_that_nothing_reads_is_named(tmp_path, caplog):
     files = {"extra_weights.bin": "", "README.md": "", "trainer_state.json": {}, "onnx_settings.json": {}}
     albert_tf.load(published(tmp_path, AlbertEncoder(CONFIG), **files))
     assert caplog.messages == [f"'{tmp_path}' holds files that are not read: extra_weights.bin, onnx_settings.json"]
+
+
+def test_scores_without_a_form_elsewhere_are_refused_or_warned_of(tmp_path, caplog):
+    with pytest.raises(UserError, match="activation 'softplus' has no form there"):
+        save_huggingface(AlbertRegressor(CONFIG, activation="softplus"), tmp_path / "huggingface")
+    formats.save(AlbertClassifier(CONFIG, 2, multi_label=True), tmp_path / "official", "official")
+    assert "'multi_label': True}) has no form there" in caplog.text

@@ -11,6 +11,7 @@ import pytest
 
 from serving.gateway.pages import PAGES
 from serving.gateway.routes import ROUTES
+from serving.http_protocol import Inflating
 from tests.serving.gateway.conftest import KINDS, failure_of, wait_until
 
 OPEN = [page.path for page in PAGES if "{" not in page.path]
@@ -70,6 +71,13 @@ def test_compressed_bodies_are_read(shared_gateway, coding):
         answer.status_code == 200
         and answer.json() == shared_gateway("embedder").http.post("/embed", content=BODY).json()
     )
+
+
+def test_bodies_are_inflated_in_pieces_of_any_size():
+    for size in range(990, 1010):
+        deflated = zlib.compressobj(wbits=-15)
+        body = Inflating(deflated.compress(b"a" * 1000) + deflated.flush(), "deflate")
+        assert body.read(size) + body.read(1000) == b"a" * 1000
 
 
 @pytest.mark.parametrize(
