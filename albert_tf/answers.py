@@ -2,7 +2,7 @@
 
 | model | answer to each text |
 |---|---|
-| AlbertClassifier | {"label": name, "probabilities": {name: float}} |
+| AlbertClassifier | {"label": name, "probabilities": {name: float}}; with `multi_label` "labels": [name] |
 | AlbertRegressor | float |
 | AlbertTokenClassifier | [(word, label)]; words cut off have None |
 | AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import IMPOSSIBLE
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
@@ -74,6 +75,13 @@ def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
 def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
     names = _names(loaded.model)
     logits = _of_rows(loaded, preprocess, texts, seconds, batch_size).reshape(-1, len(names))
+    if loaded.model.multi_label:
+        threshold = loaded.task.get("threshold", 0.5)
+        found = [dict(zip(names, row)) for row in (1 / (1 + np.exp(-logits.astype("float64")))).tolist()]
+        return [
+            {"labels": [name for name, share in shares.items() if share > threshold], "probabilities": shares}
+            for shares in found
+        ]
     shares = [dict(zip(names, row)) for row in _softmax(logits).tolist()]
     return [{"label": max(share, key=share.get), "probabilities": share} for share in shares]
 
@@ -93,9 +101,9 @@ def _numbers(loaded, preprocess, texts, seconds, batch_size) -> list[float]:
 
 def _vectors(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     _refuse_seconds(seconds)
-    model = loaded.embedder
-    outputs = _outputs(model, preprocess.rows(texts), preprocess, batch_size)
-    return np.array(outputs, "float32").reshape(-1, model.encoder.config.hidden_size)
+    model, prompt = loaded.embedder, default_prompt(loaded.task)
+    rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
+    return np.array(_outputs(model, rows, preprocess, batch_size), "float32").reshape(-1, model.dimensions)
 
 
 def _refuse_seconds(seconds) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from albert_tf.config_reading import is_xlnet, nearest, read_fields
+from albert_tf.config_reading import check_kind, is_xlnet, nearest, read_fields
 from albert_tf.config_rules import check
 from albert_tf.published import NAMED, OTHER_NAMES, XLNET_NAMES
 from tfrecords.base.errors import UserError
@@ -206,7 +206,11 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
-        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}))
+        return cls._read(values, "")
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], where: str) -> Self:
+        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}, where))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -224,12 +228,14 @@ class AlbertConfig:
             values.setdefault("model_type", model_type)
         said = {XLNET_NAMES.get(key) for key in values} if is_xlnet(values) else values.keys()
         missing = [key for key in _SIZES if key not in said]
-        if missing:
-            raise UserError(f"'{path}' lacks {', '.join(missing)}")
         try:
-            return cls.from_dict(values)
+            check_kind(values)
+            if not missing:
+                return cls._read(values, str(path))
         except UserError as error:
             raise UserError(f"'{path}': {error}") from error
+        kinds = values.get("architectures") or []
+        raise UserError(f"'{path}' lacks {', '.join(missing)}{f'; it describes a {kinds[0]}' if kinds else ''}")
 
     def to_dict(self) -> dict[str, Any]:
         """Gives the fields, which `from_dict` reads; those that came later only where they say something.

@@ -4,7 +4,18 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from albert_tf.published import IGNORED_KEYS, MUST_EQUAL, NEARLY, ROBERTA_TYPES, XLNET, XLNET_MUST_EQUAL, XLNET_NAMES
+from absl import logging
+
+from albert_tf.published import (
+    DEFAULTS,
+    IGNORED_KEYS,
+    MUST_EQUAL,
+    NEARLY,
+    ROBERTA_TYPES,
+    XLNET,
+    XLNET_MUST_EQUAL,
+    XLNET_NAMES,
+)
 from tfrecords.base.errors import UserError
 
 _ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
@@ -19,25 +30,22 @@ _HUGGINGFACE_ACTIVATIONS = {
 }
 
 
-def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Gives the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
 
     Args:
         values: what the file holds.
         defaults: of all fields, by their names.
+        where: the file's name, for warnings.
 
     Raises:
         UserError: an unknown key, or one whose value asks for another architecture.
     """
-    if reason := NEARLY.get(values.get("model_type", "")):
-        raise UserError(
-            f"model_type '{values['model_type']}' has no exact form here: {reason}; the options nearest to it,"
-            " for a model of your own, are in docs/depth.md, 'The modern block'"
-        )
+    check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
     if is_xlnet(values):
-        return _xlnet(values, from_huggingface)
-    _check_keys(values, defaults, MUST_EQUAL, from_huggingface)
+        return _xlnet(values, from_huggingface, where)
+    _check_keys(values, defaults, MUST_EQUAL, from_huggingface, where)
     known = {key: value for key, value in values.items() if key in defaults}
     model_type = values.get("model_type")
     if model_type in ROBERTA_TYPES:
@@ -50,9 +58,23 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[
         known["factorization"] = "word"
     if model_type == "albert" and known.get("embedding_size", 128) == known.get("hidden_size"):
         known.setdefault("always_project", True)
-    if from_huggingface and isinstance(known.get("hidden_act"), str):
+    if from_huggingface:
+        known = DEFAULTS[model_type or ("albert" if says_albert else "bert")] | known
+    if from_huggingface and isinstance(known["hidden_act"], str):
         known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
     return known
+
+
+def check_kind(values: Mapping[str, Any]) -> None:
+    """Raises UserError where a configuration says that it is of a model that is not read here."""
+    kind, supported = values.get("model_type"), (*DEFAULTS, "xlnet")
+    if kind in NEARLY:
+        raise UserError(
+            f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"
+            " for a model of your own, are in docs/depth.md, 'The modern block'"
+        )
+    if kind is not None and kind not in supported:
+        raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(supported)}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -66,9 +88,9 @@ def is_xlnet(values: Mapping[str, Any]) -> bool:
     return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
 
 
-def _xlnet(values: Mapping[str, Any], from_huggingface: bool) -> dict[str, Any]:
+def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dict[str, Any]:
     """The fields of an XLNet, the gelu of whose own code is the tanh form (zihangdai/xlnet modeling.py:9)."""
-    _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface)
+    _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface, where)
     known = {XLNET_NAMES[key]: value for key, value in values.items() if key in XLNET_NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", XLNET["hidden_dropout_prob"])
     # None and -1 are their words for none.
@@ -77,19 +99,36 @@ def _xlnet(values: Mapping[str, Any], from_huggingface: bool) -> dict[str, Any]:
     if known.get("head_size") not in (None, known["hidden_size"] // known["num_attention_heads"]):
         raise UserError(f"d_head {known['head_size']} is another architecture; a head has d_model / n_head numbers")
     known.pop("head_size", None)
-    known = XLNET | {"embedding_size": known["hidden_size"]} | known
+    defaults = XLNET | ({"hidden_act": "gelu"} if from_huggingface else {})
+    known = defaults | {"embedding_size": known["hidden_size"]} | known
     if from_huggingface and isinstance(known["hidden_act"], str):
         known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
     return known
 
 
-def _check_keys(values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool) -> None:
-    """Raises UserError for a key that is none of `names`, ignored or `fixed`, or fixed to another value."""
+def _check_keys(
+    values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
+) -> None:
+    """Raises UserError for a key that is none of `names`, ignored or `fixed`, or fixed to another value.
+
+    The classes of transformers read no key that they do not know, so in a file of theirs (`is_theirs`) such a key is
+    warned of; unless it names code of its own, which may, or the key is a known one but for a letter.
+    """
+    unknown = list[str]()
     for key, value in values.items():
         if key in names:
             continue
         if key in fixed:
             if value not in fixed[key]:
                 raise UserError(f"{key} {value!r} is another architecture; supported: {fixed[key]}")
-        elif key not in IGNORED_KEYS and not (is_theirs and key.startswith("_")):
-            raise UserError(f"unknown configuration key '{key}'{nearest(key, names)}")
+        elif key not in IGNORED_KEYS and not (is_theirs and key.startswith("_")) and key != "auto_map":
+            unknown.append(key)
+    if not unknown:
+        return
+    misspelt = [key for key in unknown if difflib.get_close_matches(key, list(names), n=1, cutoff=0.85)]
+    for key in misspelt if is_theirs else unknown:
+        raise UserError(f"unknown configuration key '{key}'{nearest(key, names)}")
+    if "auto_map" in values:
+        raise UserError(f"unknown configuration key '{unknown[0]}' of a model with code of its own (auto_map)")
+    said = f"'{where}': " if where else ""
+    logging.warning("%skeys that transformers does not know either are passed over: %s", said, ", ".join(unknown))

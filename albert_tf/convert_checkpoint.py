@@ -67,22 +67,23 @@ def convert(
     from albert_tf import loading
     from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
     from albert_tf.checkpoints.long_rows import for_long_rows
+    from albert_tf.checkpoints.sentence_folders import MODULES
     from albert_tf.models.classifiers import ClassesModel
     from albert_tf.own_tokenizer import check_rows
 
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()
-    if (Path(source) / loading.MODULES).is_file():
+    if (Path(source) / MODULES).is_file():
         loaded = loading.load(source)
-        model, tokenizer = loaded.model, loaded.tokenizer
+        model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
     else:
         model, tokenizer = load(source, form), _tokenizer(folder) if is_place else None
+        task = (load_task(folder) if is_place else None) or {}
     if tokenizer is not None:
         check_rows(model, tokenizer, source)
         check_tokenizer_fits(tokenizer, target, to)
     model = for_long_rows(model, **rows)
-    task = (load_task(folder) if is_place else None) or {}
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     save(model, target, to)

@@ -13,9 +13,17 @@ from absl import logging
 
 from albert_tf import answers
 from albert_tf.checkpoints import formats
+from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.checkpoints.sentence_folders import (
+    default_prompt,
+    is_of_sentence_transformers,
+    make_embedder,
+    read_modules,
+    read_settings,
+)
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.model_files import load_task
+from albert_tf.model_files import MODEL_FILE, load_task, unknown_files
 from albert_tf.models.classifiers import ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows
@@ -24,9 +32,6 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
-
-# Written by sentence-transformers: the list of its modules, and the folder of each.
-MODULES = "modules.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +128,7 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    modules = _modules(folder)
+    modules = read_modules(folder)
     inside = folder / modules[0]["path"] if modules else folder
     model = formats.load(inside if modules and Path(path).is_dir() else path)
     model = at_depth(model, depth) if depth else model
@@ -134,9 +139,15 @@ def load(
         if tokenizer and not other_tokenizer:
             check_own(model, own, tokenizer, inside, *rules)
         own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
-    if modules and type(model).__name__ == "AlbertEncoder":
-        model = _embedder(model, folder, modules)
-    task = load_task(folder) or _named_classes(inside) | (_longest(inside) if modules else {})
+    is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
+    if Path(path).is_dir() and is_others and (unknown := unknown_files(inside)):
+        logging.warning("'%s' holds files that are not read: %s", inside, ", ".join(unknown))
+    settings = read_settings(folder, inside) if is_of_sentence_transformers(folder) else {}
+    if modules and isinstance(model, AlbertEncoder):
+        model = make_embedder(model, folder, modules, settings)
+    if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
+        raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")
+    task = load_task(folder) or _named_classes(model, inside) | settings
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task)
@@ -150,45 +161,9 @@ def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:
         return None
 
 
-def _named_classes(folder: Path) -> dict[str, Any]:
+def _named_classes(model: keras.Model, folder: Path) -> dict[str, Any]:
     """The names of the classes, where the configuration beside a checkpoint has them."""
     path = folder / "config.json"
-    names = files.read_json(path).get("id2label") if path.is_file() else None
-    return {"labels": [names[number] for number in sorted(names, key=int)]} if names else {}
-
-
-def _modules(folder: Path) -> list[dict]:
-    """What sentence-transformers makes a vector with, the transformer first; [] for other folders."""
-    path = folder / MODULES
-    modules = files.read_json(path) if path.is_file() else []
-    if modules and not str(modules[0].get("type", "")).endswith("Transformer"):
-        raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
-    return modules
-
-
-def _longest(folder: Path) -> dict[str, Any]:
-    """The tokens of the longest row, where sentence-transformers says it of a transformer."""
-    path = folder / "sentence_bert_config.json"
-    length = files.read_json(path).get("max_seq_length") if path.is_file() else None
-    return {"max_seq_length": length} if length else {}
-
-
-def _embedder(encoder: keras.Model, folder: Path, modules: list[dict]) -> keras.Model:
-    """The encoder with the folder's pooling on it; the bare encoder, with a warning, where that is not offered."""
-    rest = {str(module.get("type", "")).rsplit(".", 1)[-1]: module for module in modules[1:]}
-    pooling = _pooling(files.read_json(folder / rest["Pooling"]["path"] / "config.json")) if "Pooling" in rest else None
-    if pooling is None or rest.keys() - {"Pooling", "Normalize"}:
-        logging.warning(
-            "only the encoder of '%s' is loaded: of %s, mean and cls pooling with Normalize are known",
-            *(folder, ", ".join(rest) or "its modules"),
-        )
-        return encoder
-    return AlbertSentenceEmbedder(encoder, pooling=pooling, normalize="Normalize" in rest)
-
-
-def _pooling(values: dict[str, Any]) -> str | None:
-    modes = [name for name, value in values.items() if name.startswith("pooling_mode") and value is True]
-    if isinstance(values.get("pooling_mode"), str):  # As later versions write it.
-        modes = [values["pooling_mode"]]
-    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
-    return known.get(modes[0]) if len(modes) == 1 else None
+    values = files.read_json(path) if path.is_file() and isinstance(model, ClassesModel) else {}
+    names = model.labels or class_names(values, path, model.num_classes) if values else None
+    return {"labels": list(names)} if names else {}

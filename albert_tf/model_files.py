@@ -1,5 +1,6 @@
 """What the files of a model folder are called, and what a folder holds: all that needs no TensorFlow."""
 
+import fnmatch
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,47 @@ TASK_FILE = "task.json"
 SHARDS = ".index.json"
 
 
+# The files of published folders that are read, by what they are.
+READ = {
+    "weights": """model.safetensors model-*.safetensors pytorch_model.bin pytorch_model-*.bin *.index.json
+        model.weights.h5 task.weights.h5 *.index *.data-* checkpoint model.keras""",
+    "configuration": """config.json albert_config*.json bert_config*.json xlnet_config.json task.json metadata.json""",
+    "tokenizer": """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
+        merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tokenizer.json preprocessor.json""",
+    "sentence-transformers": """modules.json config_sentence_transformers.json sentence_*_config.json""",
+}
+# Those that change no answer.
+WITHOUT_EFFECT = {
+    "the same weights for another program": """tf_model*.h5 flax_model*.msgpack rust_model.ot model.onnx *.mlmodel
+        model.*.safetensors pytorch_model.*.bin""",
+    "of the training that made it": """training_args.bin trainer_state.json optimizer.pt scheduler.pt scaler.pt
+        rng_state*.pth *results*.json *results*.csv *results*.txt data_config.json run_data.json *.tfevents.* *_log.csv
+        pretraining_settings.json""",
+    "of text generation and of other inputs": """generation_config.json preprocessor_config.json chat_template.*""",
+    "for people": """README* LICENSE* NOTICE* *.md *.png *.jpg *.pdf *.py *.ipynb *.sh *.html .*""",
+    "another form of the vocabulary, or of a checkpoint": """unigram.json tokenizer.model *.vocab graph.pbtxt *.meta""",
+}
+
+
+def unknown_files(folder: Path) -> list[str]:
+    """Returns the names of files in a folder that this library neither reads nor knows to change no answer."""
+    known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
+
+
+_ADAPTER = "adapter_config.json"
+# What else a folder may hold its weights in.
+_NOT_READ = {
+    "model.*.safetensors": "a variant of the weights, in another precision; give that file itself",
+    "tf_model*.h5": "transformers' format for TensorFlow; save the model as safetensors",
+    "flax_model.msgpack": "transformers' format for Flax; save the model as safetensors",
+    "*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
+    "onnx/*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
+    "*.gguf": "a file of llama.cpp; give the folder with the weights that it was made from",
+}
+
+
 def detect(path: str | os.PathLike) -> str:
     """Tells the format of the checkpoint at `path`, one of FORMATS.
 
@@ -23,10 +65,16 @@ def detect(path: str | os.PathLike) -> str:
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
+    if (path / _ADAPTER).is_file():
+        # transformers loads the adapter's base model, whatever weights lie in the folder.
+        raise UserError(f"'{path}' holds a PEFT adapter ({_ADAPTER}); merge it into its base model and save that")
     if path.suffix in (".safetensors", ".bin") or path.name.endswith(SHARDS) or weights_file(path).is_file():
         return "huggingface"
     if (path / "model.weights.h5").is_file():
         return "keras_hub"
+    for pattern, what in _NOT_READ.items():
+        if found := sorted(path.glob(pattern)):
+            raise UserError(f"no model at '{path}' that is read here: '{found[0].name}' is {what}")
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
     check_is_here(path)

@@ -1,5 +1,7 @@
 """What the published configuration files hold: sizes by name, and keys that do not change the encoder."""
 
+from typing import Any
+
 _BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
 _LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
 # The published xlarge files say 16 heads, though the paper's rule of hidden_size / 64 would give 32.
@@ -91,7 +93,15 @@ MUST_EQUAL: dict[str, tuple] = {
     "pruned_heads": ({},),
     "chunk_size_feed_forward": (0,),
     "per_layer_config": (None,),
+    "quantization_config": (None,),
 }
+
+# What transformers takes where a file of its own says nothing (its configuration classes of these types).
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "albert": {"hidden_act": "gelu_new"},
+    "bert": {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+}
+DEFAULTS |= dict.fromkeys(ROBERTA_TYPES, DEFAULTS["bert"])
 
 # XLNet's names of fields, in transformers and in its own code.
 XLNET_NAMES = {
@@ -107,6 +117,7 @@ XLNET_MUST_EQUAL: dict[str, tuple] = {
     **{"summary_type": ("last",), "summary_use_proj": (True,), "summary_activation": ("tanh",), "pruned_heads": ({},)},
     **{"is_decoder": (False,), "add_cross_attention": (False,), "is_encoder_decoder": (False,)},
     **{"cross_attention_hidden_size": (None,), "chunk_size_feed_forward": (0,), "per_layer_config": (None,)},
+    **{"quantization_config": (None,)},
 }
 
 # What keeps models that the modern block is made after from an exact form here.
@@ -115,21 +126,28 @@ NEARLY = {
     "neobert": "its embeddings are not normalised",
 }
 
-# Tokenizer ids, labels, text generation and bookkeeping: nothing here changes a number that the encoder computes.
-_IGNORED = """
-architectures attn_implementation auto_map bad_words_ids begin_suppress_tokens bos_token_id classifier_dropout
-classifier_dropout_prob cls_token_id decoder_start_token_id directionality diversity_penalty do_sample dtype
-early_stopping encoder_no_repeat_ngram_size eos_token_id eos_token_ids experts_implementation
-exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
-id2label is_composition label2id language length_penalty mask_token_id max_length min_length name name_or_path
-no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions output_hidden_states
-output_past output_scores pad_token_id pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers
-pooler_size_per_head pooler_type prefix problem_type remove_invalid_values repetition_penalty return_dict
-return_dict_in_generate sbert_ce_default_activation_function sentence_transformers sep_token_id suppress_tokens
-task_specific_params summary_last_dropout start_n_top end_n_top
-temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
-torchscript transformers.js_config transformers_version typical_p unk_token_id untie_r use_bfloat16 use_cache use_mems
-use_mems_eval use_mems_train use_return_dict
-xla_device
-"""
-IGNORED_KEYS = frozenset(_IGNORED.split())
+# Keys of config.json that change no number an encoder or a head computes, by why they do not.
+WITHOUT_EFFECT: dict[str, str] = {
+    "ids of special tokens, which the tokenizer says": """
+bos_token_id cls_token_id decoder_start_token_id eos_token_id eos_token_ids mask_token_id pad_token_id sep_token_id
+unk_token_id""",
+    "of heads, read with them": """
+architectures finetuning_task id2label label2id num_labels problem_type sbert_ce_default_activation_function
+sentence_transformers""",
+    "of training": """
+classifier_dropout classifier_dropout_prob gradient_checkpointing summary_last_dropout use_bfloat16 use_mems_train
+pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type""",
+    "of text generation": """
+bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id is_composition length_penalty max_length
+min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences prefix remove_invalid_values
+repetition_penalty start_n_top end_n_top suppress_tokens task_specific_params temperature tie_encoder_decoder top_k
+top_p typical_p untie_r use_mems use_mems_eval""",
+    "of the program that runs the model": """
+attn_implementation directionality dtype experts_implementation output_attentions output_hidden_states output_past
+output_scores return_dict return_dict_in_generate tf_legacy_loss torch_dtype torchscript transformers.js_config
+use_cache use_return_dict xla_device""",
+    "names and versions": """
+adapters emb_size label_list language model_name name name_or_path tokenizer_class transformers_version""",
+}
+IGNORED_KEYS = frozenset(" ".join(WITHOUT_EFFECT.values()).split())

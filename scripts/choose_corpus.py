@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
 from tfrecords.corpus import find_files
 
-SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
+# Of a folder's files; a .json file there may be anything.
+ENDINGS = (".txt", *(one for one in JSON_LINES if one != ".json"))
 
 
 def corpus_pattern(corpus: str, caller: Path) -> str:
@@ -20,9 +22,14 @@ def corpus_pattern(corpus: str, caller: Path) -> str:
     if "," in str(path):
         raise UserError(f"--corpus={corpus} has a comma, which parts patterns; rename it or give a glob with ? instead")
     if path.is_dir():
-        pattern = ",".join(f"{glob.escape(str(path))}/*{suffix}" for suffix in SUFFIXES if any(path.glob(f"*{suffix}")))
+        names = [one.name for one in path.iterdir() if one.is_file() and ending(one) in ENDINGS]
+        # As they are written, with .gz where it is there.
+        suffixes = {name[-len(ending(name)) - 3 * is_gzipped(name) :] for name in names}
+        pattern = ",".join(f"{glob.escape(str(path))}/*{suffix}" for suffix in sorted(suffixes))
         if not pattern:
-            raise UserError(f"--corpus={corpus} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
+            raise UserError(
+                f"--corpus={corpus} holds no file ending in {', '.join(ENDINGS)}, or in one of them and .gz"
+            )
     else:
         pattern = glob.escape(str(path)) if path.exists() else str(path)
     try:

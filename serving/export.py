@@ -63,6 +63,9 @@ class ExportSettings(CheckedSettings):
         help="of bfloat16 and int8: kernels for single short rows, or for batches and long rows",
         choices=PERFORMANCE_HINTS,
     )
+    check_numbers: bool = setting(
+        False, help="whether a request fails in whose answer a number is NaN or infinite, with all others of its batch"
+    )
     other_cpu: bool = setting(
         False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
     )
@@ -196,7 +199,7 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
             f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
             "published vocabulary beside it; give --tokenizer=FILE"
         )
-    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions")
+    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions", "check_numbers")
     return ExportOptions(
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,

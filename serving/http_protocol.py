@@ -5,6 +5,7 @@ That is connections and bodies that come too slowly, or with too much in them.
 
 import asyncio
 import socket
+import zlib
 from typing import Any
 
 import httptools
@@ -52,6 +53,67 @@ def make_server(application: Any, lifespan: str, drain_s: float | None = None) -
 
 class LongBody(Exception):
     """A request's body is larger than may be."""
+
+
+class UnknownCoding(Exception):
+    """A request's body is compressed in a way that is not known; `str` of it is the Content-Encoding."""
+
+
+# gzip, and zlib's form of deflate or, as some clients send it, deflate alone: zlib's wbits.
+_CODINGS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
+
+
+class Inflating:
+    """A compressed body, read in pieces.
+
+    Args:
+        body: as it came.
+        coding: its Content-Encoding, "gzip" or "deflate"; "" and "identity": none.
+
+    Raises:
+        UnknownCoding: for another one.
+
+    >>> Inflating(zlib.compress(b"a text"), "deflate").read(4)
+    b'a te'
+    """
+
+    def __init__(self, body: bytes, coding: str):
+        self.coding = coding = coding.strip().lower()
+        self.is_compressed = coding not in ("", "identity")
+        if self.is_compressed and coding not in _CODINGS:
+            raise UnknownCoding(coding)
+        self._rest, self._forms = body, list(_CODINGS.get(coding, ()))
+        self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
+
+    def read(self, size: int) -> bytes:
+        """Returns up to `size` bytes more, fewer only at the end.
+
+        Raises:
+            zlib.error: the body is damaged, or breaks off.
+        """
+        if self._inflate is None:
+            begin, self._rest = self._rest[:size], self._rest[size:]
+            return begin
+        read = bytearray()
+        while len(read) < size:
+            try:
+                read += self._inflate.decompress(self._rest, size - len(read))
+            except zlib.error:
+                if read or not self._forms:
+                    raise
+                self._inflate = zlib.decompressobj(self._forms.pop(0))
+                continue
+            self._forms.clear()
+            self._rest = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                # Further members of gzip may follow.
+                self._rest = self._inflate.unused_data
+                if not self._rest:
+                    break
+                self._inflate = zlib.decompressobj(31)
+            elif not self._rest and len(read) < size:
+                raise zlib.error("the compressed body breaks off")
+        return bytes(read)
 
 
 async def read_body(receive, announced: int, limit: int) -> bytes:

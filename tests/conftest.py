@@ -35,9 +35,23 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # Started first, so that no core waits at the end for one of them.
 LONGEST = (
-    *("test_whole_road.py", "test_pretraining_options.py", "test_notebooks.py", "test_keras_habits.py"),
-    *("test_finetuning.py", "test_resumable.py", "test_distillation.py", "test_models.py", "test_jax.py"),
-    *("test_devices.py", "test_house.py", "test_export_files.py", "test_reader.py", "test_build.py", "test_run.py"),
+    *("test_whole_road.py", "test_steps.py", "test_pretraining_options.py", "test_resume.py", "test_depth_loops.py"),
+    *(
+        "test_jax.py",
+        "test_round_trips.py",
+        "test_contract.py",
+        "test_lanes.py",
+        "test_finetuning.py",
+        "test_encoder.py",
+    ),
+    *(
+        "test_distillation.py",
+        "test_stored.py",
+        "test_house.py",
+        "test_export_files.py",
+        "test_exports.py",
+        "test_run.py",
+    ),
 )
 
 

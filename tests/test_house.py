@@ -154,6 +154,12 @@ def test_the_api_page_is_that_of_the_docstrings():
     assert "| |\n" not in page().replace("| name | |\n", ""), "a public name has no docstring"
 
 
+def test_the_page_of_folders_is_that_of_the_tables():
+    from scripts import folders_page
+
+    assert folders_page.PAGE.read_text("utf-8") == folders_page.page(), "run: python -m scripts.folders_page"
+
+
 def test_no_tracked_link_leaves_the_repository():
     """A link to a folder of one machine, a virtual environment say, would replace that folder in every checkout."""
     try:

@@ -50,6 +50,11 @@ def test_every_promise_names_tests_of_the_default_suite_or_says_why_they_are_slo
     assert len(set(LINES)) == len(LINES)
 
 
+def test_every_test_file_proves_a_promise():
+    paths = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    assert paths - {test.partition("::")[0] for line in LINES for test in named(line)} == set()
+
+
 def test_every_fault_of_the_table_can_be_planted(tmp_path):
     assert len(read_mutants()) >= 60
     entry = 'file = "README.md", old = "no such text", new = "x", promise = "p", tests = ["tests/test_promises.py"]'

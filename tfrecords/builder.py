@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,7 @@ class _Build:
         seconds = time.monotonic() - start
         folder = self._folder.folder
         print(f"'{folder}' holds {_counts(manifest)}, from {text_bytes / 1e6:,.1f} MB of text in {seconds:,.1f} s")
+        _warn_of_encoding(self._read)
         _say_duplicates(manifest)
         _warn_of_one_sided_labels(manifest)
         _warn_of_missed_share(manifest)
@@ -320,6 +322,15 @@ def _check_filled(splits: dict[str, Any], settings: BuildSettings) -> None:
             f"the {splits['eval']['documents']} of {documents} documents held out give no example: raise "
             f"--held_out_fraction, {other_share}"
         )
+
+
+def _warn_of_encoding(read: list[dict[str, Any]]) -> None:
+    counts = Counter[str]()
+    for report in read:
+        # Reports of a build that an older version began have no counts.
+        counts.update(report.get("not_utf8", {}))
+    for path, count in sorted(counts.items()):
+        print(f"warning: {corpus.describe_not_utf8(path, count)}")
 
 
 def _say_duplicates(manifest: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Raw text in: files of plain text or JSON lines, plain or gzipped, streamed as documents of sentences.
 
-Plain text (any suffix but .jsonl/.json): a blank line, or the end of a file, ends a document. JSON lines: a document a
-line, its text under `text_field`. A line of text is one sentence, or a paragraph of them with `split_sentences`; with
-`line_documents` it is a document by itself.
+Plain text: a blank line, or the end of a file, ends a document. JSON lines (the endings are those of `JSON_LINES`): a
+document a line, its text under `text_field`. A line of text is one sentence, or a paragraph of them with
+`split_sentences`; with `line_documents` it is a document by itself.
 """
 
 import json
@@ -10,9 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from absl import logging
+
 from tfrecords import sections
 from tfrecords.base.errors import UserError
-from tfrecords.sections import Chunk, Section, is_json, is_remote
+from tfrecords.base.text_files import is_json_lines, refuse_table
+from tfrecords.sections import Chunk, Section, is_remote
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 
@@ -24,7 +27,7 @@ class BadLine(UserError):
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     """Files that match comma-separated globs, each once, sorted; with "://" in the glob (s3://..., gs://...) as str.
 
-    Raises UserError when a pattern has no file.
+    Raises UserError when a pattern has no file, and for a table.
     """
     patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     names: set[str] = set()
@@ -41,6 +44,8 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
         names.update(found)
     if not names:
         raise UserError("no corpus given; name text files, for example --input='corpus/*.txt'")
+    for name in sorted(names):
+        refuse_table(name)
     return [name if is_remote(name) else Path(name) for name in sorted(names)]
 
 
@@ -49,11 +54,21 @@ def read_documents(
 ) -> Iterator[list[str]]:
     """Streams every document as a list of its sentences (str, stripped, none empty; the list may be empty).
 
-    Raises UserError for a missing or unreadable file and for a line that is not JSON of the form promised.
+    Bytes that are not UTF-8 become U+FFFD; a warning counts those of each file. Raises UserError for a missing or
+    unreadable file and for a line that is not JSON of the form promised.
     """
     for path in find_files(patterns):
+        not_utf8 = 0
         for chunk in sections.read_chunks(Section(str(path))):
+            not_utf8 += chunk.not_utf8
             yield from parse_documents(chunk, text_field, split_sentences)
+        if not_utf8:
+            logging.warning("%s", describe_not_utf8(str(path), not_utf8))
+
+
+def describe_not_utf8(path: str, count: int) -> str:
+    """The warning of a file with bytes that are not UTF-8."""
+    return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
@@ -74,7 +89,7 @@ def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> I
 
 
 def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
-    if not is_json(chunk.path):
+    if not is_json_lines(chunk.path):
         texts = _BLANK_LINES.split(chunk.data.decode("utf-8", "replace"))
         yield from (text.encode() for text in texts if text and not text.isspace())
         return

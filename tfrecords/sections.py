@@ -16,31 +16,19 @@ from dataclasses import dataclass
 from typing import IO
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import (
+    HEAD_BYTES,
+    check_text,
+    count_not_utf8,
+    encoding_of,
+    first_not_utf8,
+    is_gzipped,
+    is_json_lines,
+)
 
 # Text in a byte of a .gz file, roughly: enough to choose how many files to write before any is read.
 _GZIP_RATIO = 3
 _READ_BYTES = 1 << 20
-# How certain files begin that are no text.
-_MAGIC = {
-    b"PK\x03\x04": "an archive (.zip, .keras, .docx ...)",
-    b"\x89HDF": "an HDF5 file",
-    b"\x1f\x8b": "gzip without the ending .gz",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-    b"%PDF-": "a PDF",
-    b"PAR1": "a Parquet file",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
-# Bytes by which text is told from anything else, and the control characters that a damaged text may still have there.
-_HEAD = 4096
-_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-_MOST_CONTROL = 40
-# Bytes that are not UTF-8, as `surrogateescape` decodes them, and how many of them a damaged text may still have there.
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")
-_NOT_ASCII = re.compile("[^\0-\x7f]")
-_MOST_NOT_UTF8 = 8
 _LINE_END = re.compile(rb"(?>\r\n?|\n)")
 _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
@@ -59,35 +47,19 @@ class Chunk:
     """Consecutive whole documents of one file: their bytes, every line end "\\n".
 
     start: the byte of the file where the section begins. first_line: number of the chunk's first line in the section,
-    from 1.
+    from 1. not_utf8: how many of the bytes are not UTF-8; they are read as U+FFFD.
     """
 
     path: str
     start: int
     first_line: int
     data: bytes
-
-
-def is_json(path: str | os.PathLike) -> bool:
-    """Tells by its name whether a file holds JSON lines."""
-    return str(path).removesuffix(".gz").endswith((".jsonl", ".json"))
+    not_utf8: int = 0
 
 
 def is_remote(path: str | os.PathLike) -> bool:
     """Tells whether fsspec reads this path, such as s3://bucket/file."""
     return "://" in str(path)
-
-
-def binary_kind(head: bytes) -> str | None:
-    """What a file is that begins so, in words; None where it may be text."""
-    known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
-    if known or len(_CONTROL.findall(head)) > _MOST_CONTROL:
-        return known or "a binary file"
-    text = head.decode("utf-8", "surrogateescape")
-    bad = len(_NOT_UTF8.findall(text))
-    # In UTF-8 most of what is not ASCII is well-formed, in any other encoding next to nothing.
-    other = bad > _MOST_NOT_UTF8 and 2 * bad > len(_NOT_ASCII.findall(text))
-    return "text in another encoding, such as Latin-1 (iconv -f latin1 -t utf-8 converts that)" if other else None
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
@@ -122,7 +94,7 @@ def changed_at(path: str | os.PathLike) -> float:
 
 def text_bytes(path: str | os.PathLike) -> int:
     """An estimate from the size of the file alone."""
-    return size_of(path) * (_GZIP_RATIO if str(path).endswith(".gz") else 1)
+    return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
@@ -140,7 +112,7 @@ def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[li
 
 def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
     size = size_of(path)
-    if path.endswith(".gz"):
+    if is_gzipped(path):
         yield Section(path), text_bytes(path)
         return
     # No tiny one is left for the end.
@@ -165,13 +137,20 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
     """Streams a section as chunks of about `chunk_bytes` of text.
 
     A plain-text document longer than a chunk is cut at a line end: the memory stays bounded by the size and the longest
-    line. Raises UserError for a file that cannot be read.
+    line. Raises UserError for a file that cannot be read, and at the first chunk whose text is in another encoding.
     """
     with _opened(section.path) as file:
         start, end = _bounds(file, section, chunk_bytes)
         first_line = 1
-        for data in _cut(_clean_blocks(file, section.path, start, end), is_json(section.path), chunk_bytes):
-            yield Chunk(section.path, start, first_line, data)
+        for data in _cut(_clean_blocks(file, section.path, start, end), is_json_lines(section.path), chunk_bytes):
+            chunk = Chunk(section.path, start, first_line, data, count_not_utf8(data))
+            if chunk.not_utf8 and (what := encoding_of(data)):
+                line = line_number(chunk, data.count(b"\n", 0, first_not_utf8(data)))
+                raise UserError(
+                    f"corpus file '{section.path}' is {what}, not UTF-8 text, from line {line} on; convert the file"
+                )
+            yield chunk
+            del chunk
             first_line += data.count(b"\n")
             del data
 
@@ -215,7 +194,7 @@ def _remote(path: str | os.PathLike):
 def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | None]:
     if section.end is None:
         return section.start, None
-    pattern = _LINE_END if is_json(section.path) else _BLANK_LINE
+    pattern = _LINE_END if is_json_lines(section.path) else _BLANK_LINE
     size = size_of(section.path)
     return tuple(_first_begin(file, offset, size, pattern, window) for offset in (section.start, section.end))
 
@@ -264,22 +243,22 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
 def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Iterator[bytes]:
     """Blocks with every line end as \\n and blank lines truly empty."""
     raw.seek(start)
-    file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
+    file = gzip.GzipFile(fileobj=raw) if is_gzipped(path) else raw
     left = end - start if end is not None else None
     held = b""
     first = start == 0
     while block := file.read(_READ_BYTES if left is None else min(left, _READ_BYTES)):
         left = left if left is None else left - len(block)
-        if first and (what := binary_kind(block[:_HEAD])):
-            raise UserError(f"corpus file '{path}' is {what}, not UTF-8 text; give text or JSON lines, also .gz")
+        if first:
+            check_text(path, block[:HEAD_BYTES], "corpus file ")
         block = held + (block.removeprefix(b"\xef\xbb\xbf") if first else block)
         first = False
         # A "\r" at the edge may be half of "\r\n"; spaces there may belong to a blank line.
         keep = len(block.rstrip(b" \t\r"))
         block, held = block[:keep], block[keep:]
-        yield _clean_lines(block, is_json(path))
+        yield _clean_lines(block, is_json_lines(path))
     if held:
-        yield _clean_lines(held, is_json(path))
+        yield _clean_lines(held, is_json_lines(path))
 
 
 def _clean_lines(block: bytes, json_lines: bool) -> bytes:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfrecords import corpus, sections
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import is_gzipped
 from tfrecords.masking import MaskingVocabulary
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.words import SCRIPT
@@ -131,7 +132,7 @@ def _places(paths: Sequence[str | os.PathLike]) -> list[sections.Section]:
     for number in range(_PLACES):
         file, within = divmod(number * len(paths), _PLACES)
         path = str(paths[file])
-        if path.endswith(".gz"):
+        if is_gzipped(path):
             places[path, 0] = sections.Section(path)
             continue
         size = sections.size_of(path)

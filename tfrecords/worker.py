@@ -72,8 +72,9 @@ class Worker:
             "block_bytes": [],
             "lowest": 1.0,
             "highest": 0.0,
+            "not_utf8": {},
         }
-        for batch in batches(self._texts(piece, bad_lines, max_bad_lines), piece_bytes):
+        for batch in batches(self._texts(piece, bad_lines, max_bad_lines, report["not_utf8"]), piece_bytes):
             hashes, of_split = hash_texts(batch), split_hashes(batch)
             # Where nothing is held out, nothing is compared.
             keys = loose_hashes(batch) if deal.threshold > 0 else np.zeros(len(batch), np.int64)
@@ -93,10 +94,17 @@ class Worker:
         files.write_json(report_path(self.parts, "piece", number), report, durable=False)
         return report
 
-    def _texts(self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int) -> Iterator[bytes]:
-        """The sentences of each document, a line each, UTF-8: what examples are made of, however it lies in files."""
+    def _texts(
+        self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
+    ) -> Iterator[bytes]:
+        """The sentences of each document, a line each, UTF-8: what examples are made of, however it lies in files.
+
+        `bad_lines` gets lines without a text, `not_utf8` how many bytes of a file are not UTF-8.
+        """
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
+                if chunk.not_utf8:
+                    not_utf8[chunk.path] = not_utf8.get(chunk.path, 0) + chunk.not_utf8
                 for text in corpus.read_texts(chunk, self.settings.text_field, self.settings.line_documents):
                     if isinstance(text, bytes):
                         sentences = corpus.sentences_of(text.decode(), self.settings.split_sentences)

@@ -51,6 +51,9 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         if isinstance(used, AlbertSentenceEmbedder):
             logging.warning("how texts are pooled has no form there: '%s' holds the encoder alone", path)
             used = used.encoder
+        own = {"activation": getattr(used, "activation", "linear"), "multi_label": getattr(used, "multi_label", False)}
+        if form != "huggingface" and own != {"activation": "linear", "multi_label": False}:
+            logging.warning("what scores pass through (%s) has no form there: '%s' gives logits", own, path)
         savers[form](used, path)
         return
     if Path(path).suffix != ".keras":

@@ -9,10 +9,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 from safetensors.numpy import save_file
 
 from albert_tf.checkpoints import xlnet
+from albert_tf.checkpoints.config_heads import describe
+from albert_tf.checkpoints.sentence_folders import written_activation
 from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import (
     TABLES,
@@ -69,7 +70,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     """
     path = Path(path)
     file = weights_file(path) if path.is_dir() else path
-    tensors = read_tensors(file)
+    tensors = _without_wrapper(read_tensors(file))
     values = read_json(file.parent / "config.json") if model is None else {}
     if model is None:
         config = AlbertConfig.from_json(file.parent / "config.json", _family_in(tensors))
@@ -84,15 +85,10 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         tensors = xlnet.flattened(tensors)
     else:
         _drop_copies(tensors, sources, family)
-    if values.get("problem_type") == "multi_label_classification":
-        logging.warning(
-            "'%s' was trained to give a text several labels; what answers texts here gives the likeliest one", file
-        )
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
         model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
-        if isinstance(model, ClassesModel):
-            model.name_classes(model.num_classes, _labels(values, model.num_classes))
+        describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
     return model
 
@@ -183,8 +179,11 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
         values["id2label"] = {str(number): name for number, name in enumerate(names)}
         values["label2id"] = {name: number for number, name in enumerate(names)}
+    if getattr(model, "multi_label", False):
+        values["problem_type"] = "multi_label_classification"
     if isinstance(model, AlbertRegressor):
-        values |= {"problem_type": "regression", "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+        values |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}} | written_activation(model.activation)
+        values |= {"problem_type": "regression"} if model.activation == "linear" else {}
     return values
 
 
@@ -201,12 +200,17 @@ def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
     return values
 
 
-def _labels(values: dict[str, Any], num_classes: int) -> list[str] | None:
-    """The names that a configuration gives its classes; None where transformers made them up, or some are missing."""
-    names = values.get("id2label") or {}
-    labels = [names[str(number)] for number in range(num_classes) if str(number) in names]
-    made_up = all(label == f"LABEL_{number}" for number, label in enumerate(labels))
-    return None if made_up or len(labels) < num_classes else labels
+# What the name of the word embeddings' table ends with in every family.
+_TABLE = "embeddings.word_embeddings.weight"
+
+
+def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors without what the attribute of another module that held the model adds to their names."""
+    before = next((name.removesuffix(_TABLE) for name in tensors if name.endswith(_TABLE)), "")
+    wrapper = next((before.removesuffix(own) for own in _PREFIXES.values() if before.endswith(own)), before)
+    if not wrapper or not all(name.startswith(wrapper) for name in tensors):
+        return tensors
+    return {name.removeprefix(wrapper): tensor for name, tensor in tensors.items()}
 
 
 def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
@@ -290,7 +294,12 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
         copy, original = tensors.get(f"{decoder}.{part}"), tensors.get(sources[ours].name)
-        if copy is not None and original is not None and np.array_equal(copy, original):
+        if copy is None:
+            continue
+        if original is None:
+            # Of tensors that are one, a file may hold either name.
+            tensors[sources[ours].name] = tensors.pop(f"{decoder}.{part}")
+        elif np.array_equal(copy, original):
             del tensors[f"{decoder}.{part}"]
     for name in [name for name in tensors if name.endswith("embeddings.position_ids")]:
         del tensors[name]

@@ -1,6 +1,7 @@
 """Weights of keras-hub's AlbertBackbone and BertBackbone, live or as preset folders."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -9,17 +10,20 @@ from absl import logging
 
 from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
+from albert_tf.models.base import variables_of
+from albert_tf.models.classifiers import AlbertClassifier
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import make_output_dir
+from tfrecords.base.files import make_output_dir, read_json
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads the encoder of a keras-hub ALBERT or BERT.
+    """Loads a keras-hub ALBERT or BERT, with the head of a TextClassifier; a warning names the head of another task.
 
     Args:
         preset: an AlbertBackbone or BertBackbone, a task model with one, or what its `from_preset` takes: a folder
             that `save_to_preset` wrote, or a preset's name.
-        model: an AlbertEncoder, or any model here, to be filled; an AlbertEncoder is built where None.
+        model: an AlbertEncoder, or any model here, to be filled. Where None, an AlbertEncoder is built, or an
+            AlbertClassifier.
 
     Returns:
         The model.
@@ -27,11 +31,19 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
     Raises:
         UserError: the preset cannot be loaded, or does not fit the model.
     """
-    backbone = _backbone(preset)
-    tensors = {name: keras.ops.convert_to_numpy(variable) for name, variable in _variables(backbone).items()}
+    task = _task(preset)
+    backbone = getattr(task, "backbone", task)
+    variables = _variables(backbone)
+    if task is not backbone and (head := getattr(task, "output_dense", None)) is not None:
+        variables |= variables_of("classifier", head)
+    elif task is not backbone:
+        logging.warning("the head of keras-hub's %s is not read, its backbone alone", type(task).__name__)
+    tensors = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}
     config = _config(backbone)
     sources = {name: Source(name) for name in tensors}
-    if model is None:
+    if model is None and "classifier/kernel" in tensors:
+        model = AlbertClassifier(config, tensors["classifier/kernel"].shape[1], dropout=task.dropout)
+    elif model is None:
         model = build_model(config, sources, tensors, "sop")
     # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
     shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
@@ -66,18 +78,26 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     backbone.save_to_preset(str(directory))
 
 
-def _backbone(preset: Any) -> Any:
+def _task(preset: Any) -> Any:
+    """The task model or the backbone that is given, or that a preset holds."""
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
+        described = Path(preset) / "task.json"
+        kind = read_json(described).get("class_name", "") if described.is_file() else ""
         try:
-            preset = keras_hub.models.Backbone.from_preset(str(preset))
+            if kind.endswith("TextClassifier"):
+                preset = keras_hub.models.TextClassifier.from_preset(str(preset), preprocessor=None)
+            else:
+                preset = keras_hub.models.Backbone.from_preset(str(preset))
         except Exception as error:
             raise UserError(f"keras-hub cannot load the preset '{preset}': {first_line(error)}") from error
+        if kind and not kind.endswith("TextClassifier"):
+            logging.warning("the head of the %s in '%s' is not read, its backbone alone", kind, described.parent)
     backbone = getattr(preset, "backbone", preset)
     if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
         raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")
-    return backbone
+    return preset
 
 
 def _config(backbone: Any) -> AlbertConfig:

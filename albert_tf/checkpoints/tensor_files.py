@@ -7,7 +7,7 @@ from safetensors import SafetensorError, safe_open
 
 from albert_tf.model_files import SHARDS
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import read_json
+from tfrecords.base.files import check_content, read_json
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
@@ -18,6 +18,8 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
     """
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
+    with file.open("rb") as opened:
+        check_content(file, opened.read(100))
     if file.name.endswith(SHARDS):
         return _read_shards(file)
     if file.suffix == ".bin":

@@ -79,6 +79,8 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         UserError: it cannot become that.
     """
     config = encoder_of(model).config
+    if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
+        raise UserError("an embedder is compressed without dense layers and with one pooling; this one has more")
     kept = settings.layers or config.num_hidden_layers
     if kept > config.num_hidden_layers:
         raise UserError(f"--layers={kept} is more than the model's {config.num_hidden_layers}")

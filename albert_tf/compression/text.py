@@ -30,7 +30,10 @@ def task_of(settings: CompressSettings) -> Task | None:
     """Makes the task that the loss is measured by; None where none is named."""
     if not settings.task:
         return None
-    return create_task(finetuning_settings(settings))
+    task = create_task(finetuning_settings(settings))
+    if task.kind == "multilabel":
+        raise UserError("--task=multilabel is not offered here: students learn one label a text; leave out --task")
+    return task
 
 
 def finetuning_settings(settings: CompressSettings, **others: Any) -> FinetuningSettings:

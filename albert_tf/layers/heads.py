@@ -16,6 +16,8 @@ from albert_tf.layers.lookup import gather_positions
 
 # The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
 IMPOSSIBLE = -1e30
+# How a row's vectors become one.
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
@@ -30,6 +32,37 @@ def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
     """
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
+def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> Tensor:
+    """Makes one vector of a row's vectors, as one of POOLINGS says (the names are those of sentence-transformers).
+
+    Args:
+        sequence_output: [batch, sequence, hidden_size].
+        mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
+        first: [batch, hidden_size], the vectors of the tokens that stand for the rows.
+        pooling: "cls" gives `first`, "mean" the mean over the tokens, "mean_sqrt_len" their sum over the root of their
+            number, "max" the largest value of each dimension, "weightedmean" the mean in which a token counts as often
+            as its place, from 1 on, and "lasttoken" the last token's vector.
+
+    Returns:
+        float32 [batch, hidden_size].
+    """
+    if pooling == "mean":
+        return mean_pool(sequence_output, mask)
+    if pooling == "cls":
+        return ops.cast(first, "float32")
+    sequence, weights = ops.cast(sequence_output, "float32"), ops.cast(mask, "float32")
+    if pooling == "max":
+        return ops.max(ops.where(weights[:, :, None] > 0, sequence, -1e9), axis=1)
+    places = ops.cumsum(weights, axis=1) * weights
+    if pooling == "weightedmean":
+        weights = places / ops.maximum(ops.sum(places, axis=1, keepdims=True), 1.0)
+    elif pooling == "lasttoken":
+        weights = ops.cast((places > 0) & (places == ops.max(places, axis=1, keepdims=True)), "float32")
+    else:
+        weights = weights / ops.sqrt(ops.maximum(ops.sum(weights, axis=1, keepdims=True), 1.0))
+    return ops.sum(sequence * weights[:, :, None], axis=1)
 
 
 def unit_length(vectors: Tensor) -> Tensor:

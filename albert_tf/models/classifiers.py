@@ -70,6 +70,10 @@ class AlbertClassifier(ClassesModel):
     It takes the features of AlbertEncoder and gives float32 logits [batch, num_classes]; a loss of your own needs
     `from_logits=True`. Arguments and errors are those of ClassesModel.
 
+    Args:
+        multi_label: whether a text may have several classes, or none: each has a probability of its own, and labels
+            are float [batch, num_classes] of 0 and 1.
+
     >>> import numpy as np
     >>> model = AlbertClassifier(AlbertConfig.named("albert_tiny"), num_classes=2, labels=["dull", "fine"])
     >>> ids = np.array([[101, 2769, 102, 0], [101, 872, 1962, 102]])
@@ -79,8 +83,20 @@ class AlbertClassifier(ClassesModel):
     >>> history = model.fit({"input_ids": ids}, np.array([0, 1]), verbose=0)
     """
 
+    def __init__(self, *args: Any, multi_label: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if multi_label and self.early_exit:
+            raise UserError("early exits are by one label; leave out multi_label")
+        self.multi_label = multi_label
+
     def default_loss(self) -> dict[str, Any]:
+        if self.multi_label:
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)
+            return {"loss": loss, "metrics": [keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)]}
         return _classes_loss() | {"metrics": _accuracy()}
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **({"multi_label": True} if self.multi_label else {})}
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -118,7 +134,11 @@ class AlbertRegressor(EarlyExitModel):
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         dropout: rate before the dense layer.
         early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
+        activation: what the number passes through, as cross-encoders say it: "linear", or a Keras activation's name.
         **kwargs: arguments of `keras.Model`.
+
+    Raises:
+        UserError: early exits with an activation.
 
     >>> import numpy as np
     >>> model = AlbertRegressor(AlbertConfig.named("albert_tiny"))
@@ -133,12 +153,24 @@ class AlbertRegressor(EarlyExitModel):
         encoder: AlbertEncoder | AlbertConfig,
         dropout: float = 0.1,
         early_exit: bool | LearnedExit = False,
+        activation: str = "linear",
         **kwargs: Any,
     ):
+        if early_exit and activation != "linear":
+            raise UserError(f"early exits give numbers as they are; leave out activation '{activation}'")
         super().__init__(encoder, 1, dropout, early_exit, **kwargs)
+        self.activation = activation
+
+    def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
+        numbers = super().logits(head, vectors, training)
+        return numbers if self.activation == "linear" else keras.activations.get(self.activation)(numbers)
 
     def default_loss(self) -> dict[str, Any]:
         return {"loss": "mse", "metrics": ["mae"]}
+
+    def get_config(self) -> dict[str, Any]:
+        own = {} if self.activation == "linear" else {"activation": self.activation}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")

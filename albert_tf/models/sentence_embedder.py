@@ -1,5 +1,6 @@
 """A text as one vector."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,22 +10,23 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name, summary_tokens
-from albert_tf.layers.heads import mean_pool, unit_length
-from albert_tf.models.base import EncoderModel
+from albert_tf.layers.heads import POOLINGS, pool, unit_length
+from albert_tf.models.base import EncoderModel, variables_of
 from albert_tf.models.exit_rules import ExitRule, leave, movements
 from tfrecords.base.errors import UserError
-
-POOLINGS = ("mean", "cls")
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertSentenceEmbedder(EncoderModel):
-    """Gives a text as one vector, float32 [batch, hidden_size], from the features of AlbertEncoder.
+    """Gives a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
-        pooling: "mean" over the tokens that are no padding, or the "cls" token's last hidden state.
+        pooling: "mean" over the tokens that are no padding, the "cls" token's last hidden state, or another of
+            POOLINGS (see `albert_tf.layers.heads.pool`); several with "+" between them are concatenated.
         normalize: whether vectors have length 1, so that a dot product is their cosine.
+        projections: dense layers between pooling and normalizing, in their order: of each the arguments `units`,
+            `activation` and `use_bias` of `keras.layers.Dense`.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
@@ -40,17 +42,38 @@ class AlbertSentenceEmbedder(EncoderModel):
     """
 
     def __init__(
-        self, encoder: AlbertEncoder | AlbertConfig, pooling: str = "mean", normalize: bool = True, **kwargs: Any
+        self,
+        encoder: AlbertEncoder | AlbertConfig,
+        pooling: str = "mean",
+        normalize: bool = True,
+        projections: Sequence[Mapping[str, Any]] = (),
+        **kwargs: Any,
     ):
         super().__init__(encoder, pooler=False, **kwargs)
-        if pooling not in POOLINGS:
-            raise UserError(f"pooling '{pooling}' is none of {', '.join(POOLINGS)}")
+        if unknown := [name for name in pooling.split("+") if name not in POOLINGS]:
+            raise UserError(f"pooling '{unknown[0]}' is none of {', '.join(POOLINGS)}")
         self.pooling, self.normalize = pooling, normalize
+        self.projections = [
+            keras.layers.Dense(**options, dtype="float32", name=f"projection_{number}")
+            for number, options in enumerate(projections)
+        ]
         self.build((None, None))
 
     def build(self, input_shape: Any = None) -> None:
-        # Nothing of its own.
+        width = self.encoder.config.hidden_size * len(self.poolings)
+        for layer in self.projections:
+            layer.build((None, width))
+            width = layer.units
+        self.dimensions = width
         self.built = True
+
+    @property
+    def poolings(self) -> list[str]:
+        """Lists the names in `pooling`, in the order in which their vectors are concatenated."""
+        return self.pooling.split("+")
+
+    def head_variables(self) -> dict[str, keras.Variable]:
+        return {name: value for layer in self.projections for name, value in variables_of(layer.name, layer).items()}
 
     def call(self, features: Any, training: bool = False) -> Tensor:
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
@@ -78,11 +101,32 @@ class AlbertSentenceEmbedder(EncoderModel):
         return {"embedding": self._pooled(left["logits"], features), "steps": left["steps"]}
 
     def _pooled(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        if self.pooling == "cls":
-            vectors = ops.cast(summary_tokens(hidden, features, self.encoder.config), "float32")
-        else:
-            vectors = mean_pool(hidden, features.get("input_mask", ops.ones_like(features["input_ids"])))
+        vectors = self.pool(hidden, features)
         return unit_length(vectors) if self.normalize else vectors
 
+    def pool(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
+        """Makes vectors, not of length 1 yet, of what the encoder gives: float32 [batch, dimensions].
+
+        Args:
+            hidden: the last hidden states, [batch, sequence, hidden_size].
+            features: of the batch.
+        """
+        first = summary_tokens(hidden, features, self.encoder.config) if "cls" in self.poolings else None
+        mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
+        pooled = [pool(hidden, mask, first, name) for name in self.poolings]
+        vectors = pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
+        for layer in self.projections:
+            vectors = layer(vectors)
+        return vectors
+
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+        values = {**super().get_config(), "pooling": self.pooling, "normalize": self.normalize}
+        projections = [
+            {
+                "units": layer.units,
+                "activation": keras.activations.serialize(layer.activation),
+                "use_bias": layer.use_bias,
+            }
+            for layer in self.projections
+        ]
+        return values | ({"projections": projections} if projections else {})

@@ -9,7 +9,6 @@ from keras import ops
 from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import summary_tokens
 from albert_tf.layers.heads import mean_pool, unit_length
 from albert_tf.layers.lookup import gather_positions
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -192,8 +191,8 @@ def representations(
 
 def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
     """Gives a text's vector, of length 1, as a sentence embedder pools it, or else the mean: float32 [batch, size]."""
-    if isinstance(model, AlbertSentenceEmbedder) and model.pooling == "cls":
-        return unit_length(ops.cast(summary_tokens(hidden, features, model.encoder.config), "float32"))
+    if isinstance(model, AlbertSentenceEmbedder):
+        return unit_length(model.pool(hidden, features))
     return unit_length(mean_pool(hidden, features["input_mask"]))
 
 

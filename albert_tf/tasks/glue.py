@@ -126,5 +126,5 @@ def glue_task(name: str, data_dir: str) -> TextTask:
     values = GLUE[name]
     standard = {"kind": "classification", "columns": values["inputs"], "label_column": "label", "suffixes": (".tsv",)}
     # Quora's published questions hold some that are empty.
-    standard |= {"index_column": "index", "takes_empty": True}
+    standard |= {"index_column": "index", "takes_empty": True, "published": True}
     return TextTask(name=name, data_dir=Path(data_dir), **standard | values)

@@ -13,7 +13,8 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.tables import Row, Table, find_table, read_json_lines, write_table
+from albert_tf.tasks.table_files import find_tables
+from albert_tf.tasks.tables import Row, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base import files
@@ -135,9 +136,8 @@ def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
 
 
 def _files(folder: Path) -> list[Path]:
-    names = {path.name.removesuffix(".gz") for end in (".txt", ".txt.gz") for path in folder.glob(f"*{end}")}
-    chosen = ["all.txt"] if "all.txt" in names else sorted(names)
-    return [path for name in chosen if (path := find_table(folder, name.removesuffix(".txt"), (".txt",)))]
+    found = find_tables(folder, (".txt",))
+    return [found["all"]] if "all" in found else list(found.values())
 
 
 def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.tasks.glue import GLUE, glue_task
-from albert_tf.tasks.own_data import classification_task, regression_task, tagging_task
+from albert_tf.tasks.own_data import classification_task, multilabel_task, regression_task, tagging_task
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
@@ -13,7 +13,12 @@ from albert_tf.tasks.task import Task
 from tfrecords.base.errors import UserError
 
 # Their classes are in the training file, or in the task.json of a trained model.
-OWN_DATA = {"classification": classification_task, "regression": regression_task, "tagging": tagging_task}
+OWN_DATA = {
+    "classification": classification_task,
+    "multilabel": multilabel_task,
+    "regression": regression_task,
+    "tagging": tagging_task,
+}
 TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
     **{name: lambda settings: glue_task(settings.task, settings.data_dir) for name in GLUE},
     **{

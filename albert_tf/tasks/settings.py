@@ -27,7 +27,8 @@ class FinetuningSettings(CheckedSettings):
     """
 
     task: str = setting(
-        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, regression, tagging"
+        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, multilabel, regression, "
+        "tagging"
     )
     data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")

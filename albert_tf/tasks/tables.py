@@ -1,4 +1,14 @@
-"""Tables with named columns: TSV as GLUE writes it, CSV, and JSON lines; any of them gzipped."""
+"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV and JSON lines; any of them gzipped.
+
+| of a file | what is read | what is refused or warned of |
+|---|---|---|
+| name | the endings of SUFFIXES, in any case, with or without .gz | two files of one name; files that no split uses |
+| encoding | UTF-8, with or without a byte-order mark | any other, by its name where it is known |
+| separator | of the ending, or commas, tabs, semicolons, pipes, or as Excel's line sep= says | others, by their name |
+| quotes | CSV; tabs with cells quoted as pandas does, or not at all | tabs with quotes that may be text |
+| columns | those that are asked for; others are not looked at | one that is missing, one that is there twice |
+| rows | blank lines are none, unless there is but one column | another number of cells; keys that are there twice |
+"""
 
 import csv
 import gzip
@@ -12,13 +22,26 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.tasks.table_files import SUFFIXES as SUFFIXES
+from albert_tf.tasks.table_files import find_table as find_table
+from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import (
+    encoding_of,
+    foreign_kind,
+    is_gzipped,
+    is_json_lines,
+    read_head,
+)
 
-SUFFIXES = (".tsv", ".csv", ".jsonl")
 # A cell may be a whole document; the csv module's own limit is 128 kB.
 csv.field_size_limit(2**30)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# A training file is read twice, for its classes and for its rows.
+_WARNED: set[Path] = set()
+# Of a file in another encoding, by which its name is found.
+_ENCODING_BYTES = 1 << 16
 
 
 class Row(NamedTuple):
@@ -50,7 +73,9 @@ class Table(NamedTuple):
         """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
-            there = ", ".join(f"'{name}'" for name in self.columns)
+            # A mark or a blank that nobody sees may be all that differs.
+            there = ", ".join(map(repr, self.columns))
+            mend = other_separator(self.columns) or mend
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
         return self._replace(rows=self._having(columns))
 
@@ -61,48 +86,51 @@ class Table(NamedTuple):
             yield row
 
 
-def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Finds the one file of that name with one of the suffixes, gzipped or not.
-
-    Raises:
-        UserError: there are several, so that nobody could say which is meant.
-    """
-    paths = [path for suffix in suffixes for end in ("", ".gz") if (path := folder / (stem + suffix + end)).is_file()]
-    if len(paths) > 1:
-        raise UserError(f"'{folder}' holds {' and '.join(path.name for path in paths)}; keep the one that is meant")
-    return paths[0] if paths else None
-
-
-def read_table(path: Path, header: Sequence[str] | None = None, skip_broken: bool = False) -> Table:
+def read_table(
+    path: Path, header: Sequence[str] | None = None, skip_broken: bool = False, published: bool = False
+) -> Table:
     """Reads a file by its suffix.
 
     Args:
-        path: of a .tsv, .csv or .jsonl, perhaps with .gz.
+        path: of a table, its ending one of SUFFIXES, perhaps with .gz.
         header: the columns of a .tsv or .csv whose first line is already a row.
         skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
+        published: whether cells are separated by tabs and not quoted, as in GLUE's files, whatever their lines show.
 
     Raises:
         UserError: the file cannot be read or is empty; or, unless `skip_broken`, a row has another number of columns.
     """
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if suffix == ".jsonl":
+    if is_json_lines(path):
         return read_json_lines(path)
-    lines = _lines(path)
-    cells = _tab_cells(lines) if suffix == ".tsv" else _csv_cells(path, lines)
+    written = PUBLISHED if published else find_format(path, lambda: _lines(path))
+    if written.doubtful and path not in _WARNED:
+        _WARNED.add(path)
+        logging.warning(
+            "'%s' line %d: a cell begins and ends with a quotation mark; marks are read as text, since no cell shows "
+            'that they are not, as one with "" or a tab in it would',
+            path,
+            written.doubtful,
+        )
+    lines = itertools.islice(_lines(path), written.skipped, None)
+    cells = _csv_cells(path, lines, written) if written.quoted else _tab_cells(lines, written)
     return _columns(path, _filled(cells), header, skip_broken)
 
 
 def _lines(path: Path) -> Iterator[str]:
     """Lines with their ends, cut at line feeds only: a text may hold any other separator that Unicode knows."""
-    opener: Callable = gzip.open if path.suffix == ".gz" else open
+    opener: Callable = gzip.open if is_gzipped(path) else open
     number = 0
     try:
+        if kind := foreign_kind(read_head(path)):
+            raise UserError(f"'{path}' is {kind}, no table in UTF-8; write it as CSV or JSON lines in UTF-8")
         with opener(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 # Some published files begin with a byte order mark.
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"'{path}' line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8") from error
+                try:
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    what = encoding_of(line + file.read(_ENCODING_BYTES), most=0) or error.reason
+                    raise UserError(f"'{path}' line {number}: not UTF-8 ({what}); convert the file to UTF-8") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         mend = "fetch it again, or take .gz off its name if it is not packed"
         raise UserError(f"cannot read '{path}' past line {number}: {error}; {mend}") from error
@@ -110,20 +138,19 @@ def _lines(path: Path) -> Iterator[str]:
         raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
 
 
-def _tab_cells(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    # GLUE's files do not quote: a quotation mark is text.
-    for number, line in enumerate(lines, 1):
+def _tab_cells(lines: Iterable[str], written: TableFormat) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, 1 + written.skipped):
         line = line.rstrip("\r\n")
         yield number, line.split("\t") if line else []
 
 
-def _csv_cells(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(lines, strict=True)
-    start = 1
+def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, delimiter=written.separator, strict=True)
+    start = 1 + written.skipped
     try:
         for cells in reader:
             yield start, cells
-            start = reader.line_num + 1
+            start = reader.line_num + 1 + written.skipped
     except csv.Error as error:
         if "new-line character" in str(error):
             raise _carriage_return(path, start) from error
@@ -166,6 +193,8 @@ def _rows(
 ) -> Iterator[Row]:
     broken = []
     for line, values in cells:
+        if line > 1 < len(header) and [value.removeprefix("\ufeff") for value in values] == list(header):
+            raise UserError(f"'{path}' line {line}: the header again, as of another file; remove this line")
         if len(values) == len(header):
             yield Row(line, dict(zip(header, values)))
         elif skip_broken:
@@ -173,7 +202,7 @@ def _rows(
         else:
             raise UserError(
                 f"'{path}' line {line}: {len(values)} columns, expected {len(header)} ({', '.join(header)}); "
-                "mend the row"
+                + (other_separator(header) or "mend the row")
             )
     if broken:
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
@@ -193,12 +222,23 @@ def _objects(path: Path) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = json.loads(line, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"'{path}' line {number}: not JSON ({error}); write one object a line") from error
+            raise UserError(f"'{path}' line {number}: not JSON ({error}); {_objects_of(line)}") from error
         if not isinstance(values, dict):
-            raise UserError(f"'{path}' line {number}: not a JSON object; write one object a line")
+            raise UserError(f"'{path}' line {number}: not a JSON object; {_objects_of(line)}")
         yield Row(number, whole_characters(values))
+
+
+def _objects_of(line: str) -> str:
+    return "write one object a line" + ", as jq -c '.[]' does of an array" * line.lstrip().startswith("[")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError(f"a key is there twice in {', '.join(name for name, _ in pairs)}")
+    return values
 
 
 def whole_characters(value: Any) -> Any:

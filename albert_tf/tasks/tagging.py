@@ -11,10 +11,12 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.models.early_exit import LearnedExit
+from albert_tf.tasks import cells
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
@@ -43,7 +45,10 @@ class TaggedRows(FeatureRows):
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Tagging of words; they and their tags are lists in JSON lines, or separated by spaces in a table.
+    """Tagging of words; they and their tags are lists, or separated by white space.
+
+    A list is one of JSON, or a cell as pandas and numpy write lists. White space is what `str.split` goes by, in
+    training, in `predict` and in exports.
 
     A word's tag is read off its first piece, the others' are passed over (as BERT's for CoNLL-2003, section 5.3). Where
     all tags are O, B-... or I-..., entities are scored as conlleval does.
@@ -69,7 +74,7 @@ class TaggingTask(Task):
         if self.known_labels is not None:
             return self.known_labels
         table = self._table("train").require([self.label_column], _MEND_COLUMNS)
-        tags = {tag for row in table.rows for tag in _words(table, row, self.label_column)}
+        tags = {tag for row in table.rows for tag in _tags(table, row, self.label_column)}
         return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
 
     @property
@@ -84,6 +89,10 @@ class TaggingTask(Task):
         path = find_table(self.data_dir, self.splits[split].stem)
         return None if path is None else read_table(path)
 
+    def files(self) -> list[Path]:
+        found = (find_table(self.data_dir, file.stem) for file in self.splits.values())
+        return [path for path in found if path]
+
     def read(self, split: str) -> list[TaggedExample] | None:
         return listed(self.stream(split))
 
@@ -94,15 +103,34 @@ class TaggingTask(Task):
         labelled = split not in self.test_splits
         columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
         table = table.require(columns, _MEND_COLUMNS)
-        return (self._example(table, row, labelled) for row in table.rows)
+        return self._examples(table, labelled)
+
+    def _examples(self, table: Table, labelled: bool) -> Iterator[TaggedExample]:
+        unlike = []
+        for row in table.rows:
+            example = self._example(table, row, labelled)
+            unlike += [(row.line, word) for word in example.words if [word] != word.split()]
+            yield example
+        if unlike:
+            line, word = unlike[0]
+            logging.warning(
+                "'%s': %d words are empty or hold white space, such as %r in line %d; a server, which splits texts at "
+                "white space, sees other words",
+                table.path,
+                len(unlike),
+                word,
+                line,
+            )
 
     def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
         words = _words(table, row, self.text_column)
         if not labelled:
             return TaggedExample(words, None)
-        tags = _words(table, row, self.label_column)
+        tags = _tags(table, row, self.label_column)
         if len(tags) != len(words):
             raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
+        if any("," in tag.strip(",") and tag.count(",") == word.count(",") for word, tag in zip(words, tags)):
+            raise table.wrong(row, "words and tags are separated by commas", "separate them by spaces")
         unknown = [tag for tag in tags if tag not in self.labels]
         if unknown:
             raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")
@@ -212,7 +240,20 @@ def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[st
 
 def _words(table: Table, row: Row, column: str) -> list[str]:
     value = row.values[column]
-    words = value.split() if isinstance(value, str) else value
-    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+    words = cells.listed(value)
+    if words is None and isinstance(value, str):
+        if cells.UNREADABLE.fullmatch(value.strip()):
+            raise table.wrong(row, f"{column} is a list in a list, or not all of one", "write all words in one list")
+        words = value.split()
+    if not (words and all(isinstance(word, str) for word in words)):
         raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")
     return words
+
+
+def _tags(table: Table, row: Row, column: str) -> list[str]:
+    value = row.values[column]
+    if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
+        # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
+        mend = """write names, as ["B-LOC", "O"] or separated by spaces"""
+        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", mend)
+    return _words(table, row, column)

@@ -38,7 +38,7 @@ class Task(abc.ABC):
 
     Attributes:
         name: as --task names it.
-        kind: "classification", "regression", "spans", "multiple_choice" or "tagging".
+        kind: "classification", "multilabel", "regression", "spans", "multiple_choice" or "tagging".
         inputs: names of the texts an example consists of, as a client will send them.
         labels: names of the classes by number, or None.
         main_metric: the key of `score` by which the best checkpoint is chosen; higher is better.
@@ -56,6 +56,10 @@ class Task(abc.ABC):
     needs_pooler: bool = True
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
+
+    def files(self) -> list[Path]:
+        """Returns the files that the task reads, of those in its folder; none where it reads folders of files."""
+        return []
 
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:

@@ -1,16 +1,21 @@
 """Tasks that give one or two texts a class or a number."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.early_exit import LearnedExit
+from albert_tf.tasks.cells import is_list
+from albert_tf.tasks.cells import listed as listed_cell
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
@@ -19,17 +24,19 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class TextExample(NamedTuple):
     """An example of one or two texts.
 
     Attributes:
-        label: the number of the class, or the number to be learned; None where there is none.
+        label: the number of the class, or of each (MultilabelTask), or the number to be learned; None for none.
         index: what its test file calls it; None where it does not.
     """
 
     texts: tuple[str, ...]
-    label: int | float | None
+    label: int | float | tuple[int, ...] | None
     index: str | None = None
 
 
@@ -69,6 +76,7 @@ class TextTask(Task):
             passed over, since each of its rows must be answered.
         takes_empty: whether a text may be empty, as some are in published files; it becomes an empty segment.
         index_column: of test files, what submissions call a row.
+        published: whether the files are GLUE's own, whose cells are separated by tabs and not quoted.
     """
 
     name: str
@@ -91,6 +99,7 @@ class TextTask(Task):
     skip_broken: bool = False
     takes_empty: bool = False
     index_column: str | None = None
+    published: bool = False
     suffixes: tuple[str, ...] = SUFFIXES
     mend_columns: str = "name the columns so"
 
@@ -102,6 +111,10 @@ class TextTask(Task):
     def main_metric(self) -> str:
         return self.metrics[0]
 
+    def files(self) -> list[Path]:
+        found = (find_table(self.data_dir, file.stem, self.suffixes) for file in self.splits.values())
+        return [path for path in found if path]
+
     def read(self, split: str) -> list[TextExample] | None:
         return listed(self.stream(split))
 
@@ -111,44 +124,41 @@ class TextTask(Task):
         if path is None:
             return None
         labelled = split not in self.test_splits
-        table = read_table(path, file.header, self.skip_broken and labelled)
+        table = read_table(path, file.header, self.skip_broken and labelled, self.published)
         columns = file.columns or self.columns
         table = table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
         return self._examples(table, columns, labelled)
 
     def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
-        count = 0
+        count, lists = 0, []
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
             count += 1
             texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
+            lists += [row.line for text in texts if not self.published and listed_cell(text) is not None]
             if labelled:
                 yield TextExample(texts, self._label(table, row))
             else:
                 yield TextExample(texts, None, row.values.get(self.index_column))
+        if lists:
+            what = (
+                "'%s': %d texts are lists, the first in line %d; they are read with their brackets and quotation marks"
+            )
+            logging.warning(what, table.path, len(lists), lists[0])
         if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 
     def _label(self, table: Table, row: Row) -> int | float:
         value = row.values[self.label_column]
-        if self.label_names is not None:
-            value = label_text(value)
-            names = list(self.label_names)
-            if value not in self.label_names:
-                # A header above a file that has none, as CoLA's.
-                mend = "remove this line" if value == self.label_column else "mend the row"
-                raise table.wrong(row, f"{self.label_column} {value!r} is none of {', '.join(names)}", mend)
-            return names.index(value)
-        try:
-            number = np.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = np.nan
-        low, high = self.range or (-np.inf, np.inf)
-        if not (np.isfinite(number) and low <= number <= high):
-            expected = "a number" if self.range is None else f"a number from {low:g} to {high:g}"
-            raise table.wrong(row, f"{self.label_column} {value!r} is not {expected}")
-        return number
+        if self.label_names is None:
+            return number_of(table, row, self.label_column, *self.range or ())
+        name, names = class_of(table, row, self.label_column), list(self.label_names)
+        if name not in self.label_names:
+            # A header above a file that has none, as CoLA's.
+            mend = "remove this line" if value == self.label_column else "mend the row"
+            raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", mend)
+        return names.index(name)
 
     def rows(
         self, examples: Sequence[TextExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
@@ -157,8 +167,12 @@ class TextTask(Task):
         rows = text_rows(tokenizer, texts, max_seq_length)
         if not training:
             return rows
-        labels = np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
-        return dataclasses.replace(rows, values={"label": labels}, target="label")
+        target, values = self._targets(examples)
+        return dataclasses.replace(rows, values={target: values}, target=target)
+
+    def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
+        """What is learned of examples: the name of the feature, and its values."""
+        return "label", np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         if self.labels is None:
@@ -218,6 +232,47 @@ class TextTask(Task):
 def label_text(value: Any) -> str:
     """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def class_of(table: Table, row: Row, column: str) -> str:
+    """Returns the class that a row names, as `label_text` writes it.
+
+    Raises:
+        UserError: it names none, or several; the message says the line.
+    """
+    value = row.values[column]
+    if is_list(value):
+        kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
+        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
+    # pandas writes NaN and null where a cell was empty.
+    if value is None or value != value:
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+    return label_text(value)
+
+
+def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
+    """Returns the number that a row holds, from `low` to `high`.
+
+    Raises:
+        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
+    """
+    value = row.values[column]
+    try:
+        # Python reads 1_000 and True as numbers, whoever writes tables does not.
+        is_number = not isinstance(value, bool) and "_" not in str(value)
+        number = float(value) if is_number else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if low <= number <= high:
+        return number
+    expected, mend = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "mend the row"
+    if abs(number) > LARGEST:
+        expected = f"a number that float32 holds, up to {LARGEST:.2g}"
+    elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+        mend = "write a decimal point"
+    raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
 
 
 def _indices(examples: Sequence[TextExample]) -> list[str]:

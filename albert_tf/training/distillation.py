@@ -55,6 +55,8 @@ def load_teacher(
     Raises:
         UserError: it answers another kind of question than the student, or reads other ids or shorter rows.
     """
+    if getattr(student, "multi_label", False):
+        raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")
     loaded = load(path)
     teacher, own_tokenizer = loaded.model, loaded.tokenizer
     if type(teacher) is not type(student) or _answers(teacher) != _answers(student):

@@ -18,6 +18,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.table_files import warn_of_unused
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.training.batches import batches_per_epoch
 from albert_tf.training.start import Start, check_length, load_start, needed_tokenizer
@@ -87,6 +88,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
             f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
             "docs/finetuning.md says how each task's files are named"
         )
+    if used := task.files():
+        warn_of_unused(used)
     examples = {name: task.read(name) for name in (*task.evaluation_splits, *task.test_splits)}
     start = load_start(
         settings.init_from,
@@ -157,6 +160,11 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
     if not settings.keep_head:
         return encoder_of(start.model)
     trained, asked = start.task, task.describe()
+    if getattr(start.model, "multi_label", False) != (asked["kind"] == "multilabel"):
+        raise UserError(
+            f"--keep_head: the head of --init_from={settings.init_from} gives a text "
+            f"{'one label' if asked['kind'] == 'multilabel' else 'several labels'}, --task={settings.task} does not"
+        )
     # Published checkpoints name their labels alone.
     names = ("kind", "labels") if "kind" in trained or not trained else ("labels",)
     for name in names:

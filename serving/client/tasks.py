@@ -12,6 +12,8 @@ from tfrecords.base.errors import UserError
 DEFAULT = "serving_default"
 _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
 _PAIR = ("first", "second")
+# Outputs of regressors that may be any number, the first that is there: a value may have passed through an activation.
+_NUMBERS = ("logit", "value")
 # Characters of UTF-8 that a piece of a vocabulary stands for, about; and [CLS] and [SEP] around each row.
 BYTES_A_TOKEN = 4.0
 # Outputs of exports that tell, of each row, the tokens of its texts and how many of them the model did not read.
@@ -65,8 +67,8 @@ def scores_task(signatures: Mapping[str, Signature]) -> Task | None:
         inputs, outputs = _read(signatures, name)
         if inputs != _PAIR:
             continue
-        if "value" in outputs:
-            return Task(name, inputs, ("value",))
+        if number := next((output for output in _NUMBERS if output in outputs), None):
+            return Task(name, inputs, (number,))
         if "label" in outputs and "logits" in outputs and (outputs["logits"].shape or (0,))[-1] in (-1, 0, 2):
             return Task(name, inputs, ("logits",))
     return None
@@ -135,7 +137,8 @@ def _read(
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        return ("label", "logits", "probabilities")
+        # Of models that may give a text several labels, those too.
+        return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
@@ -175,8 +178,8 @@ def raw_scores(answer: Arrays) -> np.ndarray:
     Raises:
         UserError: for a classifier that has not two classes.
     """
-    if "value" in answer:
-        return answer["value"]
+    if number := next((output for output in _NUMBERS if output in answer), None):
+        return answer[number]
     logits = answer["logits"]
     if logits.ndim != 2 or logits.shape[1] != 2:
         raise UserError(f"the model has {logits.shape[-1]} classes; a score of pairs takes a regressor, or 2 classes")

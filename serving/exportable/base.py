@@ -43,6 +43,7 @@ class ExportOptions:
         max_query_length: How many tokens of a question are read.
         num_choices: How many candidates a question has.
         dimensions: How many numbers of an embedding are given; 0: all.
+        check_numbers: Whether a request fails in whose answer a number is NaN or infinite.
     """
 
     max_seq_length: int
@@ -56,6 +57,7 @@ class ExportOptions:
     max_query_length: int = 64
     num_choices: int = 4
     dimensions: int = 0
+    check_numbers: bool = False
 
 
 class Ways(NamedTuple):
@@ -230,11 +232,13 @@ class Exportable(tf.Module, abc.ABC):
     def signatures(self) -> dict[str, Signature]:
         """Gives all that a server offers; a model that takes strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
-        by_ids = {name: self._reporting(signature) for name, signature in by_ids.items()}
+        by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
             return by_ids
         others = {name: signature for name, signature in by_ids.items() if name == "stateful"}
-        by_text = {name: self._counting(signature) for name, signature in self.text_signatures().items()}
+        by_text = {
+            name: self._checking(self._counting(signature)) for name, signature in self.text_signatures().items()
+        }
         return by_text | {"ids": by_ids["serving_default"]} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
@@ -282,6 +286,20 @@ class Exportable(tf.Module, abc.ABC):
         def function(**inputs):
             self._solved.outputs = {}
             return signature.function(**inputs) | self._solved.outputs
+
+        return signature._replace(function=function)
+
+    def _checking(self, signature: Signature) -> Signature:
+        """Has a signature fail, where that is asked for, in whose outputs a number is none."""
+        if not self.options.check_numbers:
+            return signature
+
+        def checked(name: str, output: tf.Tensor) -> tf.Tensor:
+            is_float = output.dtype.is_floating
+            return tf.debugging.check_numerics(output, f"{name} holds NaN or infinity") if is_float else output
+
+        def function(**inputs):
+            return {name: checked(name, output) for name, output in signature.function(**inputs).items()}
 
         return signature._replace(function=function)
 

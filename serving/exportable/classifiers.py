@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from serving.exportable.base import THRESHOLD, DenseHeadExportable, ExportOptions, Ways
@@ -12,15 +13,24 @@ from tfrecords.framing import TokenBatch
 
 
 class ClassifierExportable(DenseHeadExportable):
-    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch]."""
+    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
+
+    Where a text may have several classes, `label` is the likeliest one, and `labels` string [batch, classes] has the
+    name of each whose probability is above the task's `threshold` (0.5), and "" in place of the others.
+    """
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
         self.labels = labels_of(options, model.num_classes)
+        self.multi_label, self.threshold = model.multi_label, options.task.get("threshold", 0.5)
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
-        return {"label": label, "logits": logits, "probabilities": tf.nn.softmax(logits)}
+        if not self.multi_label:
+            return {"label": label, "logits": logits, "probabilities": tf.nn.softmax(logits)}
+        probabilities = tf.nn.sigmoid(logits)
+        labels = tf.where(probabilities > self.threshold, tf.constant(self.labels), "")
+        return {"label": label, "labels": labels, "logits": logits, "probabilities": probabilities}
 
     def answers(self, ways: Ways):
         return super().answers(ways) | {"classify": ways.examples.to(self.classes, method=CLASSIFY)}
@@ -32,12 +42,17 @@ class ClassifierExportable(DenseHeadExportable):
 
 
 class RegressorExportable(DenseHeadExportable):
-    """An AlbertRegressor: `value` float32 [batch]."""
+    """An AlbertRegressor: `value` float32 [batch]; with an activation also the `logit` that passes through it."""
 
     exit_kind = "regression"
 
+    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        self.activation, self.is_linear = keras.activations.get(model.activation), model.activation == "linear"
+
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
-        return {"value": logits[:, 0]}
+        logit = logits[:, 0]
+        return {"value": logit} if self.is_linear else {"value": self.activation(logit), "logit": logit}
 
     def answers(self, ways: Ways):
         # As the Regress RPC wants it.
@@ -49,8 +64,8 @@ class TokenClassifierExportable(DenseHeadExportable):
     """An AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for words in place of tokens (a word is what stands between spaces, and its class
-    that of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
+    at padding. Over text: the same for words in place of tokens (words are those of `str.split`; a word's class is that
+    of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
     beyond the longest row has no label.
     """
 

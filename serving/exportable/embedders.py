@@ -2,9 +2,11 @@
 
 import re
 
+import keras
 import tensorflow as tf
 
-from albert_tf.layers.heads import mean_pool, unit_length, vocabulary_logits
+from albert_tf.checkpoints.sentence_folders import default_prompt
+from albert_tf.layers.heads import pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable, ExportOptions, RememberingBatch, Ways
@@ -27,13 +29,19 @@ class EmbedderExportable(Exportable):
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
         is_embedder = isinstance(model, AlbertSentenceEmbedder)
-        self.pooling = model.pooling if is_embedder else "mean"
+        self.poolings = model.poolings if is_embedder else ["mean"]
+        layers = model.projections if is_embedder else []
+        self.projections = [dense(layer, tf.float32, keras.activations.serialize(layer.activation)) for layer in layers]
         self.normalize = is_embedder and model.normalize
         self.gives_pooled_output = not is_embedder and self.encoder.pooler is not None
-        self.dimensions = self._dimensions_of(options.dimensions)
+        size = model.dimensions if is_embedder else self.encoder.config.hidden_size
+        self.dimensions = self._dimensions_of(options.dimensions, size)
 
-    def _dimensions_of(self, asked: int) -> int:
-        size = self.encoder.config.hidden_size
+    def single(self, text: tf.Tensor) -> TokenBatch:
+        prompt = default_prompt(self.options.task)
+        return super().single(tf.strings.join([prompt, text]) if prompt else text)
+
+    def _dimensions_of(self, asked: int, size: int) -> int:
         if asked > size:
             raise UserError(f"--dimensions={asked} must be from 1 to the {size} numbers of the model's vectors")
         return asked or size
@@ -58,10 +66,11 @@ class EmbedderExportable(Exportable):
 
     def _of(self, encoded: dict[str, tf.Tensor], batch: TokenBatch) -> dict[str, tf.Tensor]:
         sequence = encoded["sequence_output"]
-        if self.pooling == "cls":
-            vectors = tf.gather(sequence, self.summaries(batch), axis=1, batch_dims=1)
-        else:
-            vectors = mean_pool(sequence, batch.mask)
+        first = tf.gather(sequence, self.summaries(batch), axis=1, batch_dims=1) if "cls" in self.poolings else None
+        pooled = [pool(sequence, batch.mask, first, name) for name in self.poolings]
+        vectors = pooled[0] if len(pooled) == 1 else tf.concat(pooled, axis=-1)
+        for projection in self.projections:
+            vectors = projection(vectors)
         vectors = vectors[:, : self.dimensions]
         answers = {"embedding": unit_length(vectors) if self.normalize else vectors}
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})

@@ -53,6 +53,9 @@ class MultipleChoiceExportable(DenseHeadExportable):
 
         def read(**tensors):
             rows = {name: _flat(value) for name, value in tensors.items()}
+            if "lengths" in rows:
+                # A choice that is none has a row all the same.
+                rows["lengths"] = tf.where(rows["lengths"] == 0, 1, rows["lengths"])
             return Choices(way.read(**rows), sizes(tensors) > 0)
 
         return Way(inputs, read)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from albert_tf.layers.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable, ExportOptions
 from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
@@ -49,8 +50,8 @@ class SpanExportable(Exportable):
 
         Returns:
             `answer` string [batch], "" where `no_answer_score` is above the threshold that fine-tuning found (with
-            none: never), without white space at its ends; `start`, `end` int32 [batch], such that context[start:end]
-            is the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
+            none: never), without `edges()` at its ends; `start`, `end` int32 [batch], such that context[start:end] is
+            the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
             and the best few, with no regard to the threshold: `answers`, `starts`, `ends`, `scores` and
             `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0 and score NO_ANSWER.
         """
@@ -156,14 +157,14 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 
 
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
-    """The answers' texts and places, best first; those that are white space alone are none.
+    """The answers' texts and places, best first; those of nothing but `edges()` are none.
 
     `first` and `last`, int32 [tokens], are where each token of all contexts starts and ends; `best` is as
     `_best_of_rows` gives it.
     """
     # Batches without a single context token gather nothing but must have something to gather from.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
-    answers, starts, ends = _without_spaces(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
+    answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
     present = _is_legal(best["scores"]) & (answers != "")
     scores, order = tf.math.top_k(tf.where(present, best["scores"], IMPOSSIBLE), tf.shape(answers)[1])
     found = {
@@ -174,15 +175,12 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
     return {name: tf.gather(values, order, batch_dims=1) for name, values in found.items()} | {"scores": scores}
 
 
-# What str.strip() takes off.
-_SPACE = r"[\pZ\t-\r\x1c-\x1f\x{85}]+"
-
-
-def _without_spaces(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Characters [batch, n] of texts [batch] less white space at either end, and where they start and end then."""
+def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Characters [batch, n] of texts [batch] less `edges()` at either end, and where they start and end then."""
+    edge = edge_pattern()
     answers = _substrings(texts, starts, ends)
-    from_left = tf.strings.regex_replace(answers, rf"\A{_SPACE}", "", replace_global=False)
-    trimmed = tf.strings.regex_replace(from_left, rf"{_SPACE}\z", "", replace_global=False)
+    from_left = tf.strings.regex_replace(answers, rf"\A{edge}+", "", replace_global=False)
+    trimmed = tf.strings.regex_replace(from_left, rf"{edge}+\z", "", replace_global=False)
     whole, right, inner = (tf.strings.length(one, unit="UTF8_CHAR") for one in (answers, from_left, trimmed))
     starts += whole - right
     return trimmed, starts, starts + inner

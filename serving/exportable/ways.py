@@ -75,8 +75,17 @@ def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> d
 
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
-    """Reads ids [batch, length] by int [batch], the tokens of each row; columns behind the longest row are cut off."""
+    """Reads ids [batch, length] by int [batch], the tokens of each row; columns behind the longest row are cut off.
+
+    It fails where a row would have no token, or more than it has columns.
+    """
     input_ids = _checked(input_ids, lengths=lengths, segment_ids=segment_ids)
+    are_right = tf.reduce_all((lengths >= 1) & (lengths <= tf.shape(input_ids)[1]))
+    message = (
+        "lengths must be from 1 to the columns of input_ids: no row is without a single token, or ends behind them"
+    )
+    with tf.control_dependencies([tf.debugging.Assert(are_right, [message])]):
+        input_ids = tf.identity(input_ids)
     return _masked(input_ids, tf.sequence_mask(lengths, tf.shape(input_ids)[1]), segment_ids)
 
 

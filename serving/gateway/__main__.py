@@ -18,6 +18,7 @@ class Settings(CheckedSettings):
     model: tuple[str, ...] = setting((), help="name of a model; may be given several times, or several by commas")
     port: int = setting(8080, help="port to listen on; 0 for any that is free", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0: every network")
+    grpc_port: int = setting(0, help="port for KServe's gRPC service; 0: none", at_least=0, at_most=65535)
     api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
     max_batch_tokens: int = setting(1024, help="tokens of a batch, in sum; a longer row goes alone", at_least=1)
     max_batch_rows: int = setting(256, help="rows of a batch", at_least=1)
@@ -27,6 +28,8 @@ class Settings(CheckedSettings):
     max_body_bytes: int = setting(8 * 2**20, help="bytes of a request's body", at_least=1)
     timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
     check_s: float = setting(5.0, help="seconds between looks whether the models are there", above=0)
+    root_path: str = setting("", help="what a proxy puts before every path, such as /models; paths without it work too")
+    cors_origins: tuple[str, ...] = setting((), help="origins whose pages may ask (CORS), by commas; '*': all")
     drain_s: float = setting(20.0, help="seconds that SIGTERM waits for requests that run", at_least=0)
     tls: bool = setting(False, help="whether the model server's port speaks TLS")
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
@@ -35,6 +38,8 @@ class Settings(CheckedSettings):
 def main(settings: Settings) -> None:
     """Serves until it is told to stop."""
     _log_to_stderr()
+    if settings.root_path and not settings.root_path.startswith("/"):
+        raise UserError(f"--root_path={settings.root_path} must begin with a slash, as paths do")
     models = tuple(dict.fromkeys(name for item in settings.model for name in item.split(",") if name))
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
@@ -52,6 +57,7 @@ def main(settings: Settings) -> None:
     limits = Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
+    host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
     options = Options(
         connection=connection,
         models=models,
@@ -61,9 +67,13 @@ def main(settings: Settings) -> None:
         max_body_bytes=settings.max_body_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
+        grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",
+        root_path=settings.root_path.rstrip("/"),
+        cors_origins=tuple(name for item in settings.cors_origins for name in item.split(",") if name),
     )
     server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
-    print(f"answering at http://{settings.bind_address}:{server.port}/docs; Ctrl-C stops", flush=True)
+    grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
+    print(f"answering at http://{settings.bind_address}:{server.port}/docs{grpc}; Ctrl-C stops", flush=True)
     server.run()
 
 

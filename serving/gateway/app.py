@@ -4,49 +4,89 @@ import asyncio
 import contextlib
 import logging
 import time
+import zlib
 from collections.abc import Awaitable
 
+import grpc
 import msgspec
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from serving.client import ServingError
-from serving.gateway import tracing
+from serving.gateway import kserve, tracing
+from serving.gateway.bodies import read_object
 from serving.gateway.errors import Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, Options, Service
-from serving.http_protocol import LongBody, read_body
+from serving.http_protocol import Inflating, LongBody, UnknownCoding, read_body
 
 _LOG = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The application `asgi`, and the service behind it, which lives as long as the application runs."""
+    """The ASGI application, and the service behind it, which lives as long as the application runs."""
 
     def __init__(self, options: Options):
         self.options, self.metrics = options, Metrics()
+        self.grpc_port = 0
         self.service: Service | None = None
         posts = [StarletteRoute(route.path, _Post(self, route)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
-        self.asgi = Starlette(routes=[*posts, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found})
+        infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
+        application = Starlette(
+            routes=[*posts, *infers, *gets], lifespan=self._lifespan, exception_handlers={404: _not_found}
+        )
+        application.router.redirect_slashes = False
+        if options.cors_origins:
+            application.add_middleware(
+                CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"],
+                expose_headers=["Retry-After", "Server-Timing", "X-Truncated-Inputs"],
+            )  # fmt: skip
+        self._application = application
+
+    async def asgi(self, scope, receive, send) -> None:
+        """The application: without the prefix that a proxy has put before paths, or a slash at their end."""
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
+            scope = scope | {"path": path.rstrip("/") or "/"}
+        await self._application(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app):
         self.service = Service(self.options, self.metrics)
+        server = await self._grpc_server()
         try:
             yield
         finally:
+            if server is not None:
+                await server.stop(grace=1)
             await self.service.close()
+
+    async def _grpc_server(self) -> grpc.aio.Server | None:
+        """KServe's service on a port of its own, where one is asked for."""
+        if not self.options.grpc_address:
+            return None
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
+        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key)])
+        self.grpc_port = server.add_insecure_port(self.options.grpc_address)
+        await server.start()
+        return server
+
+    def _check_key(self, authorization: str) -> None:
+        keys = self.options.keys
+        if keys is not None and not keys.open_to(authorization):
+            raise Refusal(401, "the authorization metadata carries no key that is known here", "invalid_api_key")
 
 
 class _Endpoint:
     """What all routes do around their answer."""
 
-    def __init__(self, gateway: Gateway, path: str, method: str, family: str, is_open: bool):
-        self._gateway, self._path, self._method, self._family, self._is_open = gateway, path, method, family, is_open
+    def __init__(self, gateway: Gateway, path: str, methods: tuple[str, ...], family: str, is_open: bool):
+        self._gateway, self._path, self._methods, self._family, self._is_open = gateway, path, methods, family, is_open
 
     async def __call__(self, scope, receive, send) -> None:
         begin = time.perf_counter()
@@ -72,7 +112,7 @@ class _Endpoint:
     def _headers(self, refusal: Refusal) -> tuple[tuple[bytes, bytes], ...]:
         if refusal.retry_after is not None:
             return ((b"retry-after", b"%d" % refusal.retry_after),)
-        named = {401: (b"www-authenticate", b"Bearer"), 405: (b"allow", self._method.encode())}
+        named = {401: (b"www-authenticate", b"Bearer"), 405: (b"allow", ", ".join(self._methods).encode())}
         return (named[refusal.status],) if refusal.status in named else ()
 
     async def _checked(self, scope, receive, call: Call) -> Reply:
@@ -80,8 +120,8 @@ class _Endpoint:
         keys = self._gateway.options.keys
         if keys is not None and not self._is_open and not keys.open_to(headers.get("authorization", "")):
             raise Refusal(401, "the Authorization header carries no key that is known here", "invalid_api_key")
-        if scope["method"] != self._method:
-            raise Refusal(405, f"{self._path} takes {self._method}", "method_not_allowed")
+        if scope["method"] not in self._methods:
+            raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         try:
             return await self._answer(headers, scope, receive, call)
         except ServingError as error:
@@ -100,19 +140,41 @@ class _Endpoint:
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
         raise NotImplementedError
 
+    async def _body_of(self, headers: dict[str, str], receive) -> bytes:
+        """Reads the body, inflated; raises Refusal, and LongBody for one above the limit."""
+        announced = headers.get("content-length", "0")
+        size = int(announced) if announced.isdecimal() else 0
+        limit = self._gateway.options.max_body_bytes
+        return _inflated(await read_body(receive, size, limit), headers, limit)
+
+
+# KServe's version 2.
+INFER_PATHS = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer")
+
+
+class _Infer(_Endpoint):
+    def __init__(self, gateway: Gateway, path: str):
+        super().__init__(gateway, path, ("POST",), "tei", is_open=False)
+
+    async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
+        raw, service = await self._body_of(headers, receive), self._gateway.service
+        model = kserve.find_model(service, **scope["path_params"])
+        handled = kserve.infer_http(service, model, raw, headers.get(kserve.HEADER_LENGTH, ""))
+        body, head = await _unless_gone(handled, receive)
+        if head is None:
+            return Reply(body)
+        return Reply(body, b"application/octet-stream", headers=((kserve.HEADER_LENGTH.encode(), str(head).encode()),))
+
 
 class _Post(_Endpoint):
     def __init__(self, gateway: Gateway, route: Route):
-        super().__init__(gateway, route.path, "POST", route.family, is_open=False)
-        self._handler = route.handler
-        self._decode = msgspec.json.Decoder(route.body).decode
+        super().__init__(gateway, route.path, ("POST",), route.family, is_open=False)
+        self._handler, self._body = route.handler, route.body
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        announced = headers.get("content-length", "0")
-        size = int(announced) if announced.isdecimal() else 0
-        raw = await read_body(receive, size, self._gateway.options.max_body_bytes)
+        raw = await self._body_of(headers, receive)
         try:
-            body = self._decode(raw)
+            body = read_object(raw, self._body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise bad_request(f"the body is not what this route takes: {error}"[:500]) from None
         except RecursionError:
@@ -120,6 +182,20 @@ class _Post(_Endpoint):
         with tracing.request_span(self._path, headers) as call.trace:
             handled = self._handler(self._gateway.service, body, call)
             return Reply(encode(await _unless_gone(handled, receive)))
+
+
+def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
+    """The body as it was before it was compressed; raises Refusal, and LongBody for one above the limit."""
+    try:
+        body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
+    except UnknownCoding as error:
+        message = f"Content-Encoding '{str(error)[:50]}' is not known; send gzip, deflate, or the body as it is"
+        raise Refusal(415, message, "unsupported_media_type") from None
+    except zlib.error as error:
+        raise bad_request(f"the compressed body cannot be read: {error}") from None
+    if len(body) > limit:
+        raise LongBody
+    return body
 
 
 async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
@@ -144,7 +220,8 @@ async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
 
 class _Get(_Endpoint):
     def __init__(self, gateway: Gateway, page: Page):
-        super().__init__(gateway, page.path, "GET", "openai" if page.path.startswith("/v1") else "tei", page.is_open)
+        family = "openai" if page.path.startswith("/v1") else "tei"
+        super().__init__(gateway, page.path, ("GET", "HEAD"), family, page.is_open)
         self._draw = page.draw
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:

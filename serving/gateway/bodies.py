@@ -1,4 +1,4 @@
-"""The bodies that clients of OpenAI, Cohere and text-embeddings-inference send; fields not named here are ignored."""
+"""The bodies of OpenAI's, Cohere's and text-embeddings-inference's clients; a field that is not known is refused."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,6 +12,31 @@ _IDS = (
     "token ids are not taken: those of another vocabulary would give wrong answers without an error; send text "
     "(LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
 )
+
+
+# Fields of clients that change no answer: who asks, how long to wait, and what is done about a request elsewhere.
+WITHOUT_EFFECT = frozenset(
+    {"user", "id", "client_name", "metadata", "options", "priority", "safety_identifier", "store", "timeout"}
+)
+
+
+def read_object(raw: bytes, kind: type["Body"]) -> Any:
+    """Reads a body.
+
+    Args:
+        raw: JSON.
+        kind: What it must be.
+
+    Raises:
+        msgspec.DecodeError: it is no JSON, or not of this kind.
+        Refusal: it has a field that may change the answer and is not known here.
+    """
+    values = msgspec.json.decode(raw)
+    if isinstance(values, dict):
+        for name in values.keys() - set(kind.__struct_fields__) - WITHOUT_EFFECT:
+            if values[name] not in (None, "", [], {}):
+                raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; leave it out")
+    return msgspec.convert(values, kind)
 
 
 class Body(msgspec.Struct, kw_only=True):
@@ -33,13 +58,19 @@ class EmbeddingsBody(Body, kw_only=True):
 
 
 class CohereRerankBody(Body, kw_only=True):
-    """Cohere's, of both versions."""
+    """Cohere's, of both versions.
+
+    Attributes:
+        max_tokens_per_doc, max_chunks_per_doc: At least the model's longest row, or more than 0 such parts.
+    """
 
     query: str
     documents: list[str | dict[str, Any]]
     top_n: Positive | None = None
     return_documents: bool | None = None
     rank_fields: list[str] | None = None
+    max_tokens_per_doc: Positive | None = None
+    max_chunks_per_doc: Positive | None = None
 
 
 class Cut(Body, kw_only=True):

@@ -59,7 +59,7 @@ def not_ready(name: str) -> Refusal:
 def unreadable(name: str, error: Exception) -> Refusal:
     """Returns the answer after an attempt to read what a model can do has failed."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
-        return Refusal(503, f"the model server has not loaded the model '{name}'", "unavailable", RETRY_S)
+        return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:
         return gone()
     message = f"the gateway could not read what the model '{name}' can do; its log says why"

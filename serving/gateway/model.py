@@ -97,6 +97,7 @@ class Model:
         # Why the model cannot be asked; None while it is live.
         self.absence: Refusal | None = not_ready(name)
         self.tasks: dict[str, Task] = {}
+        self.signatures: dict[str, Signature] = {}
         self.labels: list[str] = []
         self.mask = ""
         self.special: frozenset[int] = frozenset()
@@ -107,6 +108,11 @@ class Model:
     def live(self) -> bool:
         """Whether all that the model can do is known, and its server answers."""
         return self.absence is None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the server answers that it has no such model."""
+        return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
         """Checks for ever whether the model is there, and reads what it can do."""
@@ -143,6 +149,7 @@ class Model:
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
         tasks = find_tasks(signatures)
+        self.signatures = signatures
         estimate = TokenEstimate()
 
         def serve(unknown: tuple[str, ...] = ()) -> None:
@@ -270,6 +277,18 @@ class Model:
         if any(array.ndim == 0 or len(array) != len(rows) for array in answer.values()):
             raise UserError(f"model '{self.name}' gave outputs without one row for each row of '{task.signature}'")
         return answer
+
+    async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
+        """Answers tensors as they are.
+
+        Raises:
+            ServingError: of the call.
+        """
+        try:
+            return await self._client.predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
+        except ServingError:
+            self.is_gone()
+            raise
 
     async def close(self) -> None:
         """Closes the connection."""

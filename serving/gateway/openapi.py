@@ -12,9 +12,11 @@ from serving.gateway.routes import ROUTES, Route
 _STATUSES = {
     400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
-    404: "There is no such model.",
+    404: "There is no such model, here or at the model server.",
     413: "The body, or a text that must not be cut, is too long.",
+    415: "The body's Content-Encoding is not known; gzip and deflate are.",
     429: "Too much waits; Retry-After says how long to.",
+    502: "The model server failed, or gave NaN or infinity.",
     503: "The gateway is not ready yet, or the model server does not answer; Retry-After says when to ask again.",
     504: "The time limit has passed.",
 }
@@ -22,6 +24,7 @@ _GETS = {
     "/": "A page to try the models on; needs no key, its questions do.",
     "/v1/models": "The models, as OpenAI's clients list them.",
     "/info": "What the gateway and its models are.",
+    "/v2": "KServe's protocol, version 2: health and metadata below it, and POST /v2/models/NAME/infer.",
     "/health": "200 while every model answers, else 503 with the reasons; needs no key.",
     "/health/ready": "200 while a model answers and none is still being read, else 503 with the reasons; needs no key.",
     "/health/live": "200 as long as the gateway itself runs; needs no key.",
@@ -31,8 +34,8 @@ _GETS = {
 }
 
 
-def document() -> dict[str, Any]:
-    """Returns the OpenAPI 3.1 description of all routes."""
+def document(root_path: str = "") -> dict[str, Any]:
+    """Returns the OpenAPI 3.1 description of all routes, which have `root_path` before their paths."""
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
@@ -41,6 +44,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Gateway to TensorFlow Serving", "version": "1"},
+        "servers": [{"url": root_path or "/"}],
         "paths": paths,
         "components": {
             "schemas": components,

@@ -67,7 +67,9 @@ async def cohere_v2(service: Service, body: bodies.CohereRerankBody, call: Call)
 
 async def _cohere(service: Service, body: bodies.CohereRerankBody, call, version: str) -> Answer:
     model, task = service.model(body.model, "rerank")
-    texts = bodies.documents_of(body)
+    texts, longest = bodies.documents_of(body), model.estimate.longest
+    if body.max_tokens_per_doc is not None and (longest is None or body.max_tokens_per_doc < longest):
+        raise bad_request(f"max_tokens_per_doc is not followed below the model's {longest} tokens; leave it out")
     work = await service.answer(model, task, [(body.query, text) for text in texts], call)
     scores = relevance(_scores(work, task.outputs))
     results = []

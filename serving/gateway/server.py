@@ -11,6 +11,15 @@ from serving.http_protocol import listen, make_server
 from tfrecords.base.errors import UserError
 
 
+def _check_free(grpc_address: str) -> None:
+    """Raises UserError where gRPC's port, which is opened when the application begins, is taken."""
+    address, _, port = grpc_address.rpartition(":")
+    try:
+        listen(address.strip("[]"), int(port)).close()
+    except OSError as error:
+        raise UserError(f"cannot listen on {grpc_address}: {error.strerror}; choose another --grpc_port") from error
+
+
 class GatewayServer:
     """Takes its port at once, and answers from `run` or `start` on.
 
@@ -30,6 +39,8 @@ class GatewayServer:
         except OSError as error:
             raise UserError(f"cannot listen on {address}:{port}: {error.strerror}; choose another --port") from error
         self.port = self._socket.getsockname()[1]
+        if options.grpc_address:
+            _check_free(options.grpc_address)
         self.gateway = Gateway(options)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = make_server(self.gateway.asgi, "on", drain_s)

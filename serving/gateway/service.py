@@ -36,6 +36,9 @@ class Options:
         max_body_bytes: Of a request's body.
         timeout_s: The longest that a request may take, in seconds.
         check_s: How often the model server is asked for its models, in seconds.
+        grpc_address: HOST:PORT where KServe's gRPC service listens; "": nowhere.
+        root_path: What a proxy puts before every path, such as "/models".
+        cors_origins: Origins whose pages may ask; "*": all.
     """
 
     connection: Connection
@@ -46,6 +49,9 @@ class Options:
     max_body_bytes: int = 8 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
+    grpc_address: str = ""
+    root_path: str = ""
+    cors_origins: tuple[str, ...] = ()
 
 
 @dataclass
@@ -106,7 +112,8 @@ class Service:
             The model, and how it is asked.
 
         Raises:
-            Refusal: 404 for an unknown model, 400 for one that cannot, 503 for one whose abilities are not known yet.
+            Refusal: 404 for a model that is unknown here or at the server, 400 for one that cannot, 503 for one whose
+                abilities are not known yet.
         """
         if name is not None and name not in self.models:
             known = ", ".join(self.models)
@@ -116,8 +123,10 @@ class Service:
             if task in model.tasks:
                 return model, model.tasks[task]
             # No later model takes its place: the same request would be answered by another one a moment later.
-            if model.version is None:
+            if model.version is None and (name is not None or not model.is_missing):
                 raise model.absence or gone()
+        if all(model.is_missing for model in asked):
+            raise asked[0].absence or gone()
         raise bad_request(f"no model here can {task}" if name is None else f"the model '{name}' cannot {task}")
 
     async def answer(
@@ -161,6 +170,7 @@ class Service:
         key, timeout_s = (model.name, task), self.options.timeout_s
         counts = counts or model.may_truncate(task, encoded)
         work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
+        _check_numbers(model, work, task)
         call.queue_ns += work.started_ns - work.queued_ns
         call.model_ns += work.ended_ns - work.started_ns
         call.truncated = None if work.truncated is None else sum(work.truncated)
@@ -202,6 +212,15 @@ class Service:
             _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
         else:
             _LOG.warning("model %s is not there: %s", model.name, model.error)
+
+
+def _check_numbers(model: Model, work: Work, task: Task) -> None:
+    """Raises Refusal where the model gave what is no number, which JSON has no word for."""
+    for name in task.outputs:
+        for number, row in enumerate(work.rows(name)):
+            if np.asarray(row).dtype.kind == "f" and not np.isfinite(row).all():
+                message = f"the model '{model.name}' gave NaN or infinity for input {number} ({name})"
+                raise Refusal(502, message, "not_a_number")
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:

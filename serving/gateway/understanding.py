@@ -110,15 +110,18 @@ def _places(work: Work, task: Task) -> list[tuple[str, list]]:
 def _answers(row: dict[str, Any]) -> dict[str, Any]:
     several = list(zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True))
     ranked = [several[place] for place in best_first(row["probabilities"])]
+    # The best one's probability; none has one where the context holds no answer.
+    score = max((share for text, _, _, share in ranked if text), default=0.0)
     return {
-        **_span(row["answer"], row["start"], row["end"], row["score"]),
+        **_span(row["answer"], row["start"], row["end"], score),
+        "log_odds": _limited(row["score"]),
         "no_answer_score": _limited(row["no_answer_score"]),
         "answers": [_span(*one) for one in ranked if one[0]],
     }
 
 
 def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
-    return {"answer": _text(text), "start": int(start), "end": int(end), "score": _limited(score)}
+    return {"answer": _text(text), "start": int(start), "end": int(end), "score": float(score)}
 
 
 def _limited(score: Any) -> float:

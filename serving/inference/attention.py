@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import MASKED_SCORE
 from albert_tf.layers.local_attention import PART, attend_nearby
 from serving.inference.relative import Pairs, RelativeScores
+
+# Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
+MASKED_SCORE = -1e30
 
 
 def differing(segments: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
@@ -150,7 +152,8 @@ def attend_heads(
     def to_all(query):
         found = score(query, key)
         if config.attention_type == "uni" and not only_summary:
-            masked = found + own_bias() + tf.cast(_later(query, key), query.dtype)
+            # What stands in their place may be another query's, and NaN.
+            masked = tf.where(_later(query, key), tf.constant(MASKED_SCORE, query.dtype), found + own_bias())
         elif is_masked is None:
             masked = found + own_bias()
         else:
@@ -169,9 +172,9 @@ def attend_heads(
 
 
 def _later(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """What is added to the scores of keys behind a query, which is so far behind the first as there are more keys."""
+    """Which keys are behind a query, bool [queries, keys]; the first query is so far behind as there are more keys."""
     queries, keys = tf.shape(query)[2], tf.shape(key)[2]
-    return tf.where(tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries, MASKED_SCORE, 0.0)
+    return tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
 
 
 def _softmax(scores: tf.Tensor, part: int) -> tf.Tensor:

@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import MASKED_SCORE
 from albert_tf.layers.depth import segments
-from serving.inference.attention import Reach, Rows, attend_heads, differing
+from serving.inference.attention import MASKED_SCORE, Reach, Rows, attend_heads, differing
 from serving.inference.early_exit import any_size
 from serving.inference.relative import Pairs
 from serving.inference.rows import first_tokens
@@ -42,7 +41,9 @@ class RowsWithMemory(Rows):
         self.places = tf.shape(memory)[2]
         self.lengths = tf.clip_by_value(lengths, 0, self.places)
         remembered = tf.range(self.places) >= self.places - self.lengths[:, tf.newaxis]
-        self.bias = tf.where(tf.concat([remembered, mask], axis=1), 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+        real = tf.concat([remembered, mask], axis=1)
+        self.bias = tf.where(real, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+        self.real = real[:, tf.newaxis, :, tf.newaxis]
         self.summaries = tf.reduce_max(tf.where(mask, tf.range(self.length), 0), axis=1)
         self.differs = None
         if segment_ids is not None:
@@ -64,7 +65,8 @@ class RowsWithMemory(Rows):
             return tf.transpose(parts, [2, 0, 3, 1, 4])
 
         own, past = by_head(query_key_value[:count], self.length), by_head(query_key_value[count:], self.places)
-        key, value = tf.unstack(tf.concat([past[1:], own[1:]], axis=3))
+        # What padding holds depends on how far the row is padded, and 0 times NaN or infinity is NaN.
+        key, value = tf.unstack(tf.where(self.real, tf.concat([past[1:], own[1:]], axis=3), 0))
 
         def score(query, key):
             return relative(query, key, Pairs(self.differs), reach.step, reach.multiply)

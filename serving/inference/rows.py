@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import MASKED_SCORE
-from serving.inference.attention import OneRow, Reach, Rows, attend_heads, differing, rotation, turn
+from serving.inference.attention import MASKED_SCORE, OneRow, Reach, Rows, attend_heads, differing, rotation, turn
 from serving.inference.relative import Pairs
 
 # What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
@@ -159,8 +158,7 @@ def make_tables(
     of_cells: tf.Tensor | tuple = ()
 
     def by_cell(of_tokens):
-        # As in `_indices`, a block's padding reads what follows.
-        return tf.gather(of_tokens, tf.minimum(ranges(starts, block_lengths), tf.reduce_sum(lengths) - 1))
+        return tf.gather(of_tokens, ranges(starts, block_lengths) - _beyond(lengths, block_lengths))
 
     if config.position_type == "rotary":
         positions = ranges(tf.zeros_like(lengths), lengths) if positions is None else positions
@@ -168,6 +166,7 @@ def make_tables(
     elif segments is not None:
         of_cells = by_cell(segments)
     query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
+    keys = query if mask is None else _real(query, mask, config.num_attention_heads)
     if mask is None:
         back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
     return Tables(
@@ -179,8 +178,8 @@ def make_tables(
         block_is_masked=tf.pad(is_masked, [[0, 1]]),
         block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
         query=query,
-        key=query + config.num_attention_heads,
-        value=query + 2 * config.num_attention_heads,
+        key=keys + config.num_attention_heads,
+        value=keys + 2 * config.num_attention_heads,
         back=back,
         bias=bias,
         positions=positions if config.position_type == "rotary" else (),
@@ -203,12 +202,32 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor,
     firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
     counts = tf.reshape(tf.tile(block_lengths[:, tf.newaxis], [1, num_heads]), [-1])
     index = tf.ragged.range(firsts, firsts + counts * per_token, per_token).flat_values
-    # A block's padding reads the tokens that follow, whatever they are: as keys they are masked.
-    query = tf.minimum(index, (tf.reduce_sum(lengths) - 1) * per_token + num_heads - 1)
+    beyond = _beyond(tf.reshape(tf.tile(lengths[:, tf.newaxis], [1, num_heads]), [-1]), counts)
+    query = index - beyond * per_token
     first = tf.cumsum(block_lengths, exclusive=True) * num_heads
     first = tf.reshape(first + heads[:, tf.newaxis] * block_lengths, [-1])
     back = tf.transpose(tf.reshape(ranges(first, tf.tile(lengths, [num_heads])), [num_heads, -1]))
     return query, back
+
+
+def _real(index: tf.Tensor, mask: tf.Tensor, num_heads: int) -> tf.Tensor:
+    """The indices of a batch whose padding is computed, with those of a row's first real token in place of padding's.
+
+    As in `_beyond`; what padding holds depends on how far the row is padded.
+    """
+    places = tf.range(tf.shape(mask)[1])
+    first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
+    shift = tf.where(mask, 0, first - places) * 3 * num_heads
+    return index + tf.reshape(tf.tile(shift[:, tf.newaxis], [1, num_heads, 1]), [-1])
+
+
+def _beyond(lengths: tf.Tensor, block_lengths: tf.Tensor) -> tf.Tensor:
+    """By how many places each cell of a block's rows is behind its row's last token; 0 up to that.
+
+    A block's padding reads that token again. Keys that are masked must be the row's own: what is multiplied by 0 may be
+    NaN or infinite.
+    """
+    return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
 
 def round_up(counts: tf.Tensor) -> tf.Tensor:

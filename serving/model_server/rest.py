@@ -2,8 +2,6 @@
 
 import contextlib
 import gc
-import gzip
-import io
 import logging
 import math
 import re
@@ -18,6 +16,7 @@ import numpy as np
 from grpc import StatusCode
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
 
+from serving.http_protocol import Inflating, UnknownCoding
 from serving.model_server import json_request, json_response, json_values, telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict, regress
@@ -87,6 +86,8 @@ class RestApi:
           body: as it came.
           begin: when its time limit began, in time.monotonic()'s seconds; None = now.
         """
+        # As GET, without a body, which the protocol leaves out.
+        verb = "GET" if verb == "HEAD" else verb
         if path.partition("?")[0] == self._metrics_path:
             return Response(200, telemetry.exposition().encode(), {"Content-Type": "text/plain"})
         if not _API_PATH.fullmatch(path) or "?" in path:
@@ -123,7 +124,7 @@ class RestApi:
             if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
-            status = 413 if isinstance(failure, BodyTooLarge) else _HTTP_STATUS.get(code, 500)
+            status = getattr(failure, "http_status", None) or _HTTP_STATUS.get(code, 500)
             answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
         if counted:
@@ -214,8 +215,21 @@ class RestApi:
             self._large_body.release()
 
 
+class UnknownBodyCoding(StatusError):
+    """A body in a Content-Encoding that is not known."""
+
+    http_status = 415
+
+    def __init__(self, coding: str):
+        super().__init__(
+            StatusCode.INVALID_ARGUMENT, f"Content-Encoding '{coding[:50]}' is not known; send gzip or deflate"
+        )
+
+
 class BodyTooLarge(StatusError):
     """A body above --rest_api_max_body_bytes: the real server has no such limit, so no status code either."""
+
+    http_status = 413
 
     def __init__(self, limit: int):
         super().__init__(
@@ -260,9 +274,14 @@ class _Document:
     """
 
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):
-        self._begin, self._rest, self._limit = body, None, limit
-        if headers.get("content-encoding", "").lower() == "gzip":
-            self._rest = gzip.GzipFile(fileobj=io.BytesIO(body))
+        self._begin, self._limit = body, limit
+        self._rest: Inflating | None = None
+        try:
+            rest = Inflating(body, headers.get("content-encoding", ""))
+        except UnknownCoding as error:
+            raise UnknownBodyCoding(str(error)) from None
+        if rest.is_compressed:
+            self._rest = rest
             self._begin = self._inflated(min(LARGE_BODY_BYTES, limit + 1))
 
     @property
@@ -282,5 +301,5 @@ class _Document:
     def _inflated(self, size: int) -> bytes:
         try:
             return self._rest.read(size)
-        except (OSError, EOFError, zlib.error) as error:
-            raise invalid_argument(f"Cannot decompress the gzip body: {error}") from error
+        except zlib.error as error:
+            raise invalid_argument(f"Cannot decompress the {self._rest.coding} body: {error}") from error

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import check_text, is_json_lines, read_head, refuse_table
 
 LONGEST_LINE = 2**24
-_JSON = (".jsonl", ".json", ".ndjson")
-_TABLES = (".csv", ".tsv", ".parquet")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # That are looked at before the work.
 _FIRST_ROWS = 100
@@ -50,7 +49,7 @@ def find_files(patterns: str) -> list[Path]:
     """Finds the files of comma-separated globs, sorted.
 
     Raises:
-        UserError: for a pattern that matches no file, for packed files, and for tables.
+        UserError: for a pattern that matches no file, for packed files, for tables, and for what is no text in UTF-8.
     """
     found: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
@@ -58,10 +57,11 @@ def find_files(patterns: str) -> list[Path]:
         if not names:
             raise UserError(f"--input={pattern} matches no file; give files or globs, as --input='rows/*.jsonl'")
         found.update(names)
-    if packed := [name for name in sorted(found) if name.endswith((".gz", ".bz2", ".xz", ".zst"))]:
+    if packed := [name for name in sorted(found) if name.lower().endswith((".gz", ".bz2", ".xz", ".zst"))]:
         raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
-    if tables := [name for name in sorted(found) if name.lower().endswith(_TABLES)]:
-        raise UserError(f"'{tables[0]}' is a table, its lines are no texts; make JSON lines of it (.jsonl)")
+    for name in sorted(found):
+        refuse_table(name)
+        check_text(name, read_head(name))
     return [Path(name) for name in sorted(found)]
 
 
@@ -99,7 +99,7 @@ def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Itera
         fields: The fields of a JSON row that hold the model's texts, in their order.
         keep: Fields that go along to the answer.
     """
-    parse = _parse_json if piece.path.endswith(_JSON) else _parse_text
+    parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):
         try:
             if len(line) > LONGEST_LINE:

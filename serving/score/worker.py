@@ -19,6 +19,7 @@ from tfrecords.base.errors import UserError
 
 # Of what models give by default, what a table should hold; others give all.
 _WANTED = (
+    ("label", "labels", "probabilities"),
     ("label", "probabilities"),
     ("value",),
     ("embedding",),
@@ -146,8 +147,18 @@ def _ask(
         for part in (batch[:half], batch[half:]):
             _ask(model, rows, answers, part, inputs, outputs)
         return
-    for place, answer in zip(batch, _by_row(found, len(batch)), strict=True):
-        answers[place] = answer
+    for number, (place, answer) in enumerate(zip(batch, _by_row(found, len(batch)), strict=True)):
+        if wrong := next((name for name, values in found.items() if not _is_finite(values[number])), None):
+            row = rows[place]
+            row.error, row.line = f"the model gave NaN or infinity ({wrong})", b"\t".join(row.texts)
+        else:
+            answers[place] = answer
+
+
+def _is_finite(values: Any) -> bool:
+    """Whether numbers are numbers; what is no float is."""
+    values = np.asarray(values)
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
 def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:

@@ -14,24 +14,20 @@ from albert_tf.analysis.layer_distances import Distance, LayerDistancesSettings,
 from albert_tf.analysis.layer_distances import main as measure
 from albert_tf.checkpoints import save_official
 from albert_tf.convert_checkpoint import convert
+from tests.albert_tf.tiny import batch, small
 from tfrecords.base.errors import UserError
 
-ROOT = Path(__file__).parents[2]
-GOLD = ROOT / "tests" / "albert_tf" / "gold"
+GOLD = Path(__file__).parent / "gold"
 
 
 def test_flops_of_a_config_small_enough_to_count_by_hand():
-    config = AlbertConfig(
-        vocab_size=9, embedding_size=2, hidden_size=4, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8
-    )
+    config = small(embedding_size=2, hidden_size=4, num_hidden_layers=3, intermediate_size=8)
     counted = flops(config, length=5)
-    assert counted.projection == 2 * 5 * 2 * 4
-    assert counted.attention_dense == 3 * 4 * (2 * 5 * 4 * 4)
-    assert counted.attention_scores == 3 * 2 * (2 * 2 * 5 * 5 * 2)
-    assert counted.feed_forward == 3 * 2 * (2 * 5 * 4 * 8)
+    # Projection 2 * 5 * 2 * 4; of each layer 4 * 2 * 5 * 4 * 4, 2 * 2 * 2 * 5 * 5 * 2 and 2 * 2 * 5 * 4 * 8.
+    dense = (counted.projection, counted.attention_dense, counted.attention_scores, counted.feed_forward)
+    assert dense == (80, 1920, 1200, 1920)
     assert counted.total == sum(counted)
-    shared, unshared = config, config.replace(sharing="none")
-    assert flops(shared, 5) == flops(unshared, 5), "sharing saves parameters, not work"
+    assert counted == flops(config.replace(sharing="none"), 5), "sharing saves parameters, not work"
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -50,11 +46,7 @@ def test_the_cost_of_another_depth(capsys):
         print_costs(CostSettings(configs="albert_base_v2,bert_base_uncased", depth=6))
 
 
-def test_distances_of_known_vectors():
-    config = AlbertConfig(
-        vocab_size=9, embedding_size=4, hidden_size=4, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
-    )
-
+def test_distances_of_known_vectors_and_their_files(tmp_path):
     class Fixed:
         def __call__(self, features, output_hidden_states):
             first, turned = np.array([[[3.0, 0], [9, 9]]]), np.array([[[0, 4.0], [1, 1]]])
@@ -63,12 +55,8 @@ def test_distances_of_known_vectors():
     turn, stretch = layer_distances(Fixed(), {"input_mask": np.array([[1, 0]])})
     np.testing.assert_allclose(turn, (1, 5, 0, 90), atol=1e-9)
     np.testing.assert_allclose(stretch, (2, 4, 1, 0), atol=1e-6)
-    features = {"input_ids": np.array([[2, 5, 3, 0]]), "input_mask": np.array([[1, 1, 1, 0]])}
-    unrolled = layer_distances(AlbertEncoder(config, walk="loop"), features)
-    assert [distance.step for distance in unrolled] == [1, 2]
-
-
-def test_files_are_written(tmp_path):
+    looped = layer_distances(AlbertEncoder(small(), walk="loop"), batch())
+    assert [distance.step for distance in looped] == [1, 2]
     curves = {"a": [Distance(1, 2.0, 0.5, 60.0)], "b": [Distance(1, 1.0, 1.0, 0.0), Distance(2, 0.5, 1.0, 0.0)]}
     write_csv(tmp_path / "d.csv", curves)
     rows = list(csv.DictReader((tmp_path / "d.csv").open()))

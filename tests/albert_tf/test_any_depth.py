@@ -1,37 +1,22 @@
 """One checkpoint, many depths: what is drawn in training, and what a depth of its own is equal to."""
 
 import collections
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from scipy import stats
 
-from albert_tf import (
-    AlbertClassifier,
-    AlbertEncoder,
-    AlbertPretrainer,
-    AlbertTokenClassifier,
-    LearnedExit,
-)
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, LearnedExit
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.layers import depth as plans
-from tests.albert_tf import portable_random_depth as portable
-from tests.albert_tf.portable_random_depth import CONFIG, IDS, WALKS, make
-from tests.albert_tf.test_jax import JAX
+from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small, weights_like
 from tfrecords.base.errors import UserError
 
-PORTABLE = Path(portable.__file__)
-FEATURES = {"input_ids": IDS}
-SHARED = CONFIG.replace(depth_plan="", random_depth_min=0)
-
-
-def numpy(tensor):
-    return keras.ops.convert_to_numpy(tensor)
+pytestmark = pytest.mark.usefixtures("eagerly")
+CONFIG = small(**CONFIGS["random depth"])
+SHARED = small(num_hidden_layers=6)
+TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +61,6 @@ def test_depths_that_a_plan_has_not_are_refused(changes, depth, words):
 def test_random_depths_of_a_plan_without_are_refused():
     with pytest.raises(UserError, match=r"random_depth_min 2 .*sharing 'none'"):
         AlbertEncoder(SHARED.replace(sharing="none", random_depth_min=2))
-    with pytest.raises(UserError, match="random_depth_min 7 is over num_hidden_layers 6"):
-        SHARED.replace(random_depth_min=7)
 
 
 @pytest.mark.slow
@@ -96,92 +79,43 @@ def test_a_seed_decides_the_depths_and_no_choice_draws_nothing():
     assert first == again and set(first) == {1, 2, 3, 4}
     assert plans.depth_draw(CONFIG.replace(random_depth_min=6)) is None
     assert plans.depth_draw(SHARED) is None
+    assert tuple(plans.depth_draw(SHARED.replace(depth_plan="2x3", random_depth_min=3))) == (0, 2, 3)
 
 
-@pytest.fixture(scope="module")
-def by_depth():
-    """Weights after one step of the models of every depth."""
-    return {repeats: portable.fixed(repeats) for repeats in (1, 2, 3, 4)}
+def test_evaluation_and_requested_states_run_all_steps():
+    drawn, plain = encoder_of("random depth", "unrolled"), alike(CONFIG.replace(random_depth_min=0))
+    np.testing.assert_array_equal(drawn(FEATURES)["sequence_output"], plain(FEATURES)["sequence_output"])
+    everything = plain(FEATURES)["hidden_states"]
+    for found, expected in zip(drawn(FEATURES, training=True, output_hidden_states=True)["hidden_states"], everything):
+        np.testing.assert_array_equal(found, expected)
+    # Where the depth is drawn, steps that are not run repeat the state.
+    assert len(drawn(FEATURES, training=True)["hidden_states"]) == 7
+    exiting = AlbertClassifier(CONFIG, 4, early_exit=True)
+    assert len(exiting(TEXTS, training=True)) == 6
 
 
 @pytest.mark.parametrize(
-    "walk", ["loop", *(pytest.param(walk, marks=pytest.mark.slow) for walk in WALKS if walk != "loop")]
+    ("kind", "changes", "depth", "built"),
+    [
+        (AlbertPretrainer, {}, 2, {}),
+        (AlbertEncoder, {}, 9, {}),
+        (AlbertTokenClassifier, {}, 2, {}),
+        (AlbertEncoder, {"depth_plan": "1+1x4+1"}, 3, {"depth_plan": "1+1+1"}),
+        (AlbertEncoder, {"depth_plan": "1+1x4+1"}, 8, {"depth_plan": "1+1x6+1"}),
+        (AlbertEncoder, {"step_signal": "sinusoid", "gate_init": 1.0}, 9, {}),
+    ],
 )
-def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep(walk, by_depth):
-    found = portable.compute(walk)
-    assert {name.split()[0] for name in found} == {"1", "2", "3", "4"}
-    for name, value in found.items():
-        repeats, number = map(int, name.split())
-        np.testing.assert_allclose(value, by_depth[repeats][number], atol=1e-5, err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("walk", WALKS)
-def test_xla_compiles_it(walk, by_depth):
-    model = make(walk)
-    repeats = int(model.encoder.depth_draw(model.encoder.seed_generator.state.value))
-    model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
-    model.train_on_batch(FEATURES, portable.LABELS)
-    for value, expected in zip(model.trainable_variables, by_depth[repeats], strict=True):
-        np.testing.assert_allclose(numpy(value), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("walk", WALKS)
-def test_what_is_not_drawn_is_not_computed(walk, monkeypatch):
-    model, run = make(walk), []
-    block = type(model.encoder.blocks[0])
-    call = block.call
-    monkeypatch.setattr(block, "call", lambda self, *args, **kwargs: run.append(1) or call(self, *args, **kwargs))
-    repeats = int(model.encoder.depth_draw(model.encoder.seed_generator.state.value))
-    assert repeats < 4, "this test needs a seed that draws less than all"
-    model(FEATURES, training=True)
-    assert len(run) == repeats + 2
-    run.clear()
-    model(FEATURES)
-    assert len(run) == 6
-
-
-def test_evaluation_and_whoever_asks_for_states_run_all_steps():
-    drawn, plain = make("unrolled"), make("unrolled", CONFIG.replace(random_depth_min=0))
-    np.testing.assert_array_equal(drawn(FEATURES), plain(FEATURES))
-    assert len(drawn.encoder(FEATURES, training=True, output_hidden_states=True)["hidden_states"]) == 7
-    # Where the depth is drawn, steps that are not run repeat the state.
-    assert len(drawn.encoder(FEATURES, training=True)["hidden_states"]) == 7
-    exiting = AlbertClassifier(AlbertEncoder(CONFIG), 4, early_exit=True)
-    assert len(exiting(FEATURES, training=True)) == 6
-
-
-def test_fit_goes_on_drawing_where_the_saved_model_was(tmp_path):
-    model = make("loop")
-    model.compile(keras.optimizers.SGD(0.01), run_eagerly=True)
-    model.fit(FEATURES, portable.LABELS, epochs=2, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    states = [numpy(one.encoder.seed_generator.state) for one in (model, loaded)]
-    np.testing.assert_array_equal(*states)
-    assert states[0][1] == 2 and loaded.encoder.config.random_depth_min == 3
-
-
-@pytest.mark.parametrize("depth", [2, 9])
-@pytest.mark.parametrize("kind", [AlbertPretrainer, AlbertEncoder, AlbertTokenClassifier])
-def test_a_depth_is_the_model_built_so(kind, depth):
+def test_a_depth_is_the_model_built_so(kind, changes, depth, built):
     """Which has the same weights, since the plan shares them all."""
-    options = {"num_classes": 3} if kind is AlbertTokenClassifier else {}
-    model, built = kind(SHARED, **options), kind(SHARED.replace(num_hidden_layers=depth), **options)
-    built.set_weights(model.get_weights())
-    outputs = [keras.tree.flatten(one(FEATURES)) for one in (at_depth(model, depth), built)]
-    for found, expected in zip(outputs[0], outputs[1], strict=True):
-        np.testing.assert_array_equal(numpy(found), numpy(expected))
+    config, options = SHARED.replace(**changes), [3] * (kind is AlbertTokenClassifier)
+    model, other = kind(config, *options), kind(config.replace(**built | {"num_hidden_layers": depth}), *options)
+    other.set_weights(weights_like(model))
+    model.set_weights(other.get_weights())
+    features = {"input_ids": FEATURES["input_ids"]}
+    found, expected = (keras.tree.flatten(one(features)) for one in (at_depth(model, depth), other))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
     assert at_depth(model, 6) is model
-
-
-def test_a_middle_is_run_more_or_less_often():
-    model = make("unrolled", CONFIG.replace(random_depth_min=0))
-    for depth in (3, 5, 8):
-        built = make(
-            "unrolled", CONFIG.replace(depth_plan=f"1+1x{depth - 2}+1", num_hidden_layers=depth, random_depth_min=0)
-        )
-        np.testing.assert_array_equal(at_depth(model, depth)(FEATURES), built(FEATURES))
 
 
 @pytest.mark.parametrize("exits", [True, LearnedExit()])
@@ -189,44 +123,33 @@ def test_exits_stay_with_their_steps(exits):
     model = AlbertClassifier(AlbertEncoder(SHARED), 4, 0.0, exits, labels=list("abcd"))
     other = at_depth(model, 3)
     assert len(other.exit_heads) == 3 and other.labels == model.labels and other.learned_exit == model.learned_exit
-    for found, expected in zip(other.exit_logits(FEATURES), model.exit_logits(FEATURES)[:3], strict=True):
+    for found, expected in zip(other.exit_logits(TEXTS), model.exit_logits(TEXTS)[:3], strict=True):
         np.testing.assert_array_equal(found, expected)
     if model.exit_gate:
-        expected = model.exit_probabilities(FEATURES)[:, :2]
-        np.testing.assert_allclose(other.exit_probabilities(FEATURES)[:, :2], expected, atol=1e-6)
+        expected = model.exit_probabilities(TEXTS)[:, :2]
+        np.testing.assert_allclose(other.exit_probabilities(TEXTS)[:, :2], expected, atol=1e-6)
     with pytest.raises(UserError, match=r"depth 7 cannot be run: .* weights of their own"):
         at_depth(model, 7)
 
 
 def test_exits_of_a_middle_that_runs_less_often():
     """The last block's head is still its head."""
-    model = AlbertClassifier(AlbertEncoder(CONFIG), 4, 0.0, True)
-    other = at_depth(model, 4)
-    for place, step in enumerate((0, 1, 2, 5)):
-        np.testing.assert_array_equal(other.exit_heads[place].kernel, model.exit_heads[step].kernel)
+    model = AlbertClassifier(CONFIG, 4, 0.0, True)
+    kernels = [[head.kernel for head in one.exit_heads] for one in (at_depth(model, 4), model)]
+    np.testing.assert_array_equal(kernels[0], [kernels[1][step] for step in (0, 1, 2, 5)])
 
 
-EXTENSIONS = {
-    "step signal": {"step_signal": "learned"},
-    "hyper-connections": {"hyper_connections": 2},
-    "low rank": {"depth_lora_rank": 2},
-}
-
-
-def deep(config):
-    """An encoder whose every weight says something."""
-    encoder = AlbertEncoder(config)
-    for seed, variable in enumerate(encoder.trainable_variables):
-        variable.assign(keras.random.normal(variable.shape, stddev=0.3, seed=seed))
-    return encoder
-
-
-@pytest.mark.parametrize("extension", EXTENSIONS)
-@pytest.mark.parametrize(("plan", "depth"), [("", 3), ("1+1x4+1", 4)])
-@pytest.mark.few(2)
-def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
+@pytest.mark.parametrize(
+    ("changes", "depth"),
+    [
+        ({"step_signal": "learned", "depth_plan": "1+1x4+1"}, 4),
+        ({"hyper_connections": 2}, 3),
+        ({"depth_lora_rank": 2, "depth_plan": "1+1x4+1"}, 4),
+    ],
+)
+def test_what_a_step_has_of_its_own_stays_with_it(changes, depth):
     """The states are those of the whole model up to the first step left out."""
-    encoder = deep(SHARED.replace(depth_plan=plan, **EXTENSIONS[extension]))
+    encoder = alike(SHARED.replace(**changes))
     other, kept = at_depth(encoder, depth), plans.kept_steps(encoder.config, depth)
     assert other.config.num_steps == depth
     states = [one(FEATURES)["hidden_states"] for one in (other, encoder)]
@@ -236,36 +159,18 @@ def test_what_a_step_has_of_its_own_stays_with_it(extension, plan, depth):
     for name, variable in other.depth_variables.items():
         before = encoder.depth_variables[name]
         if variable.shape[:1] == (depth,):
-            np.testing.assert_array_equal(variable, numpy(before)[kept])
+            np.testing.assert_array_equal(variable, np.array(before)[kept])
     with pytest.raises(UserError, match=r"depth 9 cannot be run: .* weights of their own"):
         at_depth(encoder, 9)
 
 
-def test_a_middle_that_would_run_once_keeps_no_low_rank():
-    with pytest.raises(UserError, match=r"depth 3 cannot be run: .*depth_lora"):
-        at_depth(deep(CONFIG.replace(depth_lora_rank=2)), 3)
-
-
-def test_a_sinusoid_goes_on_and_an_equilibrium_has_no_depth():
-    encoder = deep(SHARED.replace(step_signal="sinusoid", gate_init=1.0))
-    built = AlbertEncoder(SHARED.replace(step_signal="sinusoid", num_hidden_layers=9))
-    built.set_weights(encoder.get_weights())
-    np.testing.assert_array_equal(at_depth(encoder, 9)(FEATURES)["sequence_output"], built(FEATURES)["sequence_output"])
-    with pytest.raises(UserError, match="equilibrium"):
-        at_depth(AlbertEncoder(SHARED.replace(equilibrium_solver="fixed_point")), 3)
-
-
-@pytest.mark.slow
-def test_jax_agrees_with_tensorflow(tmp_path, by_depth):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=os.environ | JAX, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "backend: jax" in done.stdout
-    found = dict(np.load(tmp_path / "jax.npz"))
-    assert found.pop("draws").tolist() == portable.draws()
-    for walk in WALKS:
-        assert len({name.split()[1] for name in found if name.startswith(walk)}) > 1
-    for name in found:
-        _, repeats, number = name.split()
-        np.testing.assert_allclose(found[name], by_depth[int(repeats)][int(number)], atol=1e-5, err_msg=name)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (CONFIG.replace(depth_lora_rank=2), r"depth 3 cannot be run: .*depth_lora"),
+        (SHARED.replace(equilibrium_solver="fixed_point"), "equilibrium"),
+    ],
+)
+def test_a_depth_that_would_lose_weights_or_is_none_is_refused(config, message):
+    with pytest.raises(UserError, match=message):
+        at_depth(AlbertEncoder(config), 3)

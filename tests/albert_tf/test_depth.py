@@ -1,4 +1,4 @@
-"""Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers, the same in every walk and file."""
+"""Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers; what cannot be is named."""
 
 import csv
 import dataclasses
@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.checkpoints import (
     load_huggingface,
     load_official,
@@ -16,17 +16,17 @@ from albert_tf.checkpoints import (
     save_keras_hub,
     save_official,
 )
-from albert_tf.choices import PLAIN_WALKS
 from albert_tf.config import read_config
 from albert_tf.layers.hyper_connections import EPSILON
 from albert_tf.loading import load
 from albert_tf.training import loop
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.test_encoder import FEATURES, alike, small, weights_like
+from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tests.albert_tf.training.test_resumable import send
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 EXTENSIONS = {
     "learned signal": {"step_signal": "learned"},
     "sinusoid": {"step_signal": "sinusoid"},
@@ -42,35 +42,36 @@ ASLEEP = {"a", "scale"}
 HALTED = {"depth_halting/kernel", "depth_halting/bias", "depth_halting/gate"}
 
 
-def from_albert(config, **kwargs):
+def started(config, **kwargs):
     """An encoder with the block of `alike(small())` at every place, its extensions at their start."""
-    encoder, albert = AlbertEncoder(config, **kwargs), alike(small())
-    for part in ("embeddings", "pooler"):
-        getattr(encoder, part).set_weights(getattr(albert, part).get_weights())
-    for half in ("attentions", "feed_forwards"):
-        for target in getattr(encoder, half):
-            for layer in target._flatten_layers(include_self=False, recursive=False):
-                source = getattr(getattr(albert, half)[0], {"output": "output_dense"}.get(layer.name, layer.name), None)
-                if source is not None:
-                    layer.set_weights(source.get_weights())
+    encoder = AlbertEncoder(config, **kwargs)
+    copy_weights(alike(small()), encoder)
     return encoder
 
 
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Folders of an ALBERT by what loads them."""
+    folders = {load: tmp_path_factory.mktemp("published") for load in (load_official, load_huggingface)}
+    for save, folder in zip((save_official, save_huggingface), folders.values()):
+        save(alike(small()), folder)
+    return folders
+
+
 @each
-@pytest.mark.parametrize("walk", PLAIN_WALKS)
-@pytest.mark.few(6)
-def test_it_starts_as_albert(changes, walk):
+def test_a_published_checkpoint_answers_as_albert_in_it(changes, published):
     expected = alike(small())(FEATURES)
-    found = from_albert(small(**changes), walk=walk)(FEATURES)
-    for name in ("sequence_output", "pooled_output"):
-        np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
+    for load_it, folder in published.items():
+        found = load_it(folder, AlbertEncoder(small(**changes)))(FEATURES)
+        for name in ("sequence_output", "pooled_output"):
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
 
 
 @each
 @pytest.mark.few(2)
 def test_gradients_reach_what_is_closed(changes):
-    model = AlbertPretrainer(from_albert(small(**changes)))
-    model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+    model = AlbertPretrainer(started(small(**changes)))
+    model.compile(keras.optimizers.SGD(0.1))
     before = {name: np.array(variable) for name, variable in model.encoder.depth_variables.items()}
     assert before
     model.train_on_batch(FEATURES)
@@ -83,61 +84,16 @@ def test_gradients_reach_what_is_closed(changes):
 
 def test_streams_do_not_stay_equal():
     def difference(spread):
-        model = AlbertPretrainer(from_albert(small(hyper_connections=3)))
+        model = AlbertPretrainer(started(small(hyper_connections=3)))
         connections = model.encoder.connections
         if not spread:
             connections.bias.assign(np.array(connections.bias) * (np.arange(9) < 3))
-        model.compile(keras.optimizers.Adam(1e-2), run_eagerly=True)
-        for _ in range(3):
+        model.compile(keras.optimizers.Adam(1e-2))
+        for _ in range(2):
             model.train_on_batch(FEATURES)
         return np.ptp(np.array(connections.kernel)[2].reshape(3, 16, 9), axis=0).max()
 
     assert difference(spread=True) > 1e-5 > 1e-7 > difference(spread=False)
-
-
-@each
-@pytest.mark.few(1)
-def test_walks_give_the_same_numbers_and_gradients(changes):
-    after = {}
-    for walk in PLAIN_WALKS:
-        model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.3, **changes), walk=walk, seed=11))
-        model.set_weights(weights_like(model))
-        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
-        outputs = model(FEATURES)
-        model.train_on_batch(FEATURES)
-        after[walk] = [*keras.tree.flatten(outputs), *model.get_weights()]
-    for walk in ("loop", "recompute"):
-        for walked, unrolled in zip(after[walk], after["unrolled"]):
-            np.testing.assert_allclose(walked, unrolled, atol=2e-6)
-
-
-@each
-@pytest.mark.few(1)
-def test_files_and_fit(changes, tmp_path):
-    model = AlbertClassifier(alike(small(**changes)), 2, dropout=0.0)
-    model.compile(keras.optimizers.Adam(1e-3), run_eagerly=True)
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    history = model.fit(features, np.array([0, 1, 1]), epochs=3, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.encoder.config == model.encoder.config
-    np.testing.assert_array_equal(again(features), model(features))
-
-
-@each
-@pytest.mark.parametrize("walk", ["loop", "recompute"])
-@pytest.mark.few(3)
-def test_mixed_precision(changes, walk):
-    model = AlbertPretrainer(alike(small(hidden_dropout_prob=0.1, **changes), walk=walk, dtype="mixed_bfloat16"))
-    model.compile(keras.optimizers.SGD(1e-2), run_eagerly=True)
-    model.train_on_batch(FEATURES)
-    assert all(np.isfinite(np.asarray(weight)).all() for weight in model.weights)
-    exact = alike(small(**changes))
-    half = AlbertEncoder(small(**changes), dtype="mixed_bfloat16", walk=walk)
-    half.set_weights(exact.get_weights())
-    found, expected = (encoder(FEATURES)["sequence_output"] for encoder in (half, exact))
-    assert np.abs(np.asarray(keras.ops.cast(found, "float32")) - np.asarray(expected)).mean() < 0.05
 
 
 def sigmoid(x):
@@ -202,7 +158,7 @@ def test_only_what_is_shared_gets_adapters():
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         ({"step_signal": "sine"}, "step_signal 'sine' is none of none, learned, sinusoid"),
         ({"hyper_connections": 1}, "hyper_connections 1 leaves no streams to choose from"),
@@ -211,34 +167,41 @@ def test_only_what_is_shared_gets_adapters():
         ({"depth_lora_rank": 4, "sharing": "none"}, "needs blocks that several steps share there"),
         ({"depth_lora_rank": 4, "depth_plan": "4"}, "needs blocks that several steps share there"),
         ({"depth_lora_rank": 4, "sharing": "ffn", "depth_lora_target": "attention"}, "target 'attention' needs blocks"),
+        ({"num_hidden_layers": 6, "random_depth_min": 7}, "random_depth_min 7 is over num_hidden_layers 6"),
+        ({"norm_position": "middle"}, "norm_position 'middle' is none of post, pre"),
+        ({"norm": "batch_norm"}, "norm 'batch_norm' is none of layer_norm, rms_norm"),
+        ({"feed_forward": "geglu"}, "feed_forward 'geglu' is none of mlp, glu"),
+        ({"position_type": "rope"}, "position_type 'rope' is none of absolute, rotary"),
+        ({"position_type": "rotary", "hidden_size": 6}, "turns pairs of numbers; a head of 3 is odd"),
+        ({"rotary_theta": 0.0}, "rotary_theta must be above 0, not 0.0"),
+        ({"use_bias": "no"}, "use_bias must be a bool, not 'no'"),
+        ({"global_attention_every": 2}, "global_attention_every 2 says which steps"),
+        ({"halting": "act", "halting_threshold": 1.0}, "halting_threshold must be below 1, not 1.0"),
+        ({"halting": "act", "random_depth_min": 2}, "random_depth_min and halting exclude each other"),
+        ({"position_type": "rotary", "position_offset": 2}, "position_offset counts rows of a table of positions"),
+        ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "random_depth_min and global"),
+        ({"attention_window": 4, "position_type": "relative"}, "attention_window 4 and position_type 'relative' excl"),
+        (
+            {"memory_length": 4, "step_signal": "learned", "position_type": "relative"},
+            "step_signal 'learned' and memory_length 4 exclude",
+        ),
+        ({"reuse_length": 4, "position_type": "relative"}, "reuse_length 4 is a part of the memory"),
+        ({"position_type": "rotary", "clamp_length": 4}, "clamp_length 4 needs position_type 'relative'"),
+        ({"attention_type": "both"}, "attention_type 'both' is none of bi, uni"),
+        ({"equilibrium_solver": "newton"}, "none of none, fixed_point, anderson"),
+        ({"equilibrium_solver": "anderson", "equilibrium_damping": 0.0}, "above 0 and at most 1"),
+        ({"equilibrium_solver": "anderson", "equilibrium_tolerance": 2.0}, "below 1"),
+        ({"equilibrium_solver": "anderson", "equilibrium_max_steps": 0}, "at least 1"),
     ],
-)
-def test_what_cannot_be_is_named(changes, message):
-    with pytest.raises(UserError, match=message):
+)  # fmt: skip
+def test_a_configuration_that_cannot_be_is_named_in_one_line(changes, message):
+    with pytest.raises(UserError, match=message) as caught:
         small(**changes)
+    assert "\n" not in str(caught.value)
 
 
-def test_extensions_of_the_configuration_round_trip():
-    config = AlbertConfig(step_signal="learned", hyper_connections=4, depth_lora_rank=8, gate_init=1.0)
-    assert AlbertConfig.from_dict(config.to_dict()) == config
-
-
-LOADERS = {"official": load_official, "huggingface": load_huggingface}
-SAVERS = {"official": save_official, "huggingface": save_huggingface}
-
-
-@each
-@pytest.mark.parametrize("form", LOADERS)
-def test_a_published_checkpoint_loads_into_it(changes, form, tmp_path):
-    albert = alike(small())
-    SAVERS[form](albert, tmp_path)
-    encoder = LOADERS[form](tmp_path, AlbertEncoder(small(**changes)))
-    np.testing.assert_allclose(encoder(FEATURES)["pooled_output"], albert(FEATURES)["pooled_output"], atol=1e-6)
-
-
-@each
-@pytest.mark.few(2)
-def test_weights_of_another_model_start_it(changes):
+def test_weights_of_another_model_start_it():
+    changes = EXTENSIONS["all"]
     albert, model = AlbertPretrainer(alike(small())), AlbertPretrainer(AlbertEncoder(small(**changes)))
     kept = copy_weights(albert, model)
     assert all(name.startswith("depth_") for name in kept)
@@ -254,48 +217,33 @@ def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
         np.testing.assert_array_equal(model.attentions[ours].query.kernel, bert.attentions[theirs].query.kernel)
 
 
-@pytest.mark.parametrize("save", [save_official, save_huggingface, save_keras_hub])
-def test_published_formats_have_no_place_for_extensions(save, tmp_path):
-    with pytest.raises(UserError, match=r"cannot hold .* step_signal .learned., hyper_connections 2; keep"):
-        save(AlbertEncoder(small(step_signal="learned", hyper_connections=2)), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("step_signal", "learned"), ("hyper_connections", 2), ("norm_position", "pre"), ("norm", "rms_norm")),
+        *(("feed_forward", "glu"), ("position_type", "rotary"), ("use_bias", False)),
+    ],
+)
+def test_published_formats_have_no_place_for_extensions(option, value, tmp_path):
+    encoder = AlbertEncoder(small(**{option: value}))
+    for save in (save_official, save_huggingface, save_keras_hub):
+        with pytest.raises(UserError, match=rf"cannot hold a model with {option} .*; keep it as a .keras file"):
+            save(encoder, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 TOGETHER = {
-    "all": {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2, "gate_init": 0.5},
     "act": {"halting": "act", "gate_init": 0.5},
+    "equilibrium": {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3},
 }
 
 
 @pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
-@pytest.mark.parametrize("walk", ["unrolled", "loop"])
-@pytest.mark.few(2)
-def test_packed_rows_are_single_rows(changes, walk):
-    encoder, ids = alike(small(**changes), walk=walk), FEATURES["input_ids"]
-    packed = {
-        "input_ids": np.concatenate([ids[:1, :7], ids[1:2, :5]], axis=1),
-        "sequence_ids": np.array([[0] * 7 + [1] * 5], "int32"), "sequence_starts": np.array([[0, 7]], "int32"),
-    }  # fmt: skip
-    outputs = encoder(packed)
-    for number, (start, end) in enumerate(((0, 7), (7, 12))):
-        alone = encoder({"input_ids": ids[number : number + 1, : end - start]})
-        found = {"sequence_output": outputs["sequence_output"][:, start:end]}
-        found |= {"pooled_output": outputs["pooled_output"][:, number]}
-        if "steps" in outputs:
-            np.testing.assert_array_equal(outputs["steps"][:, start:end], alone["steps"])
-        for name, value in found.items():
-            np.testing.assert_allclose(value, alone[name], atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [pytest.param(one, id=name) for name, one in TOGETHER.items()],
-)
 @pytest.mark.slow
-def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, eagerly, monkeypatch):
+def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, monkeypatch):
     """Also its figures, where a signal ended it between two rows of its history."""
     read_config(tiny_settings.config).replace(num_hidden_layers=3, **changes).to_json(tmp_path / "config.json")
-    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"), eval_data="", log_steps=4)
+    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"), log_steps=4)
     found = []
     for name, stops in (("whole", [None]), ("halves", [2, None])):
         own = dataclasses.replace(settings, output_dir=str(tmp_path / name))
@@ -309,9 +257,13 @@ def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, eagerly, monk
     (weights, row), (again, row_again) = found
     for one, other in zip(weights, again, strict=True):
         np.testing.assert_array_equal(one, other)
-    figures = [name for name in row if "loss" in name or "ponder" in name or "halting" in name]
-    assert len(figures) >= (4 if "halting" in changes else 2)
+    words = ("loss", "ponder", "halting", "equilibrium")
+    figures = [name for name in row if any(word in name for word in words)]
+    assert len(figures) >= 4
     assert {name: row[name] for name in figures} == {name: row_again[name] for name in figures}
+    if "equilibrium_solver" in changes:
+        assert float(row["equilibrium_steps"]) > 1 < float(row["val_equilibrium_steps"])
+        assert float(row["equilibrium_residual"]) > 0 and 0 < float(row["equilibrium_radius"]) < 10
 
 
 @pytest.mark.parametrize("measures", [True, False])
@@ -330,7 +282,7 @@ def test_a_model_of_ones_own_shows_what_it_measures_and_no_zeros(measures):
             return super().compute_loss(*args, **kwargs)
 
     model = Own()
-    model.compile(keras.optimizers.SGD(0.0), loss="mse", run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0), loss="mse")
     features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
     history = model.fit(features, np.zeros((3, 1)), verbose=0).history
     # Four steps and a remainder of one, with closed gates.

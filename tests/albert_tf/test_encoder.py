@@ -1,70 +1,38 @@
-"""The encoder's promises on any Keras backend: walks agree, packing isolates, dropout is one mask, half is finite."""
+"""The encoder: answers on request, padding, packing, half precision, dropout, files, and the plan of its steps."""
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.choices import PLAIN_WALKS
-from albert_tf.layers.depth import Segment, Step, plan, segments
+from albert_tf import (
+    AlbertClassifier,
+    AlbertEncoder,
+    AlbertPretrainer,
+    AlbertTokenClassifier,
+    ElectraPretrainer,
+    LearnedExit,
+    XlnetPretrainer,
+)
+from albert_tf.layers.depth import plan, segments
+from tests.albert_tf.depth_cases import (
+    CONFIGS,
+    EQUILIBRIA,
+    EVERYTHING,
+    FEATURES,
+    LENGTH,
+    MODERN,
+    RELATIVE,
+    alike,
+    encoder_of,
+    inputs,
+    small,
+    weights_like,
+)
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)
-LENGTH = 12
-FEATURES = {
-    "input_ids": RNG.integers(5, 40, (3, LENGTH)).astype("int32"),
-    "input_mask": (np.arange(LENGTH) < np.array([[12], [9], [5]])).astype("int32"),
-    "segment_ids": (np.arange(LENGTH) > np.array([[6], [4], [12]])).astype("int32"),
-    "masked_lm_positions": np.array([[1, 4], [2, 0], [3, 1]], "int32"),
-    "masked_lm_ids": RNG.integers(5, 40, (3, 2)).astype("int32"),
-    "masked_lm_weights": np.array([[1, 1], [1, 0], [1, 1]], "float32"),
-    "next_sentence_labels": np.array([[0], [1], [1]], "int32"),
-}
-
-
-def small(**changes):
-    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
-    return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=16) | changes)
-
-
-def weights_like(model):
-    """Large enough to make every part matter; scales near 1, since random ones drown what tells tokens apart."""
-    rng = np.random.default_rng(7)
-    return [("gamma" in w.path) + rng.normal(scale=0.2, size=w.shape) for w in model.weights]
-
-
-def alike(config, **kwargs):
-    """An encoder with the same weights at every call."""
-    encoder = AlbertEncoder(config, **kwargs)
-    encoder.set_weights(weights_like(encoder))
-    return encoder
-
-
-PLANS = {
-    "shared": {"num_hidden_layers": 3},
-    "groups": {"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2},
-    "unshared": {"sharing": "none", "num_hidden_layers": 2},
-    "begin, middle, end": {"num_hidden_layers": 6, "depth_plan": "1+2x2+1"},
-}
-
-
-@pytest.mark.parametrize(
-    "plan_name, dropout", [("shared", 0.3), ("groups", 0.0), ("unshared", 0.3), ("begin, middle, end", 0.3)]
-)
-@pytest.mark.few(1)
-def test_walks_give_the_same_numbers_and_gradients(plan_name, dropout):
-    config = small(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, **PLANS[plan_name])
-    after = {}
-    for walk in PLAIN_WALKS:
-        model = AlbertPretrainer(alike(config, walk=walk, seed=11))
-        model.set_weights(weights_like(model))
-        model.compile(keras.optimizers.SGD(0.1), run_eagerly=plan_name != "shared")
-        outputs = model(FEATURES)
-        model.train_on_batch(FEATURES)
-        after[walk] = [*keras.tree.flatten(outputs), *model.get_weights()]
-    for walk in ("loop", "recompute"):
-        for walked, unrolled in zip(after[walk], after["unrolled"]):
-            np.testing.assert_allclose(walked, unrolled, atol=1e-6)
+TOKENS = ("input_ids", "input_mask", "segment_ids")
 
 
 def test_hidden_states_and_attentions_on_request():
@@ -94,48 +62,109 @@ def test_defaults_are_one_sequence_without_padding():
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
 def test_padding_changes_nothing(walk):
     encoder = alike(small(), walk=walk)
-    whole = encoder(FEATURES)
-    row = {name: FEATURES[name][2:, :5] for name in ("input_ids", "input_mask", "segment_ids")}
-    np.testing.assert_allclose(whole["sequence_output"][2:, :5], encoder(row)["sequence_output"], atol=1e-5)
-    np.testing.assert_allclose(whole["pooled_output"][2:], encoder(row)["pooled_output"], atol=1e-5)
+    whole, row = encoder(FEATURES), encoder({name: FEATURES[name][2:, :5] for name in TOKENS})
+    np.testing.assert_allclose(whole["sequence_output"][2:, :5], row["sequence_output"], atol=1e-5)
+    np.testing.assert_allclose(whole["pooled_output"][2:], row["pooled_output"], atol=1e-5)
 
 
-@pytest.mark.parametrize("walk", ["unrolled", "loop"])
-@pytest.mark.parametrize("padding", [0, 3])
-def test_a_packed_row_gives_each_sequence_its_own_numbers(walk, padding):
-    encoder, lengths = alike(small(max_position_embeddings=12), walk=walk), [5, 2, 6]
+OFFSET = {"position_offset": 2, "max_position_embeddings": 12, "type_vocab_size": 1}
+OPEN = {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "walk", "padding", "counts"),
+    [
+        ({"max_position_embeddings": 12}, "unrolled", 0, False),
+        ({"max_position_embeddings": 12}, "loop", 3, False),
+        (MODERN, "loop", 0, False),
+        (MODERN, "unrolled", 2, True),
+        (OFFSET, "unrolled", 1, False),
+        (OPEN, "loop", 0, False),
+        ({"halting": "act", "num_hidden_layers": 3}, "unrolled", 0, False),
+    ],
+)
+def test_a_packed_row_gives_each_sequence_its_own_numbers(changes, walk, padding, counts):
+    """`counts`: the caller says each token's position within its sequence."""
+    encoder, lengths = alike(small(**changes), walk=walk), [5, 2, 6]
     parts = [RNG.integers(5, 40, (1, length)).astype("int32") for length in lengths]
     types = [(np.arange(length)[None] > 2).astype("int32") for length in lengths]
     starts = np.cumsum([0] + lengths[:-1])
     pad = np.zeros((1, padding), "int32")
     packed = {
-        "input_ids": np.concatenate(parts + [pad], axis=1),
-        "segment_ids": np.concatenate(types + [pad], axis=1),
+        "input_ids": np.concatenate([*parts, pad], axis=1),
+        "segment_ids": np.concatenate([*types, pad], axis=1),
         "sequence_ids": np.concatenate([np.repeat([[1, 2, 3]], lengths, axis=1).astype("int32"), pad], axis=1),
         "sequence_starts": starts[None].astype("int32"),
     }
     if padding:
         packed["input_mask"] = (packed["sequence_ids"] > 0).astype("int32")
+    if counts:
+        places = [np.arange(length) for length in (*lengths, padding)]
+        packed["position_ids"] = np.concatenate(places)[None].astype("int32")
     outputs = encoder(packed)
     for i, (ids, type_ids, start) in enumerate(zip(parts, types, starts)):
         alone = encoder({"input_ids": ids, "segment_ids": type_ids})
-        inside = outputs["sequence_output"][:, start : start + ids.shape[1]]
-        np.testing.assert_allclose(inside, alone["sequence_output"], atol=1e-5)
-        np.testing.assert_allclose(outputs["pooled_output"][:, i], alone["pooled_output"], atol=1e-5)
+        inside = {name: outputs[name][:, start : start + ids.shape[1]] for name in ("sequence_output", "steps")
+                  if name in outputs} | {"pooled_output": outputs["pooled_output"][:, i]}  # fmt: skip
+        for name, found in inside.items():
+            np.testing.assert_allclose(found, alone[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float16"])
-def test_half_precision_trains_without_nan(policy):
-    encoder = AlbertEncoder(small(num_hidden_layers=2, hidden_dropout_prob=0.1), dtype=policy, walk="loop", seed=2)
-    model = AlbertPretrainer(encoder)
-    model.compile(keras.optimizers.SGD(1e-2), run_eagerly=policy != "mixed_float16")
-    for _ in range(2):
-        # A batch without a single token to attend to, too.
-        model.train_on_batch(FEATURES)
-        model.train_on_batch(FEATURES | {"input_mask": np.zeros_like(FEATURES["input_mask"])})
+@pytest.mark.parametrize(
+    ("name", "policy", "walk"),
+    [
+        ("shared", "float16", "loop"),
+        ("shared", "mixed_float16", "unrolled"),
+        ("everything", "mixed_bfloat16", "loop"),
+        ("modern block", "mixed_float16", "recompute"),
+    ],
+)
+def test_half_precision_is_near_and_trains_without_nan(name, policy, walk):
+    exact, half = (AlbertEncoder(small(**CONFIGS[name]), walk=walk, dtype=one) for one in ("float32", policy))
+    exact.set_weights([0.5 * weight for weight in weights_like(exact)])
+    half.set_weights(exact.get_weights())
+    found, expected = (encoder(FEATURES)["sequence_output"] for encoder in (half, exact))
+    assert found.dtype == half.compute_dtype
+    near = np.abs(np.asarray(keras.ops.cast(found, "float32")) - np.asarray(expected))
+    assert near[FEATURES["input_mask"] > 0].mean() < 0.05
+    config = small(hidden_dropout_prob=0.1, **CONFIGS[name])
+    model = AlbertPretrainer(AlbertEncoder(config, dtype=policy, walk=walk, seed=2))
+    model.compile(keras.optimizers.SGD(1e-2))
+    model.train_on_batch(FEATURES)
+    # A batch without a single token to attend to, too.
+    model.train_on_batch(FEATURES | {"input_mask": np.zeros_like(FEATURES["input_mask"])})
     for weight in model.weights:
         assert np.isfinite(np.asarray(keras.ops.cast(weight, "float32"))).all(), weight.path
-    assert encoder(FEATURES)["sequence_output"].dtype == encoder.compute_dtype
+
+
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+SOLVED = EQUILIBRIA["implicit"] | {"equilibrium_max_steps": 2}
+FILES = {
+    "everything": lambda: alike(small(**EVERYTHING, **DROPOUT), walk="recompute", seed=4),
+    "memory": lambda: alike(small(**CONFIGS["memory"], **DROPOUT)),
+    "equilibrium": lambda: alike(small(**SOLVED, **DROPOUT)),
+    "random depth": lambda: AlbertClassifier(encoder_of("random depth", "loop", 0.1), 2),
+    "exits": lambda: AlbertClassifier(small(**DROPOUT), 2, early_exit=True),
+    "learned exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=LearnedExit(0.3, 0.6)),
+    "its own generator": lambda: ElectraPretrainer(small(**DROPOUT), generator_steps=1),
+    "electra": lambda: ElectraPretrainer(small(**MODERN, **DROPOUT), pair_task="nsp", generator_size=0.5),
+    "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**RELATIVE, **DROPOUT), pooler=False)),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
+    model, features = FILES[kind](), inputs(kind)
+    wanted = TOKENS if isinstance(model, (AlbertClassifier, AlbertTokenClassifier)) else features
+    features = {name: features[name] for name in wanted}
+    model(features, training=True)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is type(model) and loaded.get_config() == model.get_config()
+    for training in (False, True):
+        found, expected = (keras.tree.flatten(one(features, training=training)) for one in (loaded, model))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16"])
@@ -172,99 +201,65 @@ def test_dropout_rates_and_independence_of_sites():
     np.testing.assert_array_equal(dropout(masks[0], 0.3, None), masks[0])
 
 
-def test_the_plan():
-    assert plan(small(num_hidden_layers=3)) == [Step(0, 0)] * 3
-    assert plan(small(num_hidden_layers=3, sharing="attention")) == [Step(0, 0), Step(0, 1), Step(0, 2)]
-    assert plan(small(num_hidden_layers=3, sharing="ffn")) == [Step(0, 0), Step(1, 0), Step(2, 0)]
-    uneven = plan(small(num_hidden_layers=5, num_hidden_groups=2, inner_group_num=2))
-    assert [step.attention for step in uneven] == [0, 1] * 3 + [2, 3] * 2
-    deep = plan(small(num_hidden_layers=22, num_hidden_groups=22))
-    assert [step.feed_forward for step in deep] == list(range(22))
-    assert segments(small()) == [Segment((Step(0, 0),), 4)]
-    assert [s.repeats for s in segments(small(num_hidden_layers=6, num_hidden_groups=4))] == [2, 1, 2, 1]
+@pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
+def test_every_place_of_every_step_draws_a_mask_of_its_own(walk, monkeypatch):
+    """The embeddings' one, and three a step; of two calls none is drawn twice."""
+    seeds, drop = set(), keras.random.dropout
+
+    def noted(inputs, rate, seed=None):
+        seeds.add(tuple(np.asarray(seed.next()).tolist()))
+        return drop(inputs, rate, seed=seed)
+
+    monkeypatch.setattr(keras.random, "dropout", noted)
+    encoder = alike(small(hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5), walk=walk, seed=1)
+    for calls in (1, 2):
+        encoder(FEATURES, training=True)
+        assert len(seeds) == calls * (1 + 3 * 4)
 
 
-def halves(text, layers, **changes):
-    return [
-        (step.attention, step.feed_forward)
-        for step in plan(small(num_hidden_layers=layers, depth_plan=text, **changes))
-    ]
-
-
-def test_the_plan_as_text():
-    assert halves("1+1x3+1", 5) == [(0, 0)] + [(1, 1)] * 3 + [(2, 2)]
-    assert halves("2+2x2+2", 8) == [(i, i) for i in (0, 1, 2, 3, 2, 3, 4, 5)]
-    assert halves("3x4r", 12) == [(i, i) for i in (0, 1, 2, 0, 1, 2, 0, 1, 2, 2, 1, 0)]
-    assert halves("1+1x3", 4, sharing="attention") == [(0, 0), (1, 1), (1, 2), (1, 3)]
-    assert halves("2x2r", 4, sharing="ffn") == [(0, 0), (1, 1), (2, 1), (3, 0)]
-    assert [s.repeats for s in segments(small(num_hidden_layers=9, depth_plan="1+2x3r+2"))] == [1, 2, 1, 1]
-    assert plan(small(depth_plan="1x4")) == plan(small())
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts nodes of a TensorFlow graph")
-def test_a_loop_makes_a_graph_that_does_not_grow_with_depth():
-    import tensorflow as tf
-
-    def nodes(layers, walk):
-        encoder = AlbertEncoder(small(num_hidden_layers=layers), walk=walk)
-        function = tf.function(lambda ids: encoder({"input_ids": ids})["pooled_output"])
-        graph = function.get_concrete_function(tf.TensorSpec([None, None], "int32")).graph.as_graph_def()
-        return len(graph.node) + sum(len(body.node_def) for body in graph.library.function)
-
-    assert nodes(12, "loop") == nodes(3, "loop")
-    assert nodes(12, "unrolled") > nodes(3, "unrolled") + 9 * 20
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="XLA through TensorFlow")
-@pytest.mark.parametrize("walk", ["loop", pytest.param("recompute", marks=pytest.mark.slow)])
-def test_walks_train_under_xla(walk):
-    model = AlbertPretrainer(alike(small(), walk=walk))
-    model.compile(keras.optimizers.SGD(0.1), jit_compile=True)
-    losses = model.fit(FEATURES, batch_size=3, epochs=3, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-
-
-def offset_encoder(**changes):
-    config = AlbertConfig(
-        vocab_size=30, embedding_size=16, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, sharing="none",
-        intermediate_size=32, max_position_embeddings=12, type_vocab_size=1, initializer_range=0.5, position_offset=2,
-    )  # fmt: skip
-    return AlbertEncoder(config.replace(**changes))
+@pytest.mark.parametrize(
+    ("changes", "halves", "repeats"),
+    [
+        ({}, "00 00 00 00", "4"),
+        ({"sharing": "attention"}, "00 01 02 03", "1 1 1 1"),
+        ({"sharing": "ffn"}, "00 10 20 30", "1 1 1 1"),
+        ({"sharing": "none"}, "00 11 22 33", "1 1 1 1"),
+        ({"num_hidden_layers": 6, "num_hidden_groups": 4}, "00 00 11 22 22 33", "2 1 2 1"),
+        ({"num_hidden_groups": 2, "inner_group_num": 2}, "00 11 00 11 22 33 22 33", "2 2"),
+        ({"depth_plan": "1x4"}, "00 00 00 00", "4"),
+        ({"depth_plan": "1+1x3+1", "num_hidden_layers": 5}, "00 11 11 11 22", "1 3 1"),
+        ({"depth_plan": "2+2x2+2", "num_hidden_layers": 8}, "00 11 22 33 22 33 44 55", "1 2 1"),
+        ({"depth_plan": "1+2x3r", "num_hidden_layers": 7}, "00 11 22 11 22 22 11", "1 2 1"),
+        ({"depth_plan": "1+1x3", "sharing": "attention"}, "00 11 12 13", "1 1 1 1"),
+        ({"depth_plan": "2x2r", "sharing": "ffn"}, "00 11 21 30", "1 1"),
+    ],
+)
+def test_the_plan(changes, halves, repeats):
+    """The numbers of each step's attention and feed-forward half, and how often each part of the plan is run."""
+    config = small(**changes)
+    assert " ".join(f"{step.attention}{step.feed_forward}" for step in plan(config)) == halves
+    assert " ".join(str(segment.repeats) for segment in segments(config)) == repeats
 
 
 def test_positions_begin_behind_the_offset():
-    encoder, plain = offset_encoder(), offset_encoder(position_offset=0, max_position_embeddings=10)
-    tables = encoder.get_weights()
-    index = next(i for i, table in enumerate(tables) if table.shape == (12, 16))
-    plain.set_weights([table[2:] if i == index else table for i, table in enumerate(tables)])
+    encoder = alike(small(**OFFSET))
+    plain = AlbertEncoder(small(**OFFSET).replace(position_offset=0, max_position_embeddings=10))
+    plain.set_weights([w[2:] if w.shape == (12, 8) else w for w in encoder.get_weights()])
     ids = np.arange(20).reshape(2, 10)
-    expected = np.asarray(plain(ids)["sequence_output"])
-    for features in (
-        {"input_ids": ids},
-        {"input_ids": ids, "input_mask": np.ones_like(ids)},
-        {"input_ids": ids, "position_ids": np.tile(np.arange(10), (2, 1))},
+    expected = plain(ids)["sequence_output"]
+    for more in (
+        {},
+        {"input_mask": np.ones_like(ids)},
+        {"position_ids": np.tile(np.arange(10), (2, 1))},
         # One type of segment: where the second text begins is for others to read.
-        {"input_ids": ids, "segment_ids": (ids > 4).astype(int)},
+        {"segment_ids": (ids > 4).astype(int)},
     ):
-        np.testing.assert_allclose(np.asarray(encoder(features)["sequence_output"]), expected, atol=1e-6)
+        np.testing.assert_allclose(encoder({"input_ids": ids} | more)["sequence_output"], expected, atol=1e-6)
     with pytest.raises(UserError, match="a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
         encoder(np.zeros((1, 11), int))
-
-
-def test_padding_before_or_behind_changes_no_token():
-    encoder, ids = offset_encoder(), np.array([[0, 7, 9, 2]])
-    expected = np.asarray(encoder(ids)["sequence_output"])
+    # And padding before or behind changes no token.
     for before in range(3):
-        padded = np.pad(ids, [(0, 0), (before, 2 - before)], constant_values=1)
+        padded = np.pad(ids[:, 2:6], [(0, 0), (before, 2 - before)], constant_values=1)
         outputs = encoder({"input_ids": padded, "input_mask": (padded != 1).astype(int)})["sequence_output"]
-        np.testing.assert_allclose(np.asarray(outputs)[:, before : before + 4], expected, atol=1e-5)
-
-
-def test_packed_texts_each_begin_at_the_offset():
-    encoder, one, other = offset_encoder(), np.array([[0, 7, 9, 2]]), np.array([[0, 8, 2]])
-    packed = {"input_ids": np.concatenate([one, other, [[1]]], axis=1), "sequence_ids": [[1, 1, 1, 1, 2, 2, 2, 0]]}
-    packed |= {"sequence_ids": np.array(packed["sequence_ids"]), "input_mask": np.array([[1] * 7 + [0]])}
-    outputs = np.asarray(encoder(packed)["sequence_output"])
-    for ids, place in ((one, slice(0, 4)), (other, slice(4, 7))):
-        np.testing.assert_allclose(outputs[:, place], np.asarray(encoder(ids)["sequence_output"]), atol=1e-5)
+        alone = encoder(ids[:, 2:6])["sequence_output"]
+        np.testing.assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)

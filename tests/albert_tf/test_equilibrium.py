@@ -1,19 +1,23 @@
 """The solver of fixed points and its gradients, on functions whose answers are known."""
 
-import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
-from albert_tf.layers.equilibrium import MEMORY, RIDGE, SOLVERS, RectangleRows, Solver, implicit, solve, spectral_radius
+from albert_tf.layers.equilibrium import (
+    MEMORY,
+    RIDGE,
+    SOLVERS,
+    RectangleRows,
+    Solver,
+    implicit,
+    phantom,
+    solve,
+    spectral_radius,
+)
 
-PORTABLE = Path(__file__).parent / "portable_equilibrium.py"
-portable = runpy.run_path(str(PORTABLE))
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
@@ -42,9 +46,7 @@ def test_a_linear_function_is_solved(kind):
 
 
 def test_the_implicit_gradient_of_a_linear_function_is_exact():
-    import tensorflow as tf
-
-    function, x, _, matrix = linear(0.8)
+    _, x, _, matrix = linear(0.8)
     upstream = np.random.default_rng(1).normal(size=x.shape).astype("float32")
     kernel, given = tf.constant(matrix, tf.float32), tf.constant(x)
     solver = Solver("anderson", 1e-7, 200)
@@ -62,11 +64,17 @@ def test_the_implicit_gradient_of_a_linear_function_is_exact():
     np.testing.assert_allclose(of_matrix, (x @ inverse).T @ (upstream @ inverse.T), atol=1e-4)
 
 
-@pytest.mark.parametrize("way", portable["WAYS"][1:])
-@pytest.mark.few(2)
-def test_gradients_are_those_of_200_steps(way):
-    for found, expected in zip(portable["gradients"](way), portable["gradients"]("unrolled")):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+def test_phantom_steps_are_damped():
+    """Two of z + d (f(z) - z), f(z) = z A + x, have the gradient d + d ((1 - d) + d A) by x."""
+    _, x, exact, matrix = linear(0.8)
+    given, upstream = tf.constant(x), np.random.default_rng(1).normal(size=x.shape)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        state = phantom(lambda z: z @ tf.constant(matrix, tf.float32) + given, tf.constant(exact, tf.float32), 2, 0.3)
+        value = tf.reduce_sum(state * upstream.astype("float32"))
+    np.testing.assert_array_equal(state, exact.astype("float32"))
+    expected = 0.3 * upstream + 0.3 * upstream @ (0.7 * np.eye(6) + 0.3 * matrix.T)
+    np.testing.assert_allclose(tape.gradient(value, given), expected, atol=1e-5)
 
 
 def reference_anderson(function, x: np.ndarray, steps: int) -> np.ndarray:
@@ -138,6 +146,8 @@ def test_an_answer_that_is_not_finite_is_no_answer_and_spoils_no_other(kind):
     np.testing.assert_allclose(solution.state, [[2.0], [100.0]], atol=1e-4)
     assert np.asarray(solution.residual)[0] < 1e-5 and np.isinf(solution.residual[1])
     assert np.asarray(solution.steps)[1] == 30
+    fixed = solve(function, start, each_its_own(2), Solver(kind, 0.0, 4))
+    assert np.isfinite(fixed.residual[0]) and np.isinf(fixed.residual[1])
 
 
 @pytest.mark.parametrize("kind", SOLVERS)
@@ -176,22 +186,8 @@ def test_tolerance_0_is_a_fixed_number_of_steps():
     np.testing.assert_array_equal(solve(function, x, each_its_own(3), Solver("fixed_point", 0.0, 7)).state, state)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_spectral_radius_is_that_of_the_eigenvalues(seed):
     """Of random matrices, whose largest eigenvalues are complex pairs as often as not."""
     function, x, _, _ = linear(0.83, width=5, seed=seed)
     np.testing.assert_allclose(spectral_radius(function, x, each_its_own(3), iterations=200), 0.83, rtol=0.02)
-
-
-@pytest.mark.slow
-def test_jax_agrees_with_tensorflow(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    jax, ours = np.load(tmp_path / "jax.npz"), portable["compute"]()
-    assert set(jax.files) == set(ours)
-    for name, value in ours.items():
-        # Of random vectors each backend has its own.
-        np.testing.assert_allclose(jax[name], value, atol=1e-3 if name == "radius" else 1e-5, err_msg=name)

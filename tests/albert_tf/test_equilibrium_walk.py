@@ -5,23 +5,23 @@ import csv
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
 from albert_tf.layers.equilibrium import RectangleRows
-from albert_tf.layers.equilibrium_walk import settled
+from tests.albert_tf.depth_cases import FEATURES as ROWS
+from tests.albert_tf.depth_cases import small
 from tfrecords.base.errors import UserError
 
-PLAIN = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=16,
-)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("eagerly")
+PLAIN = small()
 # With the weights of an untrained model a step moves little.
 SOLVED = PLAIN.replace(
-    equilibrium_solver="anderson", equilibrium_tolerance=1e-5, equilibrium_max_steps=80, gate_init=1.0
+    equilibrium_solver="anderson", equilibrium_tolerance=1e-4, equilibrium_max_steps=80, gate_init=1.0
 )
-STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_phantom_steps": 2}
+STEPS = {"equilibrium_solver": "fixed_point", "equilibrium_tolerance": 0.0, "equilibrium_max_steps": 4}
 IDS = np.random.default_rng(0).integers(5, 40, (3, 9)).astype("int32")
 FEATURES = {"input_ids": IDS, "input_mask": (np.arange(9) < np.array([[9], [5], [7]])).astype("int32")}
 
@@ -45,111 +45,84 @@ def plain():
     return encoder
 
 
-@pytest.fixture(scope="module")
-def solved(plain):
-    return twin(plain, SOLVED)
-
-
-PLANS = {
-    "one block": {},
-    "begin, middle, end": {"depth_plan": "1+1x4+1", "num_hidden_layers": 6},
-    "two in turn": {"depth_plan": "2x4", "num_hidden_layers": 8},
-    "inner groups": {"inner_group_num": 2},
-}
-
-
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("kept", [1, 4])
-@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("plan", "kept"),
+    [
+        ({}, 1),
+        ({"depth_plan": "1+1x4+1", "num_hidden_layers": 6}, 4),
+        ({"depth_plan": "2x4", "num_hidden_layers": 8}, 1),
+        ({"inner_group_num": 2}, 4),
+    ],
+)
 def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
-    config = PLAIN.replace(**PLANS[plan])
+    config = PLAIN.replace(**plan)
     source = AlbertEncoder(config)
-    other = twin(source, config.replace(**STEPS, equilibrium_max_steps=4).replace(equilibrium_phantom_steps=kept))
+    other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": kept}))
     ours, theirs = source(FEATURES), other(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(theirs[name], ours[name], atol=1e-6)
-    assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4]
-    states = [np.asarray(ours["hidden_states"][-1 - (plan == "begin, middle, end")])]
-    assert np.isfinite(theirs["residual"]).all() and states[0].shape == (3, 9, 16)
+    assert np.asarray(theirs["steps"]).tolist() == [4, 4, 4] and np.isfinite(theirs["residual"]).all()
+
+
+def gradients(encoder, output):
+    """Of a number that depends on an output, by the names of the weights; none where there is none."""
+    with tf.GradientTape() as tape:
+        value = tf.reduce_mean(encoder(FEATURES, training=True)[output] ** 3)
+    variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
+    found = tape.gradient(value, variables)
+    return {name: tf.convert_to_tensor(one) for name, one in found.items() if one is not None}
+
+
+def assert_equal_gradients(found, expected):
+    for name, one in expected.items():
+        np.testing.assert_allclose(found[name], one, atol=1e-4, rtol=1e-3, err_msg=name)
 
 
 def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plain):
-    import tensorflow as tf
-
-    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_max_steps=4).replace(equilibrium_phantom_steps=4))
-    found = []
-    for encoder in (plain, other):
-        with tf.GradientTape() as tape:
-            value = tf.reduce_sum(encoder(FEATURES, training=True)["sequence_output"] ** 3)
-        variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
-        found.append(tape.gradient(value, variables))
-    gate = np.asarray(found[1].pop("depth_injection/gate"))
-    assert (gate != 0).all()
-    for name, gradient in found[0].items():
-        if gradient is not None:
-            np.testing.assert_allclose(
-                *(tf.convert_to_tensor(gradients[name]) for gradients in found), rtol=1e-3, atol=1e-4, err_msg=name
-            )
+    other = twin(plain, PLAIN.replace(**STEPS, equilibrium_phantom_steps=4))
+    expected, found = gradients(plain, "sequence_output"), gradients(other, "sequence_output")
+    assert (np.asarray(found["depth_injection/gate"]) != 0).all()
+    assert_equal_gradients(found, expected)
 
 
-@pytest.mark.parametrize("solver", ["fixed_point", "anderson"])
-def test_it_is_a_fixed_point_of_the_recurrence(plain, solver):
-    encoder = twin(plain, SOLVED.replace(equilibrium_solver=solver, equilibrium_max_steps=300))
+def test_it_is_a_fixed_point_of_the_recurrence(plain):
+    encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
     function, start, rows = encoder.recurrence(FEATURES)
     state = ops.reshape(outputs["sequence_output"], start.shape)
     moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
     np.testing.assert_allclose(outputs["residual"], moved, atol=1e-6)
-    assert (moved < 1e-5).all() and (np.asarray(outputs["steps"]) < 300).all()
+    assert (moved < 1e-4).all() and (np.asarray(outputs["steps"]) < 80).all()
     # And knows its input.
     assert np.ptp(np.asarray(outputs["sequence_output"])[0], axis=0).max() > 0.1
+    # A text has the same answer alone, and beside others in a packed row.
+    alone = encoder({"input_ids": IDS[1:2, :5]})
+    np.testing.assert_allclose(outputs["sequence_output"][1, :5], alone["sequence_output"][0], atol=1e-3)
+    assert abs(np.asarray(outputs["steps"])[1] - np.asarray(alone["steps"])[0]) <= 1
+    packed = encoder({
+        "input_ids": np.concatenate([IDS[1:2, :5], IDS[2:, :4]], axis=1),
+        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
+    })  # fmt: skip
+    np.testing.assert_allclose(packed["sequence_output"][0, :5], alone["sequence_output"][0], atol=5e-3)
+    np.testing.assert_allclose(packed["pooled_output"][0, 0], alone["pooled_output"][0], atol=5e-3)
 
 
 def test_implicit_gradients_are_those_of_many_steps(plain):
-    import tensorflow as tf
-
-    found = []
-    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 100}
-    for config in (
-        SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6),
-        SOLVED.replace(**many, equilibrium_phantom_steps=100),
-    ):
-        encoder = twin(plain, config)
-        with tf.GradientTape() as tape:
-            value = tf.reduce_mean(encoder(FEATURES, training=True)["pooled_output"] ** 3)
-        variables = {variable.path.split("/", 1)[1]: variable.value for variable in encoder.trainable_variables}
-        found.append(tape.gradient(value, variables))
-    for name, gradient in found[0].items():
-        if gradient is not None:
-            np.testing.assert_allclose(
-                *(tf.convert_to_tensor(gradients[name]) for gradients in found), atol=1e-4, err_msg=name
-            )
-
-
-def test_a_text_has_the_same_answer_alone_and_in_a_batch(solved):
-    together = solved(FEATURES)
-    for row, length in enumerate((9, 5, 7)):
-        alone = solved({"input_ids": IDS[row : row + 1, :length]})
-        np.testing.assert_allclose(together["sequence_output"][row, :length], alone["sequence_output"][0], atol=1e-3)
-        assert abs(np.asarray(together["steps"])[row] - np.asarray(alone["steps"])[0]) <= 1
-
-
-def test_packed_sequences_are_solved_in_their_row(solved):
-    packed = {
-        "input_ids": np.concatenate([IDS[:1, :5], IDS[1:2, :4]], axis=1),
-        "sequence_ids": np.array([[0] * 5 + [1] * 4], "int32"), "sequence_starts": np.array([[0, 5]], "int32"),
-    }  # fmt: skip
-    outputs, first = solved(packed), solved({"input_ids": IDS[:1, :5]})
-    np.testing.assert_allclose(outputs["sequence_output"][0, :5], first["sequence_output"][0], atol=1e-3)
-    np.testing.assert_allclose(outputs["pooled_output"][0, 0], first["pooled_output"][0], atol=1e-3)
+    implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
+    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
+    found, expected = (
+        gradients(twin(plain, config), "pooled_output")
+        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
+    )
+    assert_equal_gradients(found, expected)
 
 
 def test_dropout_is_one_mask_for_all_steps():
-    config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    config = SOLVED.replace(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, equilibrium_tolerance=1e-3)
     encoder = AlbertEncoder(config, seed=1)
     one, other = encoder(FEATURES, training=True), encoder(FEATURES, training=True)
     # It converges, as it would not with new masks at every step; the next call has others.
-    assert (np.asarray(one["residual"]) < 1e-5).all()
+    assert (np.asarray(one["residual"]) < 1e-3).all()
     assert not np.allclose(one["sequence_output"], other["sequence_output"], atol=1e-2)
 
 
@@ -160,46 +133,34 @@ def test_half_precision_sums_in_float32(plain):
     assert (np.asarray(outputs["residual"]) < 1e-2).all()
 
 
-def test_what_does_not_converge_is_reported(plain):
-    outputs = twin(plain, SOLVED.replace(equilibrium_max_steps=2, equilibrium_solver="fixed_point"))(FEATURES)
-    assert (np.asarray(outputs["residual"]) > 1e-5).all() and np.asarray(outputs["steps"]).tolist() == [2, 2, 2]
+def test_what_does_not_converge_is_reported_by_a_pretrainer_too():
+    """And there are no states on the way."""
+    model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
+    outputs = model.encoder(FEATURES)
+    assert (np.asarray(outputs["residual"]) > 1e-4).all() and np.asarray(outputs["steps"]).tolist() == [1, 1, 1]
+    assert "hidden_states" not in outputs
+    with pytest.raises(UserError, match="keeps no hidden states"):
+        model.encoder(FEATURES, output_hidden_states=True)
+    model.compile()
+    results = model.evaluate(ROWS, verbose=0, return_dict=True)
+    assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
+    assert results["equilibrium_residual"] > 1e-4
 
 
-@pytest.mark.slow
-def test_fit_reports_residual_steps_and_rows_that_did_not_converge(tmp_path):
-    config = SOLVED.replace(equilibrium_tolerance=1e-3, hidden_dropout_prob=0.1)
-    model = AlbertClassifier(AlbertEncoder(config, seed=0), 2)
-    model.compile(run_eagerly=True)
+def test_fit_reports_residual_steps_and_rows_that_did_not_converge():
+    model = AlbertClassifier(SOLVED.replace(equilibrium_tolerance=1e-2, hidden_dropout_prob=0.1), 2)
+    model.compile()
     labels = np.array([0, 1, 0])
-    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), epochs=2, verbose=0).history
+    history = model.fit(FEATURES, labels, validation_data=(FEATURES, labels), verbose=0).history
     for prefix in ("", "val_"):
-        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-3
+        assert 0 < history[f"{prefix}equilibrium_residual"][-1] < 1e-2
         assert 1 < history[f"{prefix}equilibrium_steps"][-1] < 30
         assert history[f"{prefix}equilibrium_unconverged"][-1] == 0
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.encoder.walk == "equilibrium" and loaded.encoder.config == config
-    np.testing.assert_array_equal(loaded.predict(FEATURES, verbose=0), model.predict(FEATURES, verbose=0))
 
 
-def test_a_pretrainer_has_it_in_its_metrics():
-    model = AlbertPretrainer(AlbertEncoder(SOLVED.replace(equilibrium_max_steps=1)))
-    model.compile()
-    features = FEATURES | {
-        "masked_lm_positions": np.ones((3, 1), "int32"), "masked_lm_ids": np.full((3, 1), 7, "int32"),
-        "masked_lm_weights": np.ones((3, 1), "float32"), "next_sentence_labels": np.zeros((3, 1), "int32"),
-    }  # fmt: skip
-    results = model.evaluate(features, verbose=0, return_dict=True)
-    assert results["equilibrium_steps"] == 1 and results["equilibrium_unconverged"] == 1
-    assert results["equilibrium_residual"] > 1e-5
-
-
-@pytest.mark.parametrize("walk", ["unrolled", "equilibrium"])
-def test_configuration_and_walk_say_the_same(walk):
-    assert AlbertEncoder(SOLVED, walk=walk).walk == "equilibrium"
-    encoder = AlbertEncoder(PLAIN, walk="equilibrium")
-    assert encoder.config == PLAIN.replace(equilibrium_solver="fixed_point")
-    assert AlbertConfig.from_dict(SOLVED.to_dict()) == SOLVED
+def test_configuration_and_walk_say_the_same():
+    assert {AlbertEncoder(SOLVED, walk=walk).walk for walk in ("unrolled", "equilibrium")} == {"equilibrium"}
+    assert AlbertEncoder(PLAIN, walk="equilibrium").config == PLAIN.replace(equilibrium_solver="fixed_point")
 
 
 @pytest.mark.parametrize(
@@ -208,54 +169,17 @@ def test_configuration_and_walk_say_the_same(walk):
         ({"sharing": "none"}, "equilibrium", "has no such runs of blocks"),
         ({"depth_plan": "1x2+1x2"}, "equilibrium", "has 2 such runs of blocks"),
         ({"equilibrium_solver": "anderson"}, "loop", "leave out the walk"),
-        ({"equilibrium_solver": "newton"}, "unrolled", "none of none, fixed_point, anderson"),
-        ({"equilibrium_damping": 0.0}, "unrolled", "above 0 and at most 1"),
-        ({"equilibrium_tolerance": 2.0}, "unrolled", "below 1"),
-        ({"equilibrium_max_steps": 0}, "unrolled", "at least 1"),
     ],
 )
 def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
-    with pytest.raises(UserError, match=message) as caught:
-        settled(PLAIN.replace(**changes), walk)
-    assert "\n" not in str(caught.value)
-
-
-def test_there_are_no_states_on_the_way(solved):
-    with pytest.raises(UserError, match="keeps no hidden states"):
-        solved(FEATURES, output_hidden_states=True)
-    assert "hidden_states" not in solved(FEATURES)
+    with pytest.raises(UserError, match=f"^.*{message}.*$"):
+        AlbertEncoder(PLAIN.replace(**changes), walk=walk)
 
 
 @pytest.mark.slow
-def test_a_run_of_pre_training_reports_it_and_resumes_bit_equal(tiny_settings, tmp_path, eagerly):
-    import dataclasses
-
-    from albert_tf.config import read_config
-    from albert_tf.loading import load
-    from albert_tf.training.pretraining import pretrain
-
-    config = read_config(tiny_settings.config).replace(equilibrium_solver="anderson", equilibrium_max_steps=3)
-    config.to_json(tmp_path / "config.json")
-    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"))
-    weights = []
-    for name, stops in (("whole", [None]), ("halves", [2, None])):
-        for stop in stops:
-            run = pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / name)), stop_step=stop)
-        weights.append(load(run).model.get_weights())
-        rows = list(csv.DictReader((run / "history.csv").open()))
-        assert float(rows[-1]["equilibrium_residual"]) > 0 and float(rows[-1]["equilibrium_steps"]) > 1
-        assert float(rows[-1]["val_equilibrium_steps"]) > 1 and 0 < float(rows[-1]["equilibrium_radius"]) < 10
-    for one, other in zip(*weights):
-        np.testing.assert_array_equal(one, other)
-    loaded = load(run).model.encoder
-    assert loaded.walk == "equilibrium" and loaded.config.equilibrium_max_steps == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("gate", "verdict"), [(1.0, "it is near a fixed point")])
-def test_the_analysis_says_what_blocks_come_to(plain, tmp_path, gate, verdict):
-    found = recur(twin(plain, SOLVED.replace(gate_init=gate)), FEATURES, steps=100)
-    assert found.verdict().startswith(verdict) and found.radius < 1 and found.rows == 3
+def test_the_analysis_says_what_blocks_come_to(plain, tmp_path):
+    found = recur(twin(plain, SOLVED), FEATURES, steps=100)
+    assert found.verdict().startswith("it is near a fixed point") and found.radius < 1 and found.rows == 3
     assert len(found.evaluations["anderson"]) == 3
     write_csv(tmp_path / "e.csv", {"a": found})
     assert len(list(csv.DictReader((tmp_path / "e.csv").open()))) == 100

@@ -1,33 +1,18 @@
 """Every model in a functional Keras model: the same keys, shapes, dtypes and values as called with arrays."""
 
 import functools
+import json
 
 import keras
 import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import (
-    AlbertClassifier,
-    AlbertConfig,
-    AlbertEncoder,
-    AlbertMultipleChoice,
-    AlbertPretrainer,
-    AlbertRegressor,
-    AlbertSentenceEmbedder,
-    AlbertSpanPredictor,
-    AlbertTokenClassifier,
-    ElectraPretrainer,
-    LearnedExit,
-    XlnetPretrainer,
-)
+from albert_tf import AlbertEncoder, AlbertSpanPredictor
+from tests.albert_tf.tiny import small, table
 
 ROWS, LENGTH = 3, 8
-CONFIG = AlbertConfig(
-    vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=32, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
-XLNET = CONFIG.replace(position_type="relative", norm_position="post", max_position_embeddings=32)
+CONFIG = small(num_hidden_layers=1, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 IDS = np.random.default_rng(0).integers(5, 40, (ROWS, LENGTH)).astype("int32")
 MASK = np.array([[1] * 6 + [0] * 2, [1] * 8, [1] * 8], "int32")
 PLAIN = {"input_ids": IDS, "input_mask": MASK}
@@ -48,58 +33,71 @@ CHOICES = {name: np.stack([values] * 2, axis=1) for name, values in PLAIN.items(
 STARTS = PAIR | {"start_positions": np.array([3, 4, 5], "int32")}
 
 
-def encoder(walk="unrolled", config=CONFIG, **changes):
-    return functools.partial(AlbertEncoder, config.replace(**changes), walk=walk)
+FEATURES = {
+    "ids": {"input_ids": IDS}, "plain": PLAIN, "pair": PAIR, "packed": PACKED, "words": WORDS, "drawn": DRAWN,
+    "targets": TARGETS, "memory": MEMORY, "choices": CHOICES, "starts": STARTS, "filled": WORDS | PACKED,
+}  # fmt: skip
+# What is made of how many layers and with which arguments, what it is called with, and with which arguments.
+_MEMBERS = table("""
+    encoder                      | Encoder           | plain   | 1 |  |
+    encoder with attentions      | Encoder           | plain   | 1 |  | "output_attentions": true
+    encoder without states       | Encoder           | plain   | 1 |  | "output_hidden_states": false
+    encoder of one feature       | Encoder           | ids     | 1 |  |
+    encoder without pooler       | Encoder           | plain   | 1 | "pooler": false |
+    encoder in bfloat16          | Encoder           | plain   | 1 | "dtype": "mixed_bfloat16" |
+    loop                         | Encoder           | plain   | 2 | "walk": "loop" |
+    loop with states             | Encoder           | plain   | 2 | "walk": "loop" | "output_hidden_states": true
+    recompute                    | Encoder           | plain   | 2 | "walk": "recompute" |
+    equilibrium                  | Encoder           | plain   | 2 | "walk": "equilibrium", "equilibrium_max_steps": 4 |
+    packed rows                  | Encoder           | packed  | 1 |  |
+    halting                      | Encoder           | plain   | 2 | "halting": "act" |
+    halting in a loop            | Encoder           | plain   | 2 | "walk": "loop", "halting": "act_t2t" |
+    random depth                 | Encoder           | plain   | 2 | "random_depth_min": 1 |
+    step signal                  | Encoder           | plain   | 1 | "step_signal": "learned" |
+    hyper-connections            | Encoder           | plain   | 2 | "hyper_connections": 2 |
+    low rank by depth            | Encoder           | plain   | 2 | "depth_lora_rank": 2 |
+    window                       | Encoder           | plain   | 2 | "attention_window": 2 |
+    rotary, pre-norm             | Encoder           | plain   | 1 | "position_type": "rotary", "norm_position": "pre" |
+    xlnet                        | Encoder           | pair    | 1 | "position_type": "relative" |
+    xlnet with two streams       | Encoder           | targets | 2 | "position_type": "relative" |
+    xlnet that leaves memory     | Encoder           | plain   | 2 | "position_type": "relative", "memory_length": 4 |
+    xlnet with memory            | Encoder           | memory  | 2 | "walk": "loop", "position_type": "relative", "memory_length": 4 |
+    classifier                   | Classifier        | plain   | 1 | "num_classes": 3 |
+    classifier with exits        | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": true |
+    classifier, every exit       | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": true | "every_step": true
+    classifier that learns exits | Classifier        | plain   | 2 | "num_classes": 3, "early_exit": "learned" |
+    regressor                    | Regressor         | plain   | 1 |  |
+    token classifier             | TokenClassifier   | plain   | 2 | "num_classes": 3, "early_exit": true |
+    multiple choice              | MultipleChoice    | choices | 1 |  |
+    spans                        | SpanPredictor     | pair    | 1 |  |
+    joint spans                  | SpanPredictor     | pair    | 1 | "joint": true |
+    joint spans with starts      | SpanPredictor     | starts  | 1 | "joint": true |
+    spans without a search       | SpanPredictor     | pair    | 1 |  | "search": false
+    embedder                     | SentenceEmbedder  | plain   | 1 |  |
+    pretrainer                   | Pretrainer        | words   | 1 |  |
+    pretrainer without pairs     | Pretrainer        | plain   | 1 | "pair_task": null |
+    pretrainer of packed rows    | Pretrainer        | filled  | 1 |  |
+    electra                      | ElectraPretrainer | words   | 1 | "pair_task": "sop" |
+    electra that draws words     | ElectraPretrainer | drawn   | 1 | "generator_steps": 1 |
+    permutation                  | XlnetPretrainer   | words   | 2 | "position_type": "relative", "memory_length": 4 |
+""")  # noqa: E501
 
 
-def head(model, *args, config=CONFIG, **kwargs):
-    return functools.partial(model, config, *args, **kwargs)
+def maker(kind, layers, made):
+    """Makes a model of arguments of its configuration and of its own."""
+    arguments = {"num_hidden_layers": int(layers)} | json.loads(f"{{{made}}}")
+    fields = {name: arguments.pop(name) for name in list(arguments) if hasattr(CONFIG, name)}
+    if kind.startswith(("Classifier", "Regressor", "TokenClassifier", "MultipleChoice", "SpanPredictor")):
+        arguments["dropout"] = 0.0
+    if arguments.get("early_exit") == "learned":
+        arguments["early_exit"] = albert_tf.LearnedExit()
+    kind = kind if hasattr(albert_tf, kind) else f"Albert{kind}"
+    return functools.partial(getattr(albert_tf, kind), CONFIG.replace(**fields), **arguments)
 
 
-EXITING = functools.partial(head, AlbertClassifier, 3, dropout=0.0)
-# What is made, what it is called with, and with which arguments.
 MEMBERS = {
-    "encoder": (encoder(), PLAIN, {}),
-    "encoder with attentions": (encoder(), PLAIN, {"output_attentions": True}),
-    "encoder without states": (encoder(), PLAIN, {"output_hidden_states": False}),
-    "encoder of one feature": (encoder(), {"input_ids": IDS}, {}),
-    "encoder without pooler": (head(AlbertEncoder, pooler=False), PLAIN, {}),
-    "encoder in bfloat16": (head(AlbertEncoder, dtype="mixed_bfloat16"), PLAIN, {}),
-    "loop": (encoder("loop"), PLAIN, {}),
-    "loop with states": (encoder("loop"), PLAIN, {"output_hidden_states": True}),
-    "recompute": (encoder("recompute"), PLAIN, {}),
-    "equilibrium": (encoder("equilibrium", equilibrium_max_steps=4), PLAIN, {}),
-    "packed rows": (encoder(), PACKED, {}),
-    "halting": (encoder(halting="act"), PLAIN, {}),
-    "halting in a loop": (encoder("loop", halting="act_t2t"), PLAIN, {}),
-    "random depth": (encoder(random_depth_min=1), PLAIN, {}),
-    "step signal": (encoder(step_signal="learned"), PLAIN, {}),
-    "hyper-connections": (encoder(hyper_connections=2), PLAIN, {}),
-    "low rank by depth": (encoder(depth_lora_rank=2), PLAIN, {}),
-    "window": (encoder(attention_window=2), PLAIN, {}),
-    "rotary, pre-norm": (encoder(position_type="rotary", norm_position="pre"), PLAIN, {}),
-    "xlnet": (encoder(config=XLNET), PAIR, {}),
-    "xlnet with two streams": (encoder(config=XLNET), TARGETS, {}),
-    "xlnet that leaves memory": (encoder(config=XLNET, memory_length=4), PLAIN, {}),
-    "xlnet with memory": (encoder("loop", XLNET, memory_length=4), MEMORY, {}),
-    "classifier": (EXITING(), PLAIN, {}),
-    "classifier with exits": (EXITING(early_exit=True), PLAIN, {}),
-    "classifier, every exit": (EXITING(early_exit=True), PLAIN, {"every_step": True}),
-    "classifier that learns exits": (EXITING(early_exit=LearnedExit()), PLAIN, {}),
-    "regressor": (head(AlbertRegressor, dropout=0.0), PLAIN, {}),
-    "token classifier": (head(AlbertTokenClassifier, 3, dropout=0.0, early_exit=True), PLAIN, {}),
-    "multiple choice": (head(AlbertMultipleChoice, dropout=0.0), CHOICES, {}),
-    "spans": (head(AlbertSpanPredictor), PAIR, {}),
-    "joint spans": (head(AlbertSpanPredictor, joint=True, dropout=0.0), PAIR, {}),
-    "joint spans with starts": (head(AlbertSpanPredictor, joint=True, dropout=0.0), STARTS, {}),
-    "spans without a search": (head(AlbertSpanPredictor), PAIR, {"search": False}),
-    "embedder": (head(AlbertSentenceEmbedder), PLAIN, {}),
-    "pretrainer": (head(AlbertPretrainer), WORDS, {}),
-    "pretrainer without pairs": (head(AlbertPretrainer, pair_task=None), PLAIN, {}),
-    "pretrainer of packed rows": (head(AlbertPretrainer), WORDS | PACKED, {}),
-    "electra": (head(ElectraPretrainer, pair_task="sop"), WORDS, {}),
-    "electra that draws words": (head(ElectraPretrainer, generator_steps=1), DRAWN, {}),
-    "permutation": (head(XlnetPretrainer, config=XLNET.replace(memory_length=4)), WORDS, {}),
+    name: (maker(kind, layers, made), FEATURES[features], json.loads(f"{{{called}}}"))
+    for name, kind, features, layers, made, called in _MEMBERS
 }
 # One of each kind of answer.
 SAVED = (
@@ -183,7 +181,7 @@ def test_a_functional_model_answers_as_a_call_does_and_is_saved(name, tmp_path):
     ],
 )  # fmt: skip
 def test_a_head_in_a_functional_model_trains_the_blocks(walk, key):
-    part, inputs = AlbertEncoder(CONFIG.replace(random_depth_min=1), walk=walk), inputs_of(PLAIN)
+    part, inputs = AlbertEncoder(CONFIG.replace(num_hidden_layers=2, random_depth_min=1), walk=walk), inputs_of(PLAIN)
     vectors = part(inputs)[key]
     answer = keras.layers.Dense(2)(vectors if key == "pooled_output" else vectors[:, 0])
     model = keras.Model(inputs, answer)

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+from albert_tf import AlbertEncoder, AlbertPretrainer
 from albert_tf.layers import fused
 from albert_tf.layers.dense import LayerNorm, gelu_erf, gelu_tanh
+from tests.albert_tf.depth_cases import FEATURES, small
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +52,9 @@ def kernels(concrete) -> int:
 @pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
 @pytest.mark.few(1)
 def test_a_step_with_them_equals_one_without_and_no_other_graph_has_them(walk):
-    config = AlbertConfig(
-        vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=16,
-    )  # fmt: skip
     keras.utils.set_random_seed(0)
-    model = AlbertPretrainer(AlbertEncoder(config, walk=walk))
-    ids = tf.constant(np.random.default_rng(0).integers(5, 50, (3, 8)), tf.int32)
-    features = {"input_ids": ids, "masked_lm_ids": ids, "masked_lm_weights": tf.ones(ids.shape)}
-    features["next_sentence_labels"] = tf.zeros((3, 1), tf.int32)
+    model = AlbertPretrainer(AlbertEncoder(small(num_hidden_layers=1), walk=walk))
+    features = {name: tf.constant(value) for name, value in FEATURES.items()}
 
     def gradients():
         with tf.GradientTape() as tape:

@@ -3,32 +3,25 @@
 On a CPU Keras has no such kernel and computes the same by its own operations: what is tested here is all but cuDNN.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.layers.fused_attention import check, fused_attention
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining_settings import PretrainingSettings
+from tests.albert_tf.depth_cases import FEATURES, PACKED, alike, assert_same, small, trained
 from tfrecords.base.errors import UserError
 
-TINY = AlbertConfig.named("albert_tiny").replace(
-    vocab_size=50, hidden_size=32, num_attention_heads=4, embedding_size=16, intermediate_size=64, num_hidden_layers=2
-)
+TINY = small(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, max_position_embeddings=32)
 RECORDS = Path(__file__).parents[1] / "stored" / "dynamic" / "*.tfrecord*"
-PORTABLE = Path(__file__).with_name("portable_fused_attention.py")
-
-
-def features() -> dict[str, np.ndarray]:
-    ids = np.random.default_rng(0).integers(5, 50, (3, 10)).astype("int32")
-    mask = (np.arange(10) < [[10], [7], [3]]).astype("int32")
-    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+ROWS = {
+    "padded": ("input_ids", "input_mask"),
+    "packed": ("input_ids", "input_mask", "sequence_ids"),
+    "full": ("input_ids",),
+}
 
 
 @pytest.fixture
@@ -45,58 +38,32 @@ def biases(monkeypatch):
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
-@pytest.mark.parametrize("kind", ["padded", "packed", "full"])
+@pytest.mark.parametrize("kind", ROWS)
 def test_the_encoder_gives_the_same(kind, walk, biases):
-    rows = features()
-    if kind == "full":
-        del rows["input_mask"]
-    if kind == "packed":
-        rows["sequence_ids"] = np.repeat([[1, 1, 1, 1, 2, 2, 2, 3, 3, 3]], 3, 0).astype("int32")
-    encoder = AlbertEncoder(TINY.replace(position_type="rotary", norm_position="pre"), walk=walk, seed=1)
+    rows = {name: PACKED[name] for name in ROWS[kind]}
+    encoder = alike(TINY.replace(position_type="rotary", norm_position="pre"), walk=walk)
     before = encoder(rows)["sequence_output"]
     assert not biases
     with fused_attention():
         after = encoder(rows)["sequence_output"]
     # cuDNN takes none of a single query.
-    assert biases and set(biases) == {None if kind == "full" else (3, 1, 10, 10)}
-    real = rows.get("input_mask", np.ones((3, 10)))[..., None]
+    assert biases and set(biases) == {None if kind == "full" else (3, 1, 12, 12)}
+    real = rows.get("input_mask", np.ones((3, 12)))[..., None]
     np.testing.assert_allclose(after * real, before * real, atol=1e-5)
-    assert np.abs(before).max() > 0.1
 
 
 def test_rows_of_an_odd_number_of_columns_go_the_other_way(biases):
-    rows = {name: value[:, :9] for name, value in features().items()}
-    encoder = AlbertEncoder(TINY, seed=1)
     with fused_attention():
-        encoder(rows)
+        alike(TINY)(FEATURES["input_ids"][:, :9])
     assert not biases
 
 
 def test_gradients_are_the_same():
-    import tensorflow as tf
-
-    encoder, found = AlbertEncoder(TINY, seed=1), []
+    found = []
     for on in (False, True):
-        with fused_attention(on), tf.GradientTape() as tape:
-            loss = keras.ops.sum(encoder(features(), training=True)["pooled_output"] ** 2)
-        found.append(tape.gradient(loss, encoder.trainable_variables))
-    for plain, fused in zip(*found):
-        np.testing.assert_allclose(tf.convert_to_tensor(fused), tf.convert_to_tensor(plain), atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_run_under_jax_goes_the_same_way(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(Path.cwd())}
-    np.savez(tmp_path / "features.npz", **features())
-    done = subprocess.run(
-        [sys.executable, str(PORTABLE), str(tmp_path)], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = np.load(tmp_path / "found.npz")
-    assert found["calls"].tolist() == [0, 2]  # One for each step of depth, when the update is traced.
-    np.testing.assert_allclose(found["fused"], found["plain"], atol=1e-4)
-    assert found["plain"][-1] < found["plain"][0] - 0.1
+        with fused_attention(on):
+            found.append(trained(alike(TINY), {"input_ids": FEATURES["input_ids"]}))
+    assert_same(*found, 1e-5)
 
 
 def test_a_run_that_cannot_have_it_writes_nothing(tmp_path):

@@ -7,9 +7,10 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertPretrainer
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.test_depth import from_albert, sigmoid
-from tests.albert_tf.test_encoder import FEATURES, LENGTH, alike, small
-from tfrecords.base.errors import UserError
+from tests.albert_tf.depth_cases import FEATURES, LENGTH, alike, small
+from tests.albert_tf.test_depth import sigmoid, started
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 def act_by_graves(states, probabilities, epsilon):
@@ -58,30 +59,29 @@ def test_halting_is_the_formula(kind, reference):
     np.testing.assert_allclose(encoder.losses[0], expected, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_pondering_is_in_the_loss_and_the_history():
     config = small(halting="act", ponder_cost=0.5)
-    plain, model = (AlbertPretrainer(from_albert(one)) for one in (small(), config))
+    plain, model = (AlbertPretrainer(started(one)) for one in (small(), config))
     copy_weights(plain, model)
     for one in (plain, model):
-        one.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        one.compile(keras.optimizers.SGD(0.1))
     batch = {"x": FEATURES, "batch_size": 3, "verbose": 0}
     losses = [one.evaluate(**batch, return_dict=True) for one in (plain, model)]
     # All gates are closed: four steps and a remainder of one.
     assert losses[1]["ponder"] == 5 and losses[1]["halting_steps"] == 4
     np.testing.assert_allclose(losses[1]["loss"] - losses[0]["loss"], 0.5 * 5, rtol=1e-5)
-    history = model.fit(**batch, epochs=12).history
+    history = model.fit(**batch, epochs=3).history
     assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
     classifier = AlbertClassifier(model.encoder, 2)
-    classifier.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    classifier.compile(keras.optimizers.SGD(0.0))
     features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
     logs = classifier.fit(features, np.array([0, 1, 1]), verbose=0, batch_size=3).history
     assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0
 
 
 def test_a_gate_stays_from_0_to_1():
-    model = AlbertPretrainer(from_albert(small(halting="act", ponder_cost=10.0)))
-    model.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
+    model = AlbertPretrainer(started(small(halting="act", ponder_cost=10.0)))
+    model.compile(keras.optimizers.SGD(1.0))
     model.train_on_batch(FEATURES)
     assert float(model.encoder.halting.gate) == 1
 
@@ -89,7 +89,7 @@ def test_a_gate_stays_from_0_to_1():
 @pytest.mark.parametrize("kind", ["act", "act_t2t"])
 def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind):
     """Where the loss would have it below 0 it stays: no smooth function that ends at 0 has a slope there."""
-    encoder = from_albert(small(halting=kind, ponder_cost=0.3))
+    encoder = started(small(halting=kind, ponder_cost=0.3))
     gate, direction = encoder.halting.gate, np.random.default_rng(0).normal(size=(3, LENGTH, 16))
 
     def loss():
@@ -105,8 +105,3 @@ def test_a_closed_gate_feels_the_loss_and_opens_as_soon_as_that_asks_for_it(kind
     for towards, is_open in ((-1, False), (-1, False), (1, True)):
         optimizer.apply([-towards * abs(slope)], [gate])
         assert (float(gate) > 0) is is_open
-
-
-def test_halting_excludes_early_exits():
-    with pytest.raises(UserError, match="early_exit and halting 'act' exclude each other"):
-        AlbertClassifier(small(halting="act"), 2, early_exit=True)

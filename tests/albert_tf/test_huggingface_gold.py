@@ -1,46 +1,163 @@
-"""Parity with transformers (PyTorch) on its own checkpoints, at tokens that are no padding."""
+"""Parity with transformers (PyTorch) on its own checkpoints: states, words, and heads; and the way back to the byte.
 
+All heads of RoBERTa are compared with PyTorch itself where it is installed, with transformers.
+"""
+
+import re
+import shutil
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
+from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSpanPredictor
 from albert_tf.checkpoints import load_huggingface, save_huggingface
+from tests.albert_tf.gold.huggingface import make_roberta
+from tests.albert_tf.tiny import assert_same_weights
+from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "huggingface"
+KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
+KINDS |= {"roberta_classifier": AlbertClassifier}
+WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
 
 def check(folder):
+    """Compares all that the gold has, of a RoBERTa at padding too; returns the model."""
     model = load_huggingface(folder)
-    features, gold = dict(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
-    tokens = features["input_mask"].astype(bool)
-    encoded, logits = model.encoder(features), model(features)
-    pairs = gold["sop_logits"] if "sop_logits" in gold else gold["nsp_logits"]
-    for ours, theirs in [
-        (np.asarray(encoded["sequence_output"])[tokens], gold["sequence_output"][tokens]),
-        (encoded["pooled_output"], gold["pooled_output"]),
-        (np.asarray(logits["masked_lm_logits"])[tokens], gold["mlm_logits"][tokens]),
-        (logits["pair_logits"], pairs),
-    ]:
-        np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=0)
-    if "hidden_states" in gold:
-        ours = np.stack(encoded["hidden_states"])[:, tokens]
-        np.testing.assert_allclose(ours, gold["hidden_states"][:, tokens], atol=1e-5, rtol=0)
+    features, gold = dict(np.load(folder / "inputs.npz")), dict(np.load(folder / "outputs.npz"))
+    encoder, width = getattr(model, "encoder", model), features["input_ids"].shape[-1]
+    ours = encoder({name: value.reshape(-1, width) for name, value in features.items()})
+    tokens = features["input_mask"].reshape(-1, width) > 0
+    if isinstance(model, AlbertSpanPredictor):
+        ours |= model(features | {"p_mask": 1 - features["input_mask"]})
+        for end in ("start", "end"):
+            allowed = np.where(tokens, gold.pop(f"{end}_logits"), -1e30)
+            gold[f"{end}_log_probs"] = allowed - np.log(np.exp(allowed).sum(axis=1, keepdims=True))
+    elif model is not encoder:
+        answers = model(features)
+        answers = answers if isinstance(answers, dict) else {"logits": answers}
+        words, pairs = answers.get("masked_lm_logits"), answers.get("pair_logits")
+        ours = {"logits": words, "mlm_logits": words, "sop_logits": pairs, "nsp_logits": pairs} | ours | answers
+    ours |= {"hidden_states": np.stack(ours["hidden_states"]), "last_hidden_state": ours["sequence_output"]}
+    ours |= {"pooler_output": ours.get("pooled_output")}
+    for name, theirs in gold.items():
+        chosen = tokens if "log_probs" in name else tokens | (encoder.config.position_offset > 0)
+        axis = int(name == "hidden_states")
+        select = (slice(None), chosen)[1 - axis :] if theirs.shape[axis : axis + 2] == tokens.shape else ...
+        np.testing.assert_allclose(np.asarray(ours[name])[select], theirs[select], atol=1e-5, rtol=0, err_msg=name)
     return model
 
 
-@pytest.mark.parametrize("case", ["albert_groups2", "bert"])
-def test_every_output_and_the_way_back(case, tmp_path):
+def check_way_back(model, folder, path):
+    save_huggingface(model, path)
+    assert (path / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    again = load_huggingface(path)
+    assert type(again) is type(model)
+    assert getattr(again, "encoder", again).config == getattr(model, "encoder", model).config
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_every_output_and_the_way_back_to_the_byte(case, tmp_path):
     model = check(GOLD / case)
-    save_huggingface(model, tmp_path)
-    theirs, ours = load_file(GOLD / case / "model.safetensors"), load_file(tmp_path / "model.safetensors")
-    assert theirs.keys() == ours.keys()
-    for name in theirs:
-        np.testing.assert_array_equal(ours[name], theirs[name])
-    assert load_huggingface(tmp_path).encoder.config == model.encoder.config
+    assert type(model) is KINDS[case]
+    check_way_back(model, GOLD / case, tmp_path)
 
 
 @pytest.mark.parametrize("case", ["albert_shared", "albert_groups2", "bert"])
 def test_whole_reference(case, shared):
     check(shared / "gold" / "huggingface" / case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", make_roberta.HEADS)
+def test_every_head_of_roberta_against_transformers(name, tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder, back = tmp_path / "theirs", tmp_path / "ours"
+    make_roberta.make(folder, make_roberta.HEADS[name], seed=1)
+    check_way_back(check(folder), folder, back)
+    # transformers misses nothing in what we wrote, and has nothing over.
+    model = getattr(transformers, make_roberta.HEADS[name])
+    _, found = model.from_pretrained(back, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"] and not found["mismatched_keys"]
+
+
+def changed(case, folder, rename=lambda name: name, **changes):
+    """The gold's folder with some tensors more, or without those given as None."""
+    shutil.copytree(GOLD / case, folder, dirs_exist_ok=True)
+    tensors = load_file(GOLD / case / "model.safetensors") | changes
+    tensors = {rename(name): value for name, value in tensors.items() if value is not None}
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_old_names_tied_copies_counters_and_poolers_are_taken(case, tmp_path):
+    tensors, old_names = load_file(GOLD / case / "model.safetensors"), {"weight": "gamma", "bias": "beta"}
+
+    def old(name):
+        return re.sub(r"(?i)(layer_?norm\.)(weight|bias)$", lambda found: found[1] + old_names[found[2]], name)
+
+    assert any(old(name) != name for name in tensors)
+    pooler = {"roberta.pooler.dense.weight": np.eye(16, dtype="f4"), "roberta.pooler.dense.bias": np.zeros(16, "f4")}
+    more = {
+        "bert": {"cls.predictions.decoder.weight": tensors.get(WORDS["bert"])},
+        "roberta": {
+            "lm_head.decoder.weight": tensors.get(WORDS["roberta"]),
+            "lm_head.decoder.bias": tensors.get("lm_head.bias"),
+            "roberta.embeddings.position_ids": np.arange(14)[None],
+        },
+        # Of no use to the head, which has a layer of its own.
+        "roberta_classifier": pooler,
+    }
+    whole = load_huggingface(GOLD / case)
+    assert_same_weights(load_huggingface(changed(case, tmp_path, old, **more.get(case, {}))), whole)
+    if case == "roberta":
+        model = load_huggingface(changed(case, tmp_path, **pooler))
+        save_huggingface(model, tmp_path)
+        assert load_file(tmp_path / "model.safetensors").keys() == tensors.keys() | pooler.keys()
+
+
+HALVES = [
+    ("roberta_classifier", "classifier.out_proj.bias", None, "missing: "),
+    ("roberta_classifier", "classifier.out_proj.bias", (), r"of another shape: .*, expected \(3,\)"),
+    ("roberta_classifier", "classifier.out_proj.weight", (0, 16), "of another shape: "),
+    ("roberta", "lm_head.dense.weight", None, "missing: "),
+    ("roberta", "lm_head.decoder.weight", (60, 16), "not part of this model: "),
+    ("bert", "cls.predictions.decoder.weight", (300, 32), "not part of this model: "),
+]
+
+
+@pytest.mark.parametrize(("case", "name", "shape", "message"), HALVES)
+def test_half_a_head_and_a_copy_that_is_none_are_errors(case, name, shape, message, tmp_path):
+    change = {name: None if shape is None else np.zeros(shape, "f4")}
+    for given in (None, load_huggingface(GOLD / case)):
+        with pytest.raises(UserError, match=message.replace(": ", f": {re.escape(name)}", 1)):
+            load_huggingface(changed(case, tmp_path, **change), given)
+
+
+def test_a_bare_encoder_has_no_prefix(tmp_path):
+    whole = load_huggingface(GOLD / "bert")
+    lost = dict.fromkeys(
+        name for name in load_file(GOLD / "bert" / "model.safetensors") if "pooler" in name or "cls." in name
+    )
+    more = lost | {"embeddings.position_ids": np.arange(64)[None]}
+    encoder = load_huggingface(changed("bert", tmp_path, lambda name: name.removeprefix("bert."), **more))
+    assert encoder.pooler is None
+    features = dict(np.load(GOLD / "bert" / "inputs.npz"))
+    np.testing.assert_array_equal(encoder(features)["sequence_output"], whole.encoder(features)["sequence_output"])
+
+
+def test_the_head_of_roberta_drops_out_on_both_sides_of_its_first_layer():
+    config = load_huggingface(GOLD / "roberta").encoder.config
+    config = config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model, ids = AlbertClassifier(config, 2, dropout=0.5), np.load(GOLD / "roberta" / "inputs.npz")["input_ids"]
+    keras.utils.set_random_seed(0)
+    vectors = np.stack([np.asarray(model.vectors(ids, training=True)) for _ in range(2)])
+    assert not np.allclose(vectors[0], vectors[1])
+    # None of it is zeroed itself: what follows drops those.
+    assert (vectors != 0).all()
+    np.testing.assert_array_equal(model.vectors(ids, training=False), model.encoder(ids)["pooled_output"])

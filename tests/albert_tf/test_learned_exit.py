@@ -1,44 +1,34 @@
-"""PALBERT's exit by formulas of its own in NumPy: what is trained, when rows leave; and the other rules in Keras."""
+"""Exits by formulas of their own in NumPy: what is trained, and when rows leave by each rule."""
 
 import itertools
-import os
-import runpy
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertRegressor, AlbertTokenClassifier, LearnedExit
-from albert_tf.training.distillation import distil
-from tests.albert_tf.portable_exits import CONFIG, FEATURES, IDS, LABELS, fill
-from tests.albert_tf.test_jax import JAX
+from albert_tf import AlbertClassifier, LearnedExit
+from albert_tf.models.exit_rules import ExitRule, movement
+from tests.albert_tf.exits import CONFIG, FEATURES, KINDS, LEARNED, MASK, TARGETS, make
 from tfrecords.base.errors import UserError
 
-PORTABLE = Path(__file__).parent / "portable_exits.py"
-LEARNED = LearnedExit(prior=0.2, beta=0.7)
-MASK = FEATURES["input_mask"]
-KINDS = {
-    "classifier": lambda **options: AlbertClassifier(AlbertEncoder(CONFIG), 4, 0.0, **options),
-    "regressor": lambda **options: AlbertRegressor(AlbertEncoder(CONFIG), 0.0, **options),
-    "token classifier": lambda **options: AlbertTokenClassifier(AlbertEncoder(CONFIG, pooler=False), 4, 0.0, **options),
-}
-TARGETS = {
-    "classifier": LABELS,
-    "regressor": np.linspace(0, 1, 6, dtype="float32"),
-    "token classifier": np.random.default_rng(2).integers(0, 4, IDS.shape),
-}
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     return request.param
 
 
-def make(kind, exits=LEARNED):
-    return fill(KINDS[kind](early_exit=exits))
+@pytest.fixture(scope="module")
+def model(kind):
+    """Of a kind; no test changes its weights."""
+    return make(kind)
+
+
+@pytest.fixture(scope="module")
+def every(model):
+    """The answers of every step."""
+    return model.exit_logits(FEATURES)
 
 
 def numpy(tensor):
@@ -51,7 +41,7 @@ def leaving(model):
     inner, score = (
         ([numpy(weight) for weight in layer.weights]) for layer in (model.exit_gate.inner, model.exit_gate.score)
     )
-    p, still = [], np.ones(len(IDS))
+    p, still = [], np.ones(6)
     for before, now in itertools.pairwise(states[:-1]):
         hidden = np.tanh(np.concatenate([now, before], axis=1) @ inner[0] + inner[1])
         gate = 1 / (1 + np.exp(-(hidden @ score[0] + score[1])[:, 0]))
@@ -69,109 +59,112 @@ def answer_losses(kind, logits):
     return -np.take_along_axis(log_p, TARGETS[kind][..., None], axis=-1)[..., 0]
 
 
-def expected_loss(kind, model, weights):
-    p = leaving(model)
+def expected_loss(kind, model, every, weights):
+    p = leaving(model) if model.exit_gate else np.arange(1, 5)[:, None] / 10 * np.ones(6)
     total = 0
-    for share, logits in zip(p, model.exit_logits(FEATURES), strict=True):
+    for share, logits in zip(p, every, strict=True):
         losses = answer_losses(kind, numpy(logits)) * weights
-        count = weights.sum() if kind == "token classifier" else len(IDS)
-        total += (losses * (share[:, None] if losses.ndim == 2 else share)).sum() / count
-    prior = [0.2, 0.2 * 0.8, 0.2 * 0.8**2, 0.8**3]
-    return total + 0.7 * np.mean(np.sum(p * np.log(p / np.array(prior)[:, None]), axis=0))
+        total += (losses.T * share).sum() / (weights.sum() if kind == "token classifier" else 6)
+    prior = np.array([0.2, 0.2 * 0.8, 0.2 * 0.8**2, 0.8**3])
+    return total + (0.7 * np.mean(np.sum(p * np.log(p.T / prior).T, axis=0)) if model.exit_gate else 0)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.few(2)
-def test_the_loss_is_the_papers(kind, weighted):
-    model = make(kind)
-    np.testing.assert_allclose(numpy(model.exit_probabilities(FEATURES)).T, leaving(model), atol=1e-6)
-    weights = np.ones(TARGETS[kind].shape, "float32")
-    if weighted:
-        weights = MASK.astype("float32") if weights.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
-    found = model.train_on_batch(FEATURES, TARGETS[kind], weights if weighted else None, return_dict=True)["loss"]
-    assert float(found) == pytest.approx(expected_loss(kind, model, weights), rel=1e-5)
-
-
-def test_the_last_step_is_what_evaluation_says(kind):
-    model = make(kind)
-    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
-    plain = float(np.mean(answer_losses(kind, numpy(model.exit_logits(FEATURES)[-1]))))
-    assert model.evaluate(FEATURES, TARGETS[kind], verbose=0, return_dict=True)["loss"] == pytest.approx(
-        plain, rel=1e-5
-    )
+@pytest.mark.parametrize("exits", [True, LEARNED])
+def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind, exits):
+    """PABEE's, which weighs steps by their number, and PALBERT's; metrics are the last step's too."""
+    model, is_number = make(kind, exits), kind == "regressor"
+    model.compile(keras.optimizers.SGD(0.0), metrics=["mse" if is_number else "accuracy"])
+    if exits is LEARNED:
+        np.testing.assert_allclose(numpy(model.exit_probabilities(FEATURES)).T, leaving(model), atol=1e-6)
+    every, targets = model.exit_logits(FEATURES), TARGETS[kind]
+    ones = np.ones(targets.shape, "float32")
+    weights = MASK.astype("float32") if ones.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
+    for given in (None, weights):
+        found = model.train_on_batch(FEATURES, targets, given, return_dict=True)
+        expected = expected_loss(kind, model, every, ones if given is None else given)
+        assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
+        if given is None:
+            last = numpy(every[-1])
+            figure = np.mean((last[:, 0] - targets) ** 2) if is_number else np.mean(last.argmax(-1) == targets)
+            assert float(found["mse" if is_number else "accuracy"]) == pytest.approx(figure, rel=1e-5)
+    found = model.evaluate(FEATURES, targets, verbose=0)[0]
+    assert found == pytest.approx(float(np.mean(answer_losses(kind, last))), rel=1e-5)
 
 
 def test_a_new_gate_is_the_prior():
-    model = AlbertClassifier(AlbertEncoder(CONFIG.replace(initializer_range=1e-4)), 4, early_exit=LearnedExit(0.3))
+    model = AlbertClassifier(CONFIG.replace(initializer_range=1e-4), 4, early_exit=LearnedExit(0.3))
     np.testing.assert_allclose(model.exit_probabilities(FEATURES)[0], [0.3, 0.21, 0.147, 0.343], atol=1e-4)
 
 
-def test_fit_teaches_the_gate_and_keeps_it(tmp_path):
+def test_fit_teaches_the_gate():
     """With all the weight on the prior, rows learn to leave as early as it says."""
     model = make("classifier", LearnedExit(prior=0.9, beta=100.0))
-    before = model.exit_gate.score.get_weights()
-    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
-    model.fit(FEATURES, LABELS, epochs=12, verbose=0)
-    assert (model.exit_gate.score.get_weights()[0] != before[0]).any()
+    model.compile(keras.optimizers.Adam(0.15))
+    model.fit(FEATURES, TARGETS["classifier"], epochs=5, verbose=0)
     np.testing.assert_allclose(np.mean(model.exit_probabilities(FEATURES), axis=0)[0], 0.9, atol=0.05)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.learned_exit == LearnedExit(0.9, 100.0) and len(loaded.exit_heads) == 4
-    np.testing.assert_array_equal(loaded.exit_probabilities(FEATURES), model.exit_probabilities(FEATURES))
 
 
-def by_hand(kind, model, rule, thresholds):
+def by_hand(kind, model, every, rule, thresholds):
     """Steps of every row, from every step's answers and states."""
-    every = [numpy(logits).reshape(len(IDS), -1, logits.shape[-1]) for logits in model.exit_logits(FEATURES)]
-    states = [numpy(state) for state in model.encoder(FEATURES)["hidden_states"]]
-    steps = []
+    every = np.array([numpy(logits).reshape(6, -1, logits.shape[-1]) for logits in every])
+    states = np.array([numpy(state) for state in model.encoder(FEATURES)["hidden_states"]])
+    shares, steps = leaving(model), []
     for row, threshold in enumerate(thresholds):
-        real = MASK[row] > 0 if kind == "token classifier" else [True]
-        answers = [logits[row][real] for logits in every]
-        seen = [state[row][MASK[row] > 0 if kind == "token classifier" else slice(0, 1)] for state in states]
-        left, patience, step = 0.0, 0, 0
-        for step in range(len(every)):
-            moved = np.linalg.norm(seen[step + 1] - seen[step]) / np.linalg.norm(seen[step + 1])
-            left += leaving(model)[step, row] if rule == "learned" else 0
-            odds = np.exp(answers[step] - answers[step].max(-1, keepdims=True))
-            sure = (odds / odds.sum(-1, keepdims=True)).max(-1).min()
-            changed = step and np.abs(answers[step] - answers[step - 1]).max()
-            same = (
-                changed <= 0.1
-                if kind == "regressor"
-                else (answers[step].argmax(-1) == answers[step - 1].argmax(-1)).all()
-            )
-            patience = patience + 1 if step and same else 0
-            if kind == "regressor":
-                confident = step and changed <= threshold
-            else:
-                confident = sure >= threshold
-            if {
-                "confidence": confident, "patience": patience >= threshold, "learned": left > threshold,
-                "movement": moved < threshold,
-            }[rule]:  # fmt: skip
-                break
-        steps.append(step + 1)
+        real = MASK[row] > 0 if kind == "token classifier" else slice(0, 1)
+        answers, seen = every[:, row, real], states[:, row, real]
+        sizes = [np.linalg.norm(part, axis=(1, 2)) for part in (np.diff(seen, axis=0), seen[1:])]
+        if kind == "regressor":
+            changes = np.abs(np.diff(answers, axis=0)).max(axis=(1, 2))
+            same, confident = changes <= 0.1, [False, *(changes <= threshold)]
+        else:
+            best, odds = answers.argmax(-1), np.exp(answers - answers.max(-1, keepdims=True))
+            same = (best[1:] == best[:-1]).all(axis=1)
+            confident = (odds.max(-1) / odds.sum(-1)).min(axis=1) >= threshold
+        patience = itertools.accumulate([0, *same], lambda count, is_same: (count + 1) * is_same)
+        leaves = {
+            "confidence": confident, "patience": [count >= threshold for count in patience],
+            "learned": shares[:, row].cumsum() > threshold, "movement": sizes[0] / sizes[1] < threshold,
+        }[rule]  # fmt: skip
+        steps.append(1 + int(np.argmax([*leaves[:-1], True])))
     return steps
 
 
 @pytest.mark.parametrize("rule", ["confidence", "patience", "learned", "movement"])
-@pytest.mark.few(3)
-def test_rows_leave_by_every_rule(kind, rule):
-    model = make(kind)
+def test_rows_leave_by_every_rule(kind, model, every, rule):
     confidence = [0.0, 0.4, 0.8, 0.2, 2.0, 0.6] if kind == "regressor" else [0.0, 0.5, 0.7, 0.8, 2.0, 0.9]
     thresholds = {
         "confidence": confidence, "patience": [0, 1, 2, 9, 1, 2], "learned": [0.0, 0.3, 0.9, 1.0, 0.5, 0.6],
         "movement": [0.0, 0.5, 0.6, 9.0, 0.7, 0.4],
     }[rule]  # fmt: skip
     found = model.answer_early(FEATURES, thresholds, rule)
-    expected = by_hand(kind, model, rule, thresholds)
+    expected = by_hand(kind, model, every, rule, thresholds)
     assert len(set(expected)) > 1, "this test needs rows that leave at different steps"
     assert numpy(found["steps"]).tolist() == expected
-    every = model.exit_logits(FEATURES)
     for row, step in enumerate(expected):
         np.testing.assert_array_equal(found["logits"][row], every[step - 1][row])
+
+
+def test_patience_begins_again_when_an_answer_changes():
+    rule = ExitRule("classification", "patience")
+    now, before = np.array([[2.0, 1.0], [2.0, 1.0]], "float32"), np.array([[1.0, 0.0], [0.0, 1.0]], "float32")
+    decided, unchanged = rule.decide(now, before, np.array([1.0, 1.0], "float32"), np.array([2.0, 2.0], "float32"))
+    assert numpy(unchanged).tolist() == [2, 0] and np.asarray(decided).tolist() == [True, False]
+
+
+def test_movement_is_that_of_tokens_relative_to_the_new_state():
+    now, before = np.array([[[3.0, 4.0], [9.0, 9.0]]]), np.array([[[3.0, 1.0], [0.0, 0.0]]])
+    assert float(movement(now, before, np.array([[True, False]]))[0]) == pytest.approx(3 / 5)
+
+
+def test_padding_keeps_no_row_from_leaving():
+    """Thresholds between what real tokens and what padding is sure of."""
+    model = make("token classifier", True)
+    sure = numpy(keras.ops.max(keras.ops.softmax(model.exit_logits(FEATURES)[0]), axis=-1))
+    real, padding = (np.where(of == MASK, sure, 1).min(axis=1) for of in (1, 0))
+    rows = real > padding
+    assert rows.any()
+    steps = model.answer_early(FEATURES, (real + np.where(rows, padding, real)) / 2)["steps"]
+    assert (np.asarray(steps)[rows] == 1).all()
 
 
 def test_by_movement_any_model_leaves():
@@ -184,39 +177,19 @@ def test_by_movement_any_model_leaves():
     np.testing.assert_allclose(moves["logits"][5], first[5], atol=1e-6)
 
 
-def test_refusals():
-    plain, exiting = make("classifier", False), make("classifier", True)
-    with pytest.raises(UserError, match="train it with --early_exit"):
-        plain.answer_early(FEATURES)
-    for call in (lambda: exiting.answer_early(FEATURES, rule="learned"), lambda: exiting.exit_probabilities(FEATURES)):
-        with pytest.raises(UserError, match="--learned_exit"):
-            call()
-    with pytest.raises(UserError, match=r"prior 1\.0"):
-        LearnedExit(prior=1.0)
-    with pytest.raises(UserError, match="beta -1"):
-        LearnedExit(beta=-1)
-    with pytest.raises(UserError, match="equilibrium"):
-        AlbertClassifier(CONFIG.replace(equilibrium_solver="fixed_point"), 2, early_exit=True)
-    with pytest.raises(UserError, match="1 step"):
-        AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2, early_exit=LearnedExit())
-
-
-def test_a_teacher_teaches_every_step():
-    student = make("classifier")
-    student.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
-    own = float(student.train_on_batch(FEATURES, LABELS, return_dict=True)["loss"])
-    distil(student, make("classifier", False), 0.5, 2.0)
-    assert float(student.train_on_batch(FEATURES, LABELS, return_dict=True)["loss"]) != pytest.approx(own)
-
-
-@pytest.mark.slow
-def test_jax_agrees_with_tensorflow(tmp_path):
-    pytest.importorskip("jax", reason="the optional extra `jax` is not installed")
-    command = [sys.executable, str(PORTABLE), str(tmp_path / "jax.npz")]
-    done = subprocess.run(command, env=os.environ | JAX, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "backend: jax" in done.stdout
-    jax, ours = np.load(tmp_path / "jax.npz"), runpy.run_path(str(PORTABLE))["compute"]()
-    assert set(jax.files) == set(ours)
-    for name, value in ours.items():
-        np.testing.assert_allclose(jax[name], value, atol=1e-5, err_msg=name)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: make("classifier", False).answer_early(FEATURES), "train it with --early_exit"),
+        (lambda: make("classifier", True).answer_early(FEATURES, rule="learned"), "--learned_exit"),
+        (lambda: make("classifier", True).exit_probabilities(FEATURES), "--learned_exit"),
+        (lambda: LearnedExit(prior=1.0), r"prior 1\.0"),
+        (lambda: LearnedExit(beta=-1), "beta -1"),
+        (lambda: AlbertClassifier(CONFIG.replace(equilibrium_solver="anderson"), 2, early_exit=True), "equilibrium"),
+        (lambda: AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2, early_exit=LEARNED), "1 step"),
+        (lambda: AlbertClassifier(CONFIG.replace(halting="act"), 2, early_exit=True), "halting 'act' exclude each"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, message):
+    with pytest.raises(UserError, match=message):
+        call()

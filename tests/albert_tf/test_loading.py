@@ -1,7 +1,6 @@
 """One door for every folder: the model, its tokenizer and its task, and what does not belong together."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -9,37 +8,40 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder, loading
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
 from albert_tf.convert_checkpoint import convert
-from albert_tf.own_tokenizer import difference_from_own
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.training import BPE_SPECIAL
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c"]
+VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
 
 
 @pytest.fixture
 def tokenizer(tmp_path):
     (tmp_path / "pieces").mkdir()
-    (tmp_path / "pieces" / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (tmp_path / "pieces" / "vocab.txt").write_text(VOCABULARY)
     return load_tokenizer(tmp_path / "pieces" / "vocab.txt")
 
 
 def encoder(**changes):
-    return AlbertEncoder(small(**{"vocab_size": 8} | changes))
+    return AlbertEncoder(small(**{"vocab_size": 8, "num_hidden_layers": 1} | changes))
 
 
-def unshared(rows):
-    return encoder(vocab_size=rows, sharing="none", embedding_size=16)
+def written(folder, rows, vocabulary="", is_albert=False, **values):
+    """A BERT, or an ALBERT, as transformers saves one, whose configuration has some values more."""
+    save_huggingface(encoder(vocab_size=rows, **{} if is_albert else {"sharing": "none", "embedding_size": 16}), folder)
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | values))
+    if vocabulary:
+        (folder / "vocab.txt").write_text(vocabulary)
+    return folder
 
 
 def write_modules(folder, pooling, *others, path=""):
     kinds = [("Transformer", path), ("Pooling", "1_Pooling"), *((name, f"2_{name}") for name in others)]
-    modules = [
-        {"idx": i, "name": str(i), "path": where, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, where) in enumerate(kinds)
-    ]
+    modules = [{"path": where, "type": f"sentence_transformers.models.{kind}"} for kind, where in kinds]
     (folder / "1_Pooling").mkdir(exist_ok=True)
     (folder / "modules.json").write_text(json.dumps(modules))
     modes = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": False}
@@ -53,55 +55,42 @@ def write_modules(folder, pooling, *others, path=""):
         ("pooling_mode_cls_token", [], "0_Transformer", ("cls", False)),
     ],
 )
-def test_folders_of_sentence_transformers_embed_as_they_say(tokenizer, tmp_path, pooling, others, path, expected):
-    model = encoder()
-    save_huggingface(model, tmp_path / "st" / path)
-    (tmp_path / "st" / path / "vocab.txt").write_bytes(tokenizer.vocabulary)
-    write_modules(tmp_path / "st", pooling, *others, path=path)
-    loaded = loading.load(tmp_path / "st")
-    assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.tokenizer.sha256 == tokenizer.sha256
+def test_folders_of_sentence_transformers_embed_as_they_say(tmp_path, caplog, pooling, others, path, expected):
+    folder, model = tmp_path / "st", encoder()
+    save_huggingface(model, folder / path)
+    (folder / path / "vocab.txt").write_text(VOCABULARY)
+    (folder / path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    write_modules(folder, pooling, *others, path=path)
+    loaded = loading.load(folder)
+    assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.tokenizer.pieces == PIECES
     assert (loaded.model.pooling, loaded.model.normalize) == expected
     assert_same_weights(loaded.model.encoder, model)
-
-
-def test_a_folder_of_sentence_transformers_is_converted_with_its_pooling(tokenizer, tmp_path, caplog):
-    folder = tmp_path / "st" / "0_Transformer"
-    save_huggingface(encoder(), folder)
-    (folder / "vocab.txt").write_bytes(tokenizer.vocabulary)
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    write_modules(tmp_path / "st", "pooling_mode_cls_token", "Normalize", path="0_Transformer")
-    loaded = loading.load(tmp_path / "st")
     # Cut where sentence-transformers cuts it.
     np.testing.assert_array_equal(loaded.predict(["a b a b b"]), loaded.predict(["a b a"]))
-    convert(tmp_path / "st", tmp_path / "model.keras", "keras")
-    again = loading.load(tmp_path / "model.keras")
-    np.testing.assert_array_equal(again.predict(["a b"]), loaded.predict(["a b"]))
-    convert(tmp_path / "st", tmp_path / "plain", "huggingface")
+    convert(folder, tmp_path / "model.keras", "keras")
+    np.testing.assert_array_equal(loading.load(tmp_path / "model.keras").predict(["a b"]), loaded.predict(["a b"]))
+    convert(folder, tmp_path / "plain", "huggingface")
     assert "how texts are pooled has no form there" in caplog.text
     assert type(loading.load(tmp_path / "plain").model) is AlbertEncoder
 
 
-def test_a_pooling_that_is_not_offered_leaves_the_encoder(tmp_path):
+def test_a_model_that_begins_otherwise_is_refused(tmp_path):
     save_huggingface(encoder(), tmp_path)
-    write_modules(tmp_path, "pooling_mode_max_tokens")
-    assert type(loading.load(tmp_path).model) is AlbertEncoder
-    write_modules(tmp_path, "pooling_mode_mean_tokens", "Dense")
-    assert type(loading.load(tmp_path).model) is AlbertEncoder
     (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.CLIPModel", "path": ""}]')
     with pytest.raises(UserError, match=r"begins with a .*CLIPModel"):
         loading.load(tmp_path)
 
 
 def test_another_tokenizer_of_equal_size_is_refused_where_the_folder_knows_its_own(tokenizer, tmp_path):
-    folder = tmp_path / "run"
+    folder, other = tmp_path / "run", tmp_path / "vocab.txt"
     AlbertClassifier(encoder(), 2).save(tokenizer.save(folder) or folder / "model.keras")
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES[:-3] + ["c", "d", "##e"]) + "\n")
+    other.write_text(VOCABULARY.replace("\nb", "\nd"))
     with pytest.raises(UserError, match=r"vocab\.txt' is another tokenizer than the model in .*run' was trained with"):
-        loading.load(folder, str(tmp_path / "vocab.txt"))
+        loading.load(folder, str(other))
     assert loading.load(folder, str(tmp_path / "pieces" / "vocab.txt")).tokenizer.sha256 == tokenizer.sha256
     # A published folder does not say what it was trained with.
     save_official(encoder(), tmp_path / "official")
-    assert loading.load(tmp_path / "official", str(tmp_path / "vocab.txt")).tokenizer.pieces[-1] == "##e"
+    assert loading.load(tmp_path / "official", str(other)).tokenizer.pieces[-2] == "d"
 
 
 # What is given for a model of PIECES, and what the message says of it; empty where it is the model's own.
@@ -121,15 +110,14 @@ GIVEN = {
 
 def _vocabulary(folder, pieces, line_end="\n"):
     path = folder / "other.txt"
-    path.write_bytes("".join(piece + line_end for piece in pieces).encode())
+    path.write_text("".join(f"{piece}\n" for piece in pieces), newline=line_end)
     return path
 
 
-def test_another_tokenizer_than_the_published_one_is_refused_unless_told(tmp_path):
-    published = {rows: save_huggingface(unshared(rows), tmp_path / str(rows)) for rows in (8, 300)}
+def test_another_tokenizer_than_the_published_one_is_refused_unless_it_is_asked_for(tmp_path):
+    published = {rows: written(tmp_path / str(rows), rows, VOCABULARY) for rows in (8, 300)}
     for number, (name, (give, said)) in enumerate(GIVEN.items()):
         folder = published[300 if name == "another kind" else 8]
-        _vocabulary(folder, PIECES).rename(folder / "vocab.txt")
         (tmp_path / f"given {number}").mkdir()
         given = str(give(folder, tmp_path / f"given {number}"))
         if not said:
@@ -142,7 +130,7 @@ def test_another_tokenizer_than_the_published_one_is_refused_unless_told(tmp_pat
 
 
 def test_without_a_tokenizer_next_to_the_weights_what_they_say_is_compared(tokenizer, tmp_path):
-    rows_8 = unshared(8)
+    given = str(tmp_path / "pieces" / "vocab.txt")
     for rows, ids, said in (
         (8, {}, ""),
         (64, {"pad_token_id": 0, "cls_token_id": 2}, ""),
@@ -150,34 +138,23 @@ def test_without_a_tokenizer_next_to_the_weights_what_they_say_is_compared(token
         (136, {}, "8 pieces, and the model's table has 136 rows"),
         (9, {}, "table has 9 rows"),
         (8, {"pad_token_id": 1}, r"\[PAD\] has the id 0, not 1"),
+        # Chinese ALBERTs have those of SentencePiece models in their configuration.
+        (8, {"is_albert": True, "bos_token_id": 6, "eos_token_id": 7}, ""),
     ):
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | ids))
-        model = rows_8 if rows == 8 else encoder(vocab_size=rows)
-        assert re.fullmatch(f".*{said}.*" if said else "", difference_from_own(model, tokenizer, tmp_path, None))
-    save_huggingface(rows_8, tmp_path / "bare")
-    given = str(tmp_path / "pieces" / "vocab.txt")
-    assert loading.load(tmp_path / "bare", given).tokenizer.sha256 == tokenizer.sha256
-    save_huggingface(unshared(9), tmp_path / "bare")
-    with pytest.raises(UserError, match=r"another tokenizer than .*table has 9 rows"):
-        loading.load(tmp_path / "bare", given)
-    assert loading.load(tmp_path / "bare", given, other_tokenizer=True).tokenizer.sha256 == tokenizer.sha256
+        folder = written(tmp_path / "bare", rows, **ids)
+        if said:
+            with pytest.raises(UserError, match=f"another tokenizer than .*{said}"):
+                loading.load(folder, given)
+        found = loading.load(folder, given, other_tokenizer=bool(said))
+        assert found.tokenizer.sha256 == tokenizer.sha256
 
 
-def test_defaults_of_bos_and_eos_say_nothing_of_wordpiece(tokenizer, tmp_path):
-    """Chinese ALBERTs keep those of SentencePiece models in their configuration."""
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "bos_token_id": 6, "eos_token_id": 7}))
-    assert difference_from_own(encoder(vocab_size=tokenizer.vocab_size), tokenizer, tmp_path, None) == ""
-
-
-def test_a_folders_own_tokenizer_has_a_piece_for_nearly_every_row(tokenizer, tmp_path, caplog):
+def test_a_folders_own_tokenizer_has_a_piece_for_nearly_every_row(tmp_path, caplog):
     for rows in (135, 136):
-        save_huggingface(unshared(rows), tmp_path / "own")
-        (tmp_path / "own" / "vocab.txt").write_bytes(tokenizer.vocabulary)
-        assert loading.load(tmp_path / "own").tokenizer.sha256 == tokenizer.sha256
+        assert loading.load(written(tmp_path, rows, VOCABULARY)).tokenizer.pieces == PIECES
         assert ("has 8 pieces, the model's table 136 rows" in caplog.text) == (rows == 136)
-    save_huggingface(unshared(7), tmp_path / "own")
     with pytest.raises(UserError, match="has 8 pieces, the model only 7; they do not belong together"):
-        loading.load(tmp_path / "own")
+        loading.load(written(tmp_path, 7))
 
 
 def write_tokenizer(kind, folder):
@@ -216,11 +193,11 @@ def test_a_folder_with_a_tokenizer_json_alone_answers_texts(tmp_path, kind):
     assert np.asarray(loaded.predict(["a bc", "", "b"])).shape == (3, 16)
 
 
-def test_a_preset_of_keras_hub_brings_its_vocabulary(tokenizer, tmp_path):
+def test_a_preset_of_keras_hub_brings_its_vocabulary(tmp_path):
     pytest.importorskip("keras_hub", reason="keras-hub is not installed")
-    save_keras_hub(encoder(), tmp_path / "preset")
-    assets = tmp_path / "preset" / "assets" / "tokenizer"
+    save_keras_hub(encoder(), tmp_path)
+    assets = tmp_path / "assets" / "tokenizer"
     assets.mkdir(parents=True)
-    (assets / "vocabulary.txt").write_bytes(tokenizer.vocabulary)
-    (tmp_path / "preset" / "tokenizer.json").write_text('{"class_name": "BertTokenizer", "config": {}}')
-    assert loading.load(tmp_path / "preset").tokenizer.sha256 == tokenizer.sha256
+    (assets / "vocabulary.txt").write_text(VOCABULARY)
+    (tmp_path / "tokenizer.json").write_text('{"class_name": "BertTokenizer", "config": {}}')
+    assert loading.load(tmp_path).tokenizer.pieces == PIECES

@@ -9,76 +9,71 @@ from albert_tf.checkpoints.formats import load_keras
 from tests.albert_tf.tiny import KINDS, LENGTH, POOLED, ROWS, assert_same_answers, batch, flat, labels, randomise, small
 from tfrecords.base.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("eagerly")
 # From the dearest to the cheapest.
 HEADS = [kind for kind in KINDS if kind not in ("encoder", "embedder of [CLS]")][::-1]
 
 
-def trained(kind, run_eagerly):
-    """A model compiled by its defaults whose loss has fallen."""
+def loss_by_hand(kind, outputs, features, targets):
+    if "spans" in kind:
+        found = -np.mean([outputs["start_log_probs"][:, 4], outputs["end_log_probs"][:, 4]])
+        if kind == "spans":
+            return found
+        odds = np.asarray(outputs["answerable_logits"]) * (1 - 2 * features["is_impossible"])
+        return found + 0.5 * np.mean(np.log1p(np.exp(odds)))
+    logits = np.asarray(outputs)
+    if kind in ("regressor", "embedder"):
+        return np.mean(np.square(np.squeeze(logits) - targets[0]))
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return -np.mean(np.take_along_axis(log_probs, targets[0][..., None], axis=-1))
+
+
+def trained(kind):
+    """A model compiled by its defaults whose loss has fallen, and is what the task's is by hand."""
     keras.utils.set_random_seed(1)
-    model = KINDS[kind](small(num_hidden_layers=1, hidden_dropout_prob=0.1))
+    model = KINDS[kind](small(num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     more, targets = labels(kind)
-    model.compile(run_eagerly=run_eagerly, **({"loss": "mse"} if "embedder" in kind else {}))
+    features = batch(kind) | more
+    model.compile(**({"loss": "mse"} if "embedder" in kind else {}))
     # Theirs is for weights that were pre-trained.
     model.optimizer.learning_rate = 3e-3
-    data = dict(zip(("x", "y", "sample_weight"), (batch(kind) | more, *targets)))
-    history = model.fit(**data, epochs=4, batch_size=ROWS, verbose=0).history
+    data = dict(zip(("x", "y", "sample_weight"), (features, *targets)))
+    history = model.fit(**data, epochs=2, batch_size=ROWS, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
     assert len(history) > 1 or "embedder" in kind, "a metric besides the loss"
-    found = model.evaluate(**data, verbose=0, return_dict=True)
-    assert found["loss"] > 0 and found.keys() == history.keys()
+    found = model.evaluate(**data, batch_size=ROWS, verbose=0, return_dict=True)
+    assert found.keys() == history.keys()
+    if kind != "pretrainer":
+        assert found["loss"] == pytest.approx(loss_by_hand(kind, model(features), features, targets), rel=1e-5)
     return model
 
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.few(1)
-def test_trains_in_a_graph(kind):
-    model = trained(kind, run_eagerly=False)
+def test_trains_in_a_graph(kind, in_graphs):
+    model = trained(kind)
     assert all(np.isfinite(found).all() for found in flat(model.predict(batch(kind), verbose=0)))
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind, tmp_path):
-    model = trained(kind, run_eagerly=True)
+    model = trained(kind)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert_same_answers(again, model, batch(kind), atol=0)
     assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
-    assert type(again.optimizer) is type(model.optimizer) and int(again.optimizer.iterations) == 4
+    assert type(again.optimizer) is type(model.optimizer) and int(again.optimizer.iterations) == 2
     for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables, strict=True):
         # Scalars besides the counter are figures of the last update, which no file holds.
         if len(theirs.shape):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def log_softmax(logits):
-    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-
-
-@pytest.mark.parametrize("kind", ["classifier", "regressor", "tagger", "choices", "spans", "joint spans"])
-def test_default_losses_by_hand(kind):
-    model, (more, targets) = randomise(KINDS[kind](small(num_hidden_layers=1))), labels(kind)
-    model.compile(run_eagerly=True)
-    features = batch(kind) | more
-    found = model.evaluate(features, *targets[:1], sample_weight=[*targets, None, None][1], verbose=0, batch_size=ROWS)
-    outputs = model(features)
-    if "spans" in kind:
-        expected = -np.mean([outputs["start_log_probs"][:, 4], outputs["end_log_probs"][:, 4]])
-        if kind == "joint spans":
-            odds = np.asarray(outputs["answerable_logits"]) * (1 - 2 * more["is_impossible"])
-            expected += 0.5 * np.mean(np.log1p(np.exp(odds)))
-    elif kind == "regressor":
-        expected = np.mean(np.square(np.asarray(outputs)[:, 0] - targets[0]))
-    else:
-        expected = -np.mean(np.take_along_axis(log_softmax(np.asarray(outputs)), targets[0][..., None], axis=-1))
-    assert found[0] == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("kind", "policy"), [("pretrainer", "mixed_bfloat16"), ("joint spans", "float16"), ("embedder", "float16")]
 )
 def test_half_precision_stays_finite_and_close(kind, policy):
-    exact, half = KINDS[kind](small()), KINDS[kind](small(), dtype=policy)
+    exact, half = (KINDS[kind](small(num_hidden_layers=1), dtype=name) for name in ("float32", policy))
     half.set_weights(exact.get_weights())
     for ours, theirs in zip(flat(half(batch(kind))), flat(exact(batch(kind))), strict=True):
         assert np.isfinite(ours).all()
@@ -86,17 +81,10 @@ def test_half_precision_stays_finite_and_close(kind, policy):
             np.testing.assert_allclose(ours, theirs, atol=0.1)
 
 
-def test_damaged_and_foreign_keras_files_are_refused(tmp_path):
-    file = tmp_path / "model.keras"
+def test_a_foreign_keras_file_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no Keras model .*model\.keras"):
         load_keras(tmp_path)
-    AlbertEncoder(small()).save(file)
-    whole = file.read_bytes()
-    for damaged in (b"", whole[:100], whole[: len(whole) // 2]):
-        file.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"cannot read .*model\.keras"):
-            load_keras(tmp_path)
-    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(file)
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]).save(tmp_path / "model.keras")
     with pytest.raises(UserError, match="Sequential, which is no model of this package"):
         load_keras(tmp_path)
 
@@ -107,7 +95,7 @@ def test_unknown_choices_are_named():
     for make, message in (
         *needs_pooler,
         (lambda: AlbertPretrainer(encoder, pair_task="order"), "pair_task 'order'"),
-        (lambda: AlbertSentenceEmbedder(encoder, pooling="max"), "pooling 'max'"),
+        (lambda: AlbertSentenceEmbedder(encoder, pooling="median"), "pooling 'median'"),
         (lambda: AlbertEncoder(small(), walk="spiral"), "walk 'spiral'"),
         (lambda: KINDS["classifier"]("albert_base_v2"), "needs an AlbertEncoder or an AlbertConfig, not a str"),
         (lambda: KINDS["classifier"](KINDS["regressor"](encoder)), r"not a AlbertRegressor; give its \.encoder"),
@@ -118,19 +106,17 @@ def test_unknown_choices_are_named():
 
 
 @pytest.mark.parametrize("kind", ["encoder", "classifier", "choices"])
-def test_a_sequence_over_the_positions_is_one_clear_line(kind):
-    model = KINDS[kind](small(max_position_embeddings=LENGTH - 1))
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_sequence_over_the_positions_is_one_clear_line(kind, offset):
+    changes = {"position_offset": offset, "sharing": "none", "embedding_size": 16} if offset else {}
+    model = KINDS[kind](small(num_hidden_layers=1, max_position_embeddings=LENGTH - 1 + offset, **changes))
+    table = "7" if not offset else "9 - 2"
     for call in (model, lambda x: model.predict(x, verbose=0)):
-        with pytest.raises(UserError, match=r"^a sequence of 8 tokens is over max_position_embeddings 7; cut it$"):
+        with pytest.raises(
+            UserError, match=f"^a sequence of 8 tokens is over max_position_embeddings {table}; cut it$"
+        ):
             call(batch(kind))
     model({feature: values[..., :-1] for feature, values in batch(kind).items()})
-
-
-def test_positions_counted_by_the_mask_are_as_many():
-    changes = {"position_offset": 2, "sharing": "none", "embedding_size": 16}
-    with pytest.raises(UserError, match=r"^a sequence of 8 tokens is over max_position_embeddings 9 - 2; cut it$"):
-        AlbertEncoder(small(max_position_embeddings=9, **changes))(batch())
-    AlbertEncoder(small(max_position_embeddings=10, **changes))(batch())
 
 
 def test_choices_have_positions_and_packed_texts_of_their_own():
@@ -155,10 +141,7 @@ def test_transformers_names_are_the_same_features_and_unknown_ones_are_refused(k
     ):
         with pytest.raises(UserError, match=message):
             model(features)
-
-
-def test_a_typing_error_is_met_in_fit_too():
-    model, x = KINDS["classifier"](small()), batch()
-    model.compile()
-    with pytest.raises(UserError, match="did you mean 'segment_ids'"):
-        model.fit(x | {"segment_id": x["segment_ids"]}, np.zeros(ROWS), verbose=0)
+    if kind == "classifier":
+        model.compile()
+        with pytest.raises(UserError, match="did you mean 'segment_ids'"):
+            model.fit(x | {"segment_id": mask}, np.zeros(ROWS), verbose=0)

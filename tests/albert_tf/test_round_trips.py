@@ -1,6 +1,7 @@
 """The contract of files: a model of any kind, written in a format that has a form for it, is read as it was."""
 
 import json
+from functools import partial
 
 import keras
 import numpy as np
@@ -19,83 +20,80 @@ from tests.albert_tf.tiny import (
     batch,
     randomise,
     small,
+    table,
     values_of,
 )
 from tfrecords.base.errors import UserError
 
 TF1, HF, HUB, KERAS = "official", "huggingface", "keras_hub", "keras"
-SQUARE = {"embedding_size": 16}
-UNSHARED = {"sharing": "none"}
-BERT = SQUARE | UNSHARED
-ROBERTA = BERT | {"position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf", "layer_norm_eps": 1e-5}
-XLNET = BERT | {"position_type": "relative", "clamp_length": 5, "memory_length": 4, "reuse_length": 3}
-XLNET |= {"type_vocab_size": 4, "max_position_embeddings": 512}
-GROUPS = {"num_hidden_layers": 4, "num_hidden_groups": 3, "inner_group_num": 2}
-# A kind of model, what its configuration differs in, and the formats it passes through. Keras files of every head are
-# in test_models.py, with their optimizers.
-PASSES = [
-    ("pretrainer", {}, (TF1, HF)),
-    ("pretrainer", GROUPS, (TF1, HF)),
-    ("pretrainer", SQUARE | {"hidden_act": "relu"}, (TF1, HF)),
-    ("pretrainer", UNSHARED, (TF1, HF)),
-    ("pretrainer", BERT, (TF1, HF)),
-    ("pretrainer", {"sharing": "attention"}, (TF1, KERAS)),
-    ("pretrainer", {"sharing": "ffn"}, (TF1,)),
-    ("pretrainer", {"factorization": "word"}, (TF1,)),
-    ("pretrainer of words", ROBERTA, (HF,)),
-    ("pretrainer of words", {}, (HF,)),
-    ("xlnet", XLNET, (TF1, HF)),
-    ("encoder", {}, (TF1, HF, HUB)),
-    ("encoder", {"inner_group_num": 2, "num_hidden_groups": 2}, (HUB,)),
-    ("encoder", UNSHARED, (HUB,)),
-    ("encoder", BERT, (HUB, HF)),
-    ("encoder", SQUARE, (HUB,)),
-    ("encoder", ROBERTA, (HF,)),
-    ("encoder", GROUPS, (KERAS,)),
-    ("encoder without pooler", XLNET, (TF1, HF)),
-    ("classifier", {}, (TF1, HF)),
-    ("classifier", XLNET, (HF,)),
-    ("regressor", {}, (TF1, HF)),
-    ("regressor", ROBERTA, (HF,)),
-    ("tagger", {}, (TF1, HF)),
-    ("tagger", XLNET, (HF,)),
-    ("choices", {}, (HF,)),
-    ("choices", XLNET, (HF,)),
-    ("spans", {}, (TF1, HF)),
-    ("spans", XLNET, (HF,)),
-    ("joint spans", {}, (TF1,)),
-    ("joint spans", XLNET, (HF,)),
-    ("embedder of [CLS]", {}, (KERAS,)),
-]
+XLNET = {"embedding_size": 16, "sharing": "none", "position_type": "relative", "clamp_length": 5, "memory_length": 4}
+XLNET |= {"reuse_length": 3, "type_vocab_size": 4, "max_position_embeddings": 512}
+CONFIGS = {
+    "plain": {},
+    "groups": {"num_hidden_layers": 4, "num_hidden_groups": 3, "inner_group_num": 2},
+    "inner groups": {"num_hidden_groups": 2, "inner_group_num": 2},
+    "square": {"embedding_size": 16},
+    "projected": {"embedding_size": 16, "always_project": True},
+    "relu": {"embedding_size": 16, "hidden_act": "relu"},
+    "erf": {"hidden_act": "gelu_erf"},
+    "unshared": {"sharing": "none"},
+    "shared attention": {"sharing": "attention"},
+    "shared ffn": {"sharing": "ffn"},
+    "word": {"factorization": "word"},
+    "word groups": {"factorization": "word", "num_hidden_groups": 2},
+    "plan": {"depth_plan": "1x2", "num_hidden_layers": 2},
+    "BERT": {"embedding_size": 16, "sharing": "none"},
+    "RoBERTa": {"embedding_size": 16, "sharing": "none", "position_offset": 2, "type_vocab_size": 1},
+    "XLNet": XLNET,
+    "shared XLNet": XLNET | {"sharing": "all"},
+    "factorised XLNet": XLNET | {"embedding_size": 8},
+    "RMS XLNet": XLNET | {"norm": "rms_norm"},
+    "erf XLNet": XLNET | {"hidden_act": "gelu_erf"},
+}
+CONFIGS["tanh RoBERTa"] = CONFIGS["RoBERTa"] | {"layer_norm_eps": 1e-5}
+CONFIGS["RoBERTa"] = CONFIGS["tanh RoBERTa"] | {"hidden_act": "gelu_erf"}
+CONFIGS["shared RoBERTa"] = CONFIGS["RoBERTa"] | {"sharing": "all"}
+# A kind of model, its configuration, the formats it passes through, transformers' class and the first tensor of its
+# head there. Keras files of every head are in test_models.py, with their optimizers.
+PASSES = table("""
+    pretrainer             | plain            | official huggingface | AlbertForPreTraining sop_classifier.classifier.weight
+    pretrainer             | groups           | official huggingface |
+    pretrainer             | relu             | official huggingface |
+    pretrainer             | unshared         | official huggingface |
+    pretrainer             | BERT             | official huggingface |
+    pretrainer             | shared attention | official keras       |
+    pretrainer             | shared ffn       | official             |
+    pretrainer             | word             | official             |
+    pretrainer of words    | RoBERTa          | huggingface          |
+    pretrainer of words    | plain            | huggingface          | AlbertForMaskedLM predictions.bias
+    xlnet                  | XLNet            | official huggingface | XLNetLMHeadModel lm_loss.bias
+    encoder                | plain            | official huggingface keras_hub | AlbertModel pooler.weight
+    encoder                | inner groups     | keras_hub            |
+    encoder                | unshared         | keras_hub            |
+    encoder                | BERT             | keras_hub huggingface |
+    encoder                | square           | keras_hub            |
+    encoder                | RoBERTa          | huggingface          |
+    encoder                | groups           | keras                |
+    encoder without pooler | XLNet            | official huggingface | XLNetModel mask_emb
+    classifier             | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    classifier             | XLNet            | huggingface          | XLNetForSequenceClassification logits_proj.weight
+    regressor              | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    regressor              | RoBERTa          | huggingface          | RobertaForSequenceClassification classifier.out_proj.weight
+    tagger                 | plain            | official huggingface | AlbertForTokenClassification classifier.weight
+    tagger                 | XLNet            | huggingface          | XLNetForTokenClassification classifier.weight
+    choices                | plain            | huggingface          | AlbertForMultipleChoice classifier.weight
+    choices                | XLNet            | huggingface          | XLNetForMultipleChoice sequence_summary.summary.weight
+    spans                  | plain            | official huggingface | AlbertForQuestionAnswering qa_outputs.weight
+    spans                  | XLNet            | huggingface          | XLNetForQuestionAnsweringSimple qa_outputs.weight
+    joint spans            | plain            | official             |
+    joint spans            | XLNet            | huggingface          | XLNetForQuestionAnswering end_logits.LayerNorm.weight
+    embedder of [CLS]      | plain            | keras                |
+""")  # noqa: E501
+CASES = [(kind, config, form, published) for kind, config, forms, published in PASSES for form in forms.split()]
 MAKERS = KINDS | {
-    "pretrainer of words": lambda config: AlbertPretrainer(config, pair_task=None),
-    "encoder without pooler": lambda config: AlbertEncoder(config, pooler=False),
+    "pretrainer of words": partial(AlbertPretrainer, pair_task=None),
+    "encoder without pooler": partial(AlbertEncoder, pooler=False),
     "xlnet": XlnetPretrainer,
-}
-CASES = [
-    pytest.param(kind, changes, form, id=f"{kind}-{'-'.join(map(str, changes.values()))}-{form}")
-    for kind, changes, forms in PASSES
-    for form in forms
-]
-# transformers' class and the first tensor of each head, as its files have them.
-PUBLISHED = {
-    "pretrainer": ("AlbertForPreTraining", "sop_classifier.classifier.weight"),
-    "pretrainer of words": ("AlbertForMaskedLM", "predictions.bias"),
-    "encoder": ("AlbertModel", "pooler.weight"),
-    "classifier": ("AlbertForSequenceClassification", "classifier.weight"),
-    "regressor": ("AlbertForSequenceClassification", "classifier.weight"),
-    "tagger": ("AlbertForTokenClassification", "classifier.weight"),
-    "choices": ("AlbertForMultipleChoice", "classifier.weight"),
-    "spans": ("AlbertForQuestionAnswering", "qa_outputs.weight"),
-}
-PUBLISHED_XLNET = {
-    "xlnet": ("XLNetLMHeadModel", "lm_loss.bias"),
-    "encoder without pooler": ("XLNetModel", "mask_emb"),
-    "classifier": ("XLNetForSequenceClassification", "logits_proj.weight"),
-    "tagger": ("XLNetForTokenClassification", "classifier.weight"),
-    "choices": ("XLNetForMultipleChoice", "sequence_summary.summary.weight"),
-    "spans": ("XLNetForQuestionAnsweringSimple", "qa_outputs.weight"),
-    "joint spans": ("XLNetForQuestionAnswering", "end_logits.LayerNorm.weight"),
 }
 
 
@@ -105,11 +103,11 @@ def written(model, form, folder):
     return path
 
 
-@pytest.mark.parametrize(("kind", "changes", "form"), CASES)
-def test_a_model_is_read_as_it_was_written(kind, changes, form, tmp_path):
+@pytest.mark.parametrize(("kind", "name", "form", "published"), CASES)
+def test_a_model_is_read_as_it_was_written(kind, name, form, published, tmp_path):
     # Names of blocks are those of the models without a head for a task.
     layers = {} if kind.startswith(("encoder", "pretrainer", "xlnet")) else {"num_hidden_layers": 1}
-    config = small(**layers | changes)
+    config = small(**layers | CONFIGS[name])
     model = randomise(MAKERS[kind](config))
     path = written(model, form, tmp_path)
     again = formats.load(path)
@@ -121,26 +119,25 @@ def test_a_model_is_read_as_it_was_written(kind, changes, form, tmp_path):
         assert_same_answers(again, model)
         return
     assert_same_weights(again, model)
-    if not (form == TF1 and changes == XLNET):
+    if not (form == TF1 and name == "XLNet"):
         # XLNet's own configuration says nothing of memory and lengths.
         assert_same_answers(again, model, batch(kind))
         # transformers' ALBERT shares no block by a group for each layer.
-        expected = config.replace(sharing="all") if (kind, changes, form) == ("pretrainer", UNSHARED, HF) else config
+        expected = config.replace(sharing="all") if (name, form) == ("unshared", HF) else config
         assert form == HUB or found.replace(num_hidden_groups=config.num_hidden_groups) == expected
     if form == KERAS:
         assert again.get_config() == model.get_config() == type(model).from_config(model.get_config()).get_config()
-    published = PUBLISHED if not changes else PUBLISHED_XLNET if changes == XLNET else {}
-    if form == HF and kind in published:
-        architecture, tensor = published[kind]
+    if form == HF and published:
+        architecture, tensor = published.split()
         assert json.loads((path / "config.json").read_text())["architectures"] == [architecture]
         assert tensor in load_file(path / "model.safetensors")
 
 
 def test_official_files_are_tensorflows_own(tmp_path):
-    for name, changes in (("shared", {}), ("unshared", UNSHARED), ("bert", BERT)):
-        formats.save(AlbertEncoder(small(**changes)), tmp_path / name, TF1)
-    assert "bert/pooler/dense/kernel" in dict(tf.train.list_variables(str(tmp_path / "shared" / "model.ckpt-best")))
-    assert (tmp_path / "bert" / "bert_config.json").is_file()
+    for name in ("plain", "unshared", "BERT"):
+        formats.save(AlbertEncoder(small(**CONFIGS[name])), tmp_path / name, TF1)
+    assert "bert/pooler/dense/kernel" in dict(tf.train.list_variables(str(tmp_path / "plain" / "model.ckpt-best")))
+    assert (tmp_path / "BERT" / "bert_config.json").is_file()
     # The official code would build a group for each layer.
     values = json.loads((tmp_path / "unshared" / "albert_config.json").read_text())
     assert (values["hidden_size"], values["num_hidden_groups"]) == (16, 2)
@@ -161,48 +158,39 @@ def test_a_model_on_disk_fills_another(tmp_path):
         assert_same_weights(other, encoder)
 
 
-NO_FORM = [
-    ({"sharing": "attention"}, HF, "transformers has no model with sharing 'attention'"),
-    ({"sharing": "ffn"}, HF, "transformers has no model with sharing 'ffn'"),
-    ({"factorization": "word"}, HF, "transformers has no model with factorization 'word'"),
-    ({"factorization": "word", "num_hidden_groups": 2}, TF1, "only with one block for all layers"),
-    ({"sharing": "attention"}, HUB, "keras-hub has only"),
-    ({"factorization": "word"}, HUB, "keras-hub has only"),
-    ({"hidden_act": "relu"}, HUB, "keras-hub has only"),
-    (GROUPS, HUB, "keras-hub needs num_hidden_layers 4 a multiple of 3 groups"),
-    ({"hidden_act": "gelu_erf"}, TF1, "gelu_erf"),
-    (SQUARE | {"always_project": True}, TF1, "no projection where embedding_size equals hidden_size"),
-    (ROBERTA | {"sharing": "all"}, HF, "position_offset 2 has no form there"),
-    (ROBERTA | {"hidden_act": "gelu"}, TF1, "the official code cannot hold a model with position_offset 2"),
-    (ROBERTA | {"hidden_act": "gelu"}, HUB, "keras-hub cannot hold a model with position_offset 2"),
-    (XLNET | {"sharing": "all"}, HF, "no XLNet with shared blocks or factorised embeddings"),
-    (XLNET | {"embedding_size": 8}, TF1, "no XLNet with shared blocks or factorised embeddings"),
-    (XLNET | {"norm": "rms_norm"}, HF, "cannot hold a model with norm 'rms_norm'"),
-    (XLNET, HUB, "keras-hub cannot hold a model with position_type 'relative'"),
-    (XLNET | {"hidden_act": "gelu_erf"}, TF1, "hidden_act 'gelu_erf'; its gelu is the tanh form"),
-    ({"depth_plan": "1x2", "num_hidden_layers": 2}, HF, "transformers cannot hold a model with depth_plan '1x2'"),
-]
+NO_FORM = table("""
+    encoder     | shared attention | huggingface | transformers has no model with sharing 'attention'
+    encoder     | shared ffn       | huggingface | transformers has no model with sharing 'ffn'
+    encoder     | word             | huggingface | transformers has no model with factorization 'word'
+    encoder     | word groups      | official    | only with one block for all layers
+    encoder     | shared attention | keras_hub   | keras-hub has only
+    encoder     | word             | keras_hub   | keras-hub has only
+    encoder     | relu             | keras_hub   | keras-hub has only
+    encoder     | groups           | keras_hub   | keras-hub needs num_hidden_layers 4 a multiple of 3 groups
+    encoder     | erf              | official    | gelu_erf
+    encoder     | projected        | official    | no projection where embedding_size equals hidden_size
+    encoder     | shared RoBERTa   | huggingface | position_offset 2 has no form there
+    encoder     | tanh RoBERTa     | official    | the official code cannot hold a model with position_offset 2
+    encoder     | tanh RoBERTa     | keras_hub   | keras-hub cannot hold a model with position_offset 2
+    encoder     | shared XLNet     | huggingface | no XLNet with shared blocks or factorised embeddings
+    encoder     | factorised XLNet | official    | no XLNet with shared blocks or factorised embeddings
+    encoder     | RMS XLNet        | huggingface | cannot hold a model with norm 'rms_norm'
+    encoder     | XLNet            | keras_hub   | keras-hub cannot hold a model with position_type 'relative'
+    encoder     | erf XLNet        | official    | hidden_act 'gelu_erf'; its gelu is the tanh form
+    encoder     | plan             | huggingface | transformers cannot hold a model with depth_plan '1x2'
+    joint spans | plain            | huggingface | the target format has no place for .*start/kernel
+    pretrainer  | RoBERTa          | huggingface | no place for pair/
+    xlnet       | XLNet            | keras       | must end in .keras
+""")
 
 
-@pytest.mark.parametrize(("changes", "form", "message"), NO_FORM)
-def test_what_a_format_has_no_form_for_is_refused_and_nothing_is_written(changes, form, message, tmp_path):
+@pytest.mark.parametrize(("kind", "name", "form", "message"), NO_FORM)
+def test_what_a_format_has_no_form_for_is_refused_and_nothing_is_written(kind, name, form, message, tmp_path):
+    changes = CONFIGS[name]
+    kind = "encoder without pooler" if kind == "encoder" and "XLNet" in name else kind
+    config = small(**{"num_hidden_layers": changes.get("num_hidden_groups", 1)} | changes)
     with pytest.raises(UserError, match=message):
-        config = small(**{"num_hidden_layers": changes.get("num_hidden_groups", 1)} | changes)
-        formats.save(AlbertEncoder(config, pooler="position_type" not in changes), tmp_path / "there", form)
-    assert not list(tmp_path.iterdir())
-
-
-HEADS_WITHOUT_FORM = [
-    ("joint spans", {}, HF, "the target format has no place for .*start/kernel"),
-    ("pretrainer", ROBERTA, HF, "no place for pair/"),
-    ("xlnet", XLNET, KERAS, "must end in .keras"),
-]
-
-
-@pytest.mark.parametrize(("kind", "changes", "form", "message"), HEADS_WITHOUT_FORM)
-def test_a_head_that_a_format_has_no_form_for_is_refused(kind, changes, form, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        formats.save(MAKERS[kind](small(**changes)), tmp_path / "there", form)
+        formats.save(MAKERS[kind](config), tmp_path / "there", form)
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
-from tests.albert_tf.test_encoder import FEATURES, alike, small
+from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tfrecords.base.errors import UserError
 
 PLANS = {

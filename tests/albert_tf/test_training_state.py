@@ -17,10 +17,10 @@ X = portable_parts.X
 # Members that have adapters: the kind of model, and what its configuration has otherwise.
 ADAPTED = {
     "shared block": ("classes", {}),
-    "groups": ("joint spans", {"num_hidden_groups": 2}),
-    "own blocks": ("tags", {"sharing": "none"}),
-    "shared feed-forward": ("replaced", {"sharing": "ffn"}),
-    "depth": ("words and pairs", {"depth_lora_rank": 2, "step_signal": "learned"}),
+    "groups": ("joint spans", {"num_hidden_layers": 2, "num_hidden_groups": 2}),
+    "own blocks": ("tags", {"num_hidden_layers": 2, "sharing": "none"}),
+    "shared feed-forward": ("replaced", {"num_hidden_layers": 2, "sharing": "ffn"}),
+    "depth": ("words and pairs", {"num_hidden_layers": 2, "depth_lora_rank": 2, "step_signal": "learned"}),
     "relative": ("permutation", {}),
     "quantized": ("classes", {}),
 }

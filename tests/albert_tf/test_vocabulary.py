@@ -3,17 +3,13 @@
 import numpy as np
 import pytest
 
-from albert_tf import AlbertConfig, AlbertPretrainer
-from albert_tf.checkpoints.variables import named_variables
+from albert_tf import AlbertPretrainer
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.models.electra import ElectraPretrainer
 from albert_tf.models.permutation import XlnetPretrainer
+from tests.albert_tf.tiny import randomise, small, values_of
 from tfrecords.base.errors import UserError
 
-SIZES = dict(
-    vocab_size=20, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-    max_position_embeddings=16,
-)  # fmt: skip
 WIDE = {"embedding_size": 16, "sharing": "none"}
 MODELS = {
     "ALBERT": (AlbertPretrainer, {}),
@@ -27,10 +23,10 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_are_kept_or_means(name):
     kind, changes = MODELS[name]
-    model = kind(AlbertConfig(**SIZES | changes))
-    model.set_weights([np.random.default_rng(n).normal(size=w.shape) for n, w in enumerate(model.get_weights())])
+    model = kind(small(vocab_size=20, **changes))
+    randomise(model)
     other = keep_pieces(model, [7, 3, 4, 5, 19], [0, 1, 4, 5])
-    before, after = ({n: np.asarray(v) for n, v in named_variables(one).items()} for one in (model, other))
+    before, after = map(values_of, (model, other))
     by_piece = {name for name, value in before.items() if 20 in value.shape}
     assert by_piece == {"embeddings/word_embeddings", "masked_lm/output_bias"}
     assert other.encoder.config == model.encoder.config.replace(vocab_size=3)
@@ -43,6 +39,6 @@ def test_rows_are_kept_or_means(name):
 
 
 def test_pieces_that_are_not_there_are_refused():
-    model = AlbertPretrainer(AlbertConfig(**SIZES))
+    model = AlbertPretrainer(small(vocab_size=20))
     with pytest.raises(UserError, match="must be some of the model's 20"):
         keep_pieces(model, [3, 20])

@@ -59,6 +59,11 @@ def labels(kind: str) -> tuple[dict[str, np.ndarray], tuple]:
     return {}, (classes.astype("float32" if kind == "regressor" else "int32"),)
 
 
+def table(text: str) -> list[list[str]]:
+    """The rows of a table in text, whose columns `|` separates."""
+    return [[cell.strip() for cell in row.split(" |")] for row in text.strip().splitlines()]
+
+
 def randomise(model: keras.Model, seed: int = 5) -> keras.Model:
     """Sets weights at random, near 1 where they are scales: others would drown what tells tokens apart."""
     rng = np.random.default_rng(seed)

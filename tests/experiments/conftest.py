@@ -23,8 +23,8 @@ def settings_folder(tmp_path_factory):
             "data": {"max_seq_length": 16, "masking": "dynamic", "split_sentences": True, "seed": 1},
             "config": {"embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
             | {"intermediate_size": 16, "max_position_embeddings": 16},
-            "training": {"optimizer": "adamw", "learning_rate": 0.01, "train_batch_size": 4, "num_train_steps": 4}
-            | {"num_warmup_steps": 1, "save_checkpoints_steps": 2, "log_steps": 1, "max_eval_steps": 2}
+            "training": {"optimizer": "adamw", "learning_rate": 0.01, "train_batch_size": 4, "num_train_steps": 2}
+            | {"num_warmup_steps": 1, "save_checkpoints_steps": 1, "log_steps": 1, "max_eval_steps": 2}
             | {"gradient_accumulation_steps": 1},
             "finetuning": {"num_train_steps": 2, "num_warmup_steps": 1, "train_batch_size": 4, "max_seq_length": 16},
             "seeds": 2,

@@ -27,6 +27,7 @@ from albert_tf.models.classifiers import AlbertRegressor
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.export import ExportSettings, export
 from serving.exportable import ExportOptions, make_exportable
+from tests.tfrecords.tokenizers.twins import wordpiece
 from tfrecords.base import files
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
@@ -73,20 +74,18 @@ FAMILIES = {
         "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf",
     },
 }  # fmt: skip
-LABELS, PAIR = ["dull", "so so", "fine"], {"inputs": ["sentence1", "sentence2"]}
+LABELS, SINGLE = ["dull", "so so", "fine"], {"inputs": ["text"]}
 # Of each version that is saved, loaded and served: head, family, task and settings of its export.
 EXPORTS = {
-    "ids": ("classifier", "albert", {"labels": LABELS, "inputs": ["text"]}, {}),
+    "ids": ("exiting classifier", "albert", SINGLE | {"labels": LABELS}, {}),
     # Quantized, calibrated and checked in a process of its own.
     "int8": (
-        "classifier", "albert", PAIR | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
+        "classifier", "albert", SINGLE | {"labels": LABELS, "max_seq_length": 24, "metrics": {"accuracy": 0.5}},
         {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
     ),
-    "regressor": ("regressor", "albert", PAIR, {"inputs": "text"}),
-    "embedder": ("embedder", "albert", None, {"inputs": "text"}),
+    "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
     "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
-    "tagger": ("exiting token classifier", "albert", None, {"inputs": "text"}),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
     "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
 }  # fmt: skip
@@ -95,8 +94,7 @@ EXPORTS = {
 @pytest.fixture(scope="session")
 def tokenizer() -> WordPieceTokenizer:
     letters = [*string.ascii_lowercase, *string.digits, *",.?()'-_é"]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *letters, *(f"##{one}" for one in letters)]
-    return WordPieceTokenizer("\n".join(pieces).encode())
+    return wordpiece(*WORDS.split(), *letters, *(f"##{one}" for one in letters))
 
 
 @pytest.fixture(scope="session")
@@ -148,17 +146,21 @@ def make_model(tokenizer_of):
     return make
 
 
+def write_export(folder: Path, model: keras.Model, tokenizer: Tokenizer, task: dict | None, **settings) -> Path:
+    """Exports a folder with a model, its vocabulary and its task; gives the version's path."""
+    save_keras(model, folder / "model.keras")
+    tokenizer.save(folder)
+    files.write_json(folder / "task.json", task or {})
+    return export(ExportSettings(str(folder), str(folder / "exported"), **settings))
+
+
 @pytest.fixture(scope="session")
 def export_model(make_model, tokenizer, tmp_path_factory):
     """export_model(head or model, task=None, **settings): a model folder, exported; gives the version's path."""
 
-    def make(head, task: dict | None = None, **changes) -> Path:
-        folder = tmp_path_factory.mktemp("model")
-        save_keras(make_model(head) if isinstance(head, str) else head, folder / "model.keras")
-        tokenizer.save(folder)
-        if task is not None:
-            files.write_json(folder / "task.json", task)
-        return export(ExportSettings(str(folder), str(folder / "exported"), **changes))
+    def make(head, task: dict | None = None, **settings) -> Path:
+        model = make_model(head) if isinstance(head, str) else head
+        return write_export(tmp_path_factory.mktemp("model"), model, tokenizer, task, **settings)
 
     return make
 
@@ -171,13 +173,10 @@ def exported(make_model, tokenizer_of, made_once):
         head, family, task, settings = EXPORTS[name]
 
         def fill(folder: Path) -> None:
-            save_keras(make_model(head, family=family), folder / "model.keras")
-            tokenizer_of(family).save(folder)
-            files.write_json(folder / "task.json", task or {})
             (folder / "lines.txt").write_text("the cat sat\n\nparis is the capital of france\n")
-            paths = {key: str(folder / settings[key]) for key in ("calibration_text",) if key in settings}
-            settings_here = {"warm_up_lengths": ""} | settings | paths
-            export(ExportSettings(str(folder), str(folder / "exported"), **settings_here))
+            lines = {key: str(folder / settings[key]) for key in settings.keys() & {"calibration_text"}}
+            model, tokenizer = make_model(head, family=family), tokenizer_of(family)
+            write_export(folder, model, tokenizer, task, **{"warm_up_lengths": ""} | settings | lines)
 
         return made_once(f"exported-{name}", fill) / "exported" / "1"
 
@@ -192,7 +191,7 @@ class Served:
         self.signatures = servable.signatures()
         self._functions = {}
 
-    def __call__(self, name: str, **inputs) -> dict[str, np.ndarray]:
+    def __call__(self, name: str = "serving_default", /, **inputs) -> dict[str, np.ndarray]:
         signature = self.signatures[name]
         tensors = {key: tf.constant(inputs[key], spec.dtype) for key, spec in signature.inputs.items()}
         if tf.config.functions_run_eagerly():
@@ -218,3 +217,47 @@ def serve(make_model, tokenizer_of):
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def functions_of(serve):
+    """functions_of(name): Served of what that version of EXPORTS was made of."""
+
+    def make(name: str) -> Served:
+        head, family, task, settings = EXPORTS[name]
+        options = {key: settings[key] for key in settings.keys() & {"max_seq_length", "doc_stride"}}
+        return serve(head, settings.get("inputs") == "text", family, task=task or {}, **options)[1]
+
+    return make
+
+
+def example(**features) -> bytes:
+    """A tf.Example of texts and lists of integers."""
+    example = tf.train.Example()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        if isinstance(value, str):
+            feature.bytes_list.value.append(value.encode())
+        else:
+            feature.int64_list.value.extend(value)
+    return example.SerializeToString()
+
+
+def assert_close(found, expected, rows=slice(None), atol=2e-5) -> None:
+    """Arrays, or dicts of them, are equal up to rounding.
+
+    Of dicts every expected output is found; where a batch is longer or fuller than a request alone, what lies beyond is
+    not compared.
+    """
+    if not isinstance(expected, dict):
+        np.testing.assert_allclose(np.maximum(found, -1e9), np.maximum(expected, -1e9), atol=atol)
+        return
+    assert expected and expected.keys() <= found.keys()
+    for name, values in expected.items():
+        answers = found[name][rows]
+        assert len(answers) == len(values), name
+        answers = answers[tuple(map(slice, values.shape))]
+        if values.dtype.kind == "f":
+            assert_close(answers, values, atol=atol)
+        else:
+            assert answers.tolist() == values.tolist(), name

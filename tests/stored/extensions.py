@@ -15,6 +15,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tests.stored import make
+
 HERE = Path(__file__).parent
 SIZES = dict(
     vocab_size=24, embedding_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
@@ -50,21 +52,15 @@ XLNET = RELATIVE | dict(sharing="none", embedding_size=8, memory_length=4, hidde
 ROBERTA = dict(
     sharing="none", embedding_size=8, position_offset=2, type_vocab_size=1, hidden_act="gelu_erf", layer_norm_eps=1e-5
 )
-LENGTHS = np.array([7, 4, 1])
+# Of 7 tokens of a row so many are real.
+LENGTHS = (7, 4, 1)
 EXPORTED = ("xlnet_classifier", "roberta_classifier", "six_at_once")
 FOLDERS = ("xlnet", "roberta")
 
 
-def features() -> dict[str, np.ndarray]:
-    """Three rows of 7 tokens, of which 7, 4 and 1 are real."""
-    mask = (np.arange(7) < LENGTHS[:, None]).astype("int32")
-    ids = np.random.default_rng(3).integers(5, SIZES["vocab_size"], mask.shape).astype("int32") * mask
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(7) > 3).astype("int32") * mask}
-
-
 def inputs_of(name: str, config: Any) -> dict[str, np.ndarray]:
     """The batch that a model answers: two streams and memory of XLNet's pre-trainer."""
-    found = features()
+    found = make.features(LENGTHS, SIZES["vocab_size"])
     if config.type_vocab_size == 1:
         del found["segment_ids"]
     if config.memory_length:
@@ -77,12 +73,9 @@ def inputs_of(name: str, config: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def answers_of(name: str, model: keras.Model) -> dict[str, np.ndarray]:
+def answers_of(model: keras.Model, name: str) -> dict[str, np.ndarray]:
     """What a model answers, as arrays by name."""
-    outputs = model(inputs_of(name, getattr(model, "encoder", model).config))
-    outputs = outputs if isinstance(outputs, dict) else {"output": outputs}
-    tensors = {key: value for key, value in outputs.items() if not isinstance(value, list)}
-    return {key: keras.ops.convert_to_numpy(value) for key, value in tensors.items()}
+    return make.arrays_of(model(inputs_of(name, getattr(model, "encoder", model).config)))
 
 
 def signature_answers(version: Path) -> dict[str, np.ndarray]:
@@ -90,7 +83,7 @@ def signature_answers(version: Path) -> dict[str, np.ndarray]:
     import tensorflow as tf
 
     function = tf.saved_model.load(str(version)).signatures["serving_default"]
-    given = features() | {"lengths": LENGTHS.astype("int32")}
+    given = make.features(LENGTHS, SIZES["vocab_size"]) | {"lengths": np.array(LENGTHS, "int32")}
     specs = function.structured_input_signature[1]
     # A threshold, of models that may leave early.
     inputs = {key: tf.cast(given.get(key, np.full(3, 2.0)), spec.dtype) for key, spec in specs.items()}
@@ -132,10 +125,10 @@ def main() -> None:
         made = models()
         for name, model in made.items():
             model.save(folder / f"{name}.keras")
-            answers |= {f"{name}/{key}": value for key, value in answers_of(name, model).items()}
+            answers |= {f"{name}/{key}": value for key, value in answers_of(model, name).items()}
         for name in FOLDERS:
             save_huggingface(made[name], folder / f"{name}_huggingface")
-            found = answers_of(name, load_huggingface(folder / f"{name}_huggingface"))
+            found = answers_of(load_huggingface(folder / f"{name}_huggingface"), name)
             answers |= {f"{name}_huggingface/{key}": value for key, value in found.items()}
         for name in EXPORTED:
             settings = ExportSettings(str(folder / f"{name}.keras"), f"{scratch}/{name}", warm_up_lengths="")

@@ -56,11 +56,13 @@ def heads() -> dict:
     }
 
 
-def features() -> dict[str, np.ndarray]:
+def features(lengths=(12, 7, 3), vocab_size: int = SIZES["vocab_size"]) -> dict[str, np.ndarray]:
     """Three rows of 12 tokens, of which 12, 7 and 3 are real."""
-    mask = (np.arange(12) < np.array([[12], [7], [3]])).astype("int32")
-    ids = np.random.default_rng(3).integers(5, SIZES["vocab_size"], mask.shape).astype("int32") * mask
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(12) > 5).astype("int32") * mask}
+    length = lengths[0]
+    mask = (np.arange(length) < np.array(lengths)[:, None]).astype("int32")
+    ids = np.random.default_rng(3).integers(5, vocab_size, mask.shape).astype("int32") * mask
+    segments = (np.arange(length) > (length - 1) // 2).astype("int32") * mask
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
 
 
 def inputs_of(head: str) -> dict[str, np.ndarray]:
@@ -73,12 +75,14 @@ def inputs_of(head: str) -> dict[str, np.ndarray]:
     return found
 
 
-def answers_of(model, head: str) -> dict[str, np.ndarray]:
-    outputs = model(inputs_of(head), training=False)
+def arrays_of(outputs) -> dict[str, np.ndarray]:
     outputs = outputs if isinstance(outputs, dict) else {"output": outputs}
-    flat = {name: value for name, value in outputs.items() if value is not None and not isinstance(value, list | tuple)}
-    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in flat.items()}
-    return {name: value for name, value in arrays.items() if value.dtype != object}
+    tensors = {name: value for name, value in outputs.items() if value is not None and not isinstance(value, list)}
+    return {name: keras.ops.convert_to_numpy(value) for name, value in tensors.items()}
+
+
+def answers_of(model, head: str) -> dict[str, np.ndarray]:
+    return arrays_of(model(inputs_of(head), training=False))
 
 
 def tokenizer_text() -> str:
@@ -199,7 +203,6 @@ def make_records_and_curves() -> None:
 
 
 def make_models() -> None:
-
     from albert_tf import AlbertConfig, AlbertEncoder
     from serving.export import ExportSettings, export
 

@@ -104,11 +104,23 @@ def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> Non
 def read_json(path: str | os.PathLike) -> Any:
     """Raises UserError when the file is missing or is not JSON; a byte-order mark before it is passed over."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        content = Path(path).read_bytes()
+        check_content(path, content)
+        # Editors of Windows begin a file with a byte-order mark.
+        return json.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"'{path}' is not JSON: {error}") from error
+
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def check_content(path: str | os.PathLike, content: bytes) -> None:
+    """Raises UserError where what a file begins with says that Git LFS left it out."""
+    if content.startswith(_POINTER):
+        raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
 def make_output_dir(path: str | os.PathLike) -> Path:

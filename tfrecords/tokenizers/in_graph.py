@@ -11,9 +11,9 @@ import tensorflow_text as text
 from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
 from tfrecords.tokenizers.normalization import Blanks
 
-_SPACES = [*range(9, 14), 32]
-# What str.strip() takes away.
-_ALL_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
+# What str.split and str.strip go by.
+_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
+_SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 
 
 class SentencePieceInGraph(tf.Module):
@@ -187,7 +187,7 @@ def valid(texts: tf.Tensor) -> tf.Tensor:
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits string [batch] at ASCII white space: words (string), their starts and ends, int32 [batch, words]."""
+    """Splits string [batch] as `str.split`: words (string), their starts and ends, int32 [batch, words]."""
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
     columns = _columns(codes)
@@ -198,7 +198,8 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
     places = codes.with_values(columns)
     starts = tf.ragged.boolean_mask(places, codes.with_values(begins))
     ends = tf.ragged.boolean_mask(places, codes.with_values(finishes)) + 1
-    return tf.strings.split(texts), starts, ends
+    # Without a separator the operation splits at ASCII white space alone.
+    return tf.strings.split(tf.strings.regex_replace(texts, _SPACE, " ")), starts, ends
 
 
 class Characters:
@@ -209,7 +210,7 @@ class Characters:
         self._row_sizes = tf.cast(tf.strings.length(texts), tf.int64)
         self._row_bytes = tf.math.cumsum(self._row_sizes, exclusive=True)
         self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
-        self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _ALL_SPACES)))[:, 0]
+        self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Turns byte spans [n] of the rows' texts into spans of the characters that they touch; all int64."""

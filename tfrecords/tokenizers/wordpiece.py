@@ -59,7 +59,8 @@ class WordPieceTokenizer(Tokenizer):
         super().__init__(vocabulary, lower_case, keep_accents and lower_case)
         self.rules = rules
         try:
-            lines = vocabulary.decode("utf-8").split("\n")
+            # Some editors begin a file with a byte-order mark.
+            lines = vocabulary.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
         self.pieces = [line.rstrip("\r") for line in (lines[:-1] if not lines[-1] else lines)]

@@ -4,12 +4,13 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert_tf.tasks.tables import whole_characters
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 
 class GoldAnswer(NamedTuple):
@@ -60,6 +61,41 @@ def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExa
     return [example for example in examples if example.id not in ids]
 
 
+def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
+    """Refuses first answers that are not where their answer_start says: training learns from these alone.
+
+    Args:
+        examples: the questions.
+        path: of their file, for the message.
+
+    Raises:
+        UserError: that counts the misplaced answers and names the first five.
+    """
+    wrong = [what for example in examples if (what := _misplaced(example))]
+    if wrong:
+        counted = f"{len(wrong)} answers are misplaced, " + "the first five: " * (len(wrong) > 5)
+        it, question = ("it", "question") if len(wrong) == 1 else ("them", "questions")
+        raise UserError(
+            (f"'{path}': " if path else "")
+            + (counted if len(wrong) > 1 else "")
+            + "; ".join(wrong[:5])
+            + f"; mend {it}, or name the {question} in --exclude_ids"
+        )
+
+
+def _misplaced(example: SquadExample) -> str:
+    """What is wrong with the place of the first answer; "" for nothing."""
+    if not example.answers:
+        return ""
+    text, start = example.answers[0]
+    if start is None:
+        return f"question '{example.id}' has no answer_start, which training needs"
+    if start >= 0 and example.context.startswith(text, start):
+        return ""
+    there = example.context[max(start, 0) : max(start, 0) + len(text)]
+    return f"question '{example.id}': answer_start {start} points at {there[:60]!r}, not at {text[:60]!r}"
+
+
 def read_ids(path: str | os.PathLike) -> set[str]:
     """Reads a JSON list of question ids. Raises UserError for anything else."""
     ids = read_json(Path(path))
@@ -75,6 +111,9 @@ def read_json(path: str | os.PathLike) -> Any:
         data = path.read_bytes()
         text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         return json.loads(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        kind = foreign_kind(text[:HEAD_BYTES]) or encoding_of(text, most=0) or str(error)
+        raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read '{path}': {getattr(error, 'strerror', None) or error}") from error
     except (ValueError, RecursionError) as error:

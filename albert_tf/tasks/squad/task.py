@@ -10,7 +10,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.answers import MAX_ANSWER_LENGTH, Answers, find_answers, write_answers
-from albert_tf.tasks.squad.data import SquadExample, read_ids, read_squad, without
+from albert_tf.tasks.squad.data import SquadExample, check_places, read_ids, read_squad, without
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2, threshold_of_best_f1
 from albert_tf.tasks.squad.windows import SpanRows, make_rows
 from albert_tf.tasks.task import Hyperparameters, Task
@@ -53,15 +53,25 @@ class SquadTask(Task):
         self.defaults, self.version = _DEFAULTS[name], _VERSIONS[name]
         self.answers_always = name == "squad1"
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
-        self.excluded = read_ids(exclude_ids) if exclude_ids else set()
+        self.exclude_paths = [Path(exclude_ids)] if exclude_ids else []
+        self.excluded = set[str]().union(*map(read_ids, self.exclude_paths))
         # The least null odds of which no answer is the likelier, until a labelled split has told better.
         self.null_threshold = None if self.answers_always else 0.0
 
     main_metric = "f1"
 
+    def files(self) -> list[Path]:
+        # Those of the other version are known, and left alone.
+        names = (f"{split}-v{version}.json" for split in ("train", "dev", "test") for version in _VERSIONS.values())
+        found = [path for name in names for path in self._paths(name)]
+        return found + [path for path in self.exclude_paths if path.parent == self.data_dir]
+
+    def _paths(self, name: str) -> list[Path]:
+        return [path for one in (name, f"{name}.gz") if (path := self.data_dir / one).is_file()]
+
     def read(self, split: str) -> list[SquadExample] | None:
         stem = f"{split}-v{self.version}.json"
-        paths = [path for name in (stem, f"{stem}.gz") if (path := self.data_dir / name).is_file()]
+        paths = self._paths(stem)
         if not paths and split == "train":
             raise UserError(f"'{self.data_dir}' holds neither {stem} nor {stem}.gz")
         if not paths:
@@ -73,7 +83,10 @@ class SquadTask(Task):
                     raise UserError(
                         f"'{paths[0]}': question '{example.id}' has no answer; --task=squad2 is for such files"
                     )
-        return without(examples, self.excluded) if split == "train" else examples
+        if split == "train":
+            examples = without(examples, self.excluded)
+            check_places(examples, paths[0])
+        return examples
 
     def rows(
         self, examples: Sequence[SquadExample], tokenizer: Tokenizer, max_seq_length: int, training: bool

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
-from albert_tf.tasks.squad.data import SquadExample
+from albert_tf.tasks.squad.data import SquadExample, check_places
+from albert_tf.tasks.squad.edges import edges
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
@@ -100,11 +101,12 @@ def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | N
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Gives the raw text of the tokens `first` to `last`, without white space around it."""
-    return context[offsets[first, 0] : offsets[last, 1]].strip()
+    """Gives the raw text of the tokens `first` to `last`, without white space or unseen characters around it."""
+    return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 
 def _label(rows: SpanRows, examples: Sequence[SquadExample]) -> SpanRows:
+    check_places(examples)
     spans = [_answer_span(example, offsets) for example, offsets in zip(examples, rows.offsets)]
     unaligned = sum(span is None and bool(example.answers) for span, example in zip(spans, examples))
     first, last = np.array([span or (-1, -1) for span in spans], np.int32)[rows.example].T
@@ -122,14 +124,6 @@ def _answer_span(example: SquadExample, offsets: np.ndarray) -> tuple[int, int] 
     if not example.answers:
         return None
     answer = example.answers[0]
-    text, start = answer.text, answer.start
-    if start is None:
-        raise UserError(f"question '{example.id}' has no answer_start; training needs it")
-    if start < 0 or example.context[start : start + len(text)] != text:
-        there = example.context[max(start, 0) : max(start, 0) + len(text)]
-        raise UserError(
-            f"question '{example.id}': answer_start {start} points at {there!r}, not at {text!r}; "
-            "mend it, or name the question in --exclude_ids"
-        )
-    begin = start + len(text) - len(text.lstrip())
-    return token_span(offsets, begin, begin + len(text.strip()))
+    text = answer.text.strip(edges())
+    begin = answer.start + answer.text.index(text)
+    return token_span(offsets, begin, begin + len(text)) if text else None

@@ -1,38 +1,38 @@
-"""The whole way on a tiny BERT: what is learned, gone on with, kept and told."""
+"""The whole way on a tiny BERT: what is learned and said. (How a run goes on after a kill: test_resume.py.)"""
 
 import csv
 import dataclasses
 import json
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
-from albert_tf.checkpoints.formats import load_keras
-from albert_tf.compression import quality, start
+from albert_tf.compression import distillation, quality, start
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
+from albert_tf.compression.report import milliseconds
+from albert_tf.compression.taught import taught
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
 from albert_tf.models.permutation import XlnetPretrainer
-from albert_tf.training import loop
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
+from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.conftest import ROOT
-from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
-def straight(settings, tmp_path_factory, request):
-    return running.run(dataclasses.replace(settings, output_dir=str(tmp_path_factory.mktemp("straight"))))
+def straight(settings, tmp_path_factory):
+    return running.run(changed(settings, f"--output_dir={tmp_path_factory.mktemp('straight')}"))
 
 
-def test_an_ordinary_model_folder_and_its_report(straight, settings):
+def test_an_ordinary_model_folder_and_its_report(straight):
     loaded = load(straight)
     config = loaded.model.encoder.config
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
@@ -43,32 +43,10 @@ def test_an_ordinary_model_folder_and_its_report(straight, settings):
     assert report["table"][0]["scores"]["likeness"] == pytest.approx(1)
     start, end = (report["phases"][name]["scores"]["likeness"] for name in ("start", "text"))
     assert end > start
+    assert milliseconds(loaded.model) > 0
     page = (straight / "compress.html").read_text()
     assert "<img" in page and "distilled on text" in page
     assert not list((straight / "text_phase").glob("taught.*"))
-
-
-@pytest.mark.slow
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(settings, straight, tmp_path, monkeypatch):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
-    step, count = loop.Report.step, iter(range(1, 100))
-
-    def stopped(*arguments, **options):
-        if next(count) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return step(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop.Report, "step", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            running.run(settings)
-    assert not (tmp_path / "run" / "model.keras").exists()
-    # What the teacher said is found again.
-    assert list((tmp_path / "run" / "text_phase").glob("taught.*"))
-    running.run(settings)
-    one, other = (load_keras(folder).get_weights() for folder in (straight, tmp_path / "run"))
-    for first, second in zip(one, other, strict=True):
-        np.testing.assert_array_equal(first, second)
 
 
 def test_a_teacher_with_dropout_is_known_again_by_its_weights():
@@ -82,18 +60,8 @@ def test_a_teacher_with_dropout_is_known_again_by_its_weights():
 
 
 @pytest.mark.slow
-def test_what_the_teacher_says_on_disk_is_what_it_says(settings, straight, tmp_path):
-    """Kept states are float16; the steps differ by no more."""
-    live = running.run(dataclasses.replace(settings, output_dir=str(tmp_path), cache_gb=0.0))
-    one, other = (report_of(folder)["phases"]["text"]["scores"]["likeness"] for folder in (straight, live))
-    assert one == pytest.approx(other, abs=2e-3)
-
-
-@pytest.mark.slow
-def test_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
-    folder = running.run(
-        dataclasses.replace(settings, output_dir=str(tmp_path), vocab_from="corpus", map_states=True, block="best")
-    )
+def test_fewer_pieces_and_a_learned_map(settings, tmp_path):
+    folder = running.run(changed(settings, f"--output_dir={tmp_path} --vocab_from=corpus --map_states --block=best"))
     loaded = load(folder)
     assert not set(UNREAD) & set(loaded.tokenizer.pieces) and set(WORDS) <= set(loaded.tokenizer.pieces)
     assert loaded.model.encoder.config.vocab_size == loaded.tokenizer.vocab_size < len(PIECES)
@@ -102,14 +70,10 @@ def test_fewer_pieces_and_a_learned_map(settings, tokenizer, tmp_path):
 
 
 @pytest.mark.slow
-def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tmp_path):
+def test_words_and_relations_of_a_pretrained_model(settings, tokenizer, tmp_path):
     teacher = write(tmp_path, AlbertPretrainer(AlbertEncoder(CONFIG, seed=2), pair_task="nsp"), tokenizer)
-    folder = running.run(
-        dataclasses.replace(
-            settings, model=str(teacher), output_dir=str(tmp_path / "out"), task="", data_dir="",
-            relations_weight=1.0, num_train_steps=3, save_checkpoints_steps=3,
-        )
-    )  # fmt: skip
+    flags = f"--model={teacher} --output_dir={tmp_path}/out --task= --data_dir= --relations_weight=1"
+    folder = running.run(changed(settings, f"{flags} --num_train_steps=3 --save_checkpoints_steps=3"))
     assert isinstance(load(folder).model, AlbertPretrainer)
     history = (folder / "text_phase" / "history.csv").read_text()
     assert "relations,words" in history.splitlines()[0]
@@ -118,29 +82,26 @@ def test_words_and_relations_of_a_pretrained_model(settings, data, tokenizer, tm
 
 @pytest.mark.slow
 def test_what_was_measured_with_other_data_is_measured_again(settings, data, tmp_path):
-    shutil.copytree(data / "pairs", tmp_path / "pairs")
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=0)
-    first = report_of(running.run(settings))["table"]
-    dev = tmp_path / "pairs" / "dev.tsv"
+    settings = changed(settings, f"--output_dir={tmp_path}/out --num_train_steps=0")
+    (first, *_) = report_of(running.run(settings))["table"]
+    dev = shutil.copytree(data / "pairs", tmp_path / "pairs") / "dev.tsv"
     dev.write_text("\n".join(dev.read_text().splitlines()[:20]) + "\n")
-    second = report_of(running.run(dataclasses.replace(settings, data_dir=str(tmp_path / "pairs"))))["table"]
-    assert first[0]["scores"]["likeness"] == pytest.approx(second[0]["scores"]["likeness"])
-    assert first[0]["scores"]["spearman"] != second[0]["scores"]["spearman"]
+    (second, *_) = report_of(running.run(changed(settings, f"--data_dir={tmp_path}/pairs")))["table"]
+    assert first["scores"]["likeness"] == pytest.approx(second["scores"]["likeness"])
+    assert first["scores"]["spearman"] != second["scores"]["spearman"]
 
 
 @pytest.mark.slow
 def test_a_probe_measures_what_has_no_head(settings, data, tmp_path):
-    settings = dataclasses.replace(
-        settings, output_dir=str(tmp_path), task="classification", data_dir=str(data / "classes"),
-        second_text_column="", num_train_steps=0,
-    )  # fmt: skip
-    report = report_of(running.run(settings))
+    flags = f"--output_dir={tmp_path} --task=classification --data_dir={data}/classes --second_text_column="
+    report = report_of(running.run(changed(settings, f"{flags} --num_train_steps=0")))
     assert report["measured"] == "classification accuracy by a linear probe"
     assert 0.6 < report["table"][0]["scores"]["accuracy"] <= 1
 
 
-def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, capsys):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "out"), table=True, num_train_steps=0)
+def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, unmeasured, monkeypatch, capsys):
+    settings = changed(settings, f"--output_dir={tmp_path}/out --table --num_train_steps=0")
+    monkeypatch.setattr(start, "compress", lambda model, *_: model)
     measured, row_of = [], start.row_of
 
     def interrupted(title, *rest):
@@ -158,7 +119,7 @@ def test_a_table_that_was_interrupted_goes_on(settings, tmp_path, monkeypatch, c
     titles = [row["title"] for row in report_of(running.run(settings))["table"]]
     said = capsys.readouterr().out
     assert titles[:3] == measured and len(titles) > 4
-    assert not any(f"  {title} " in said for title in measured) and all(f"  {title} " in said for title in titles[3:])
+    assert [title for title in titles if f"  {title} " in said] == titles[3:]
 
 
 @pytest.mark.slow
@@ -174,14 +135,34 @@ def test_under_jax_the_same_is_learned(settings, straight, run_module, tmp_path)
     assert one == pytest.approx(other, abs=2e-3)
 
 
-def test_layers_of_several_blocks_teach_each_of_them(settings, tokenizer, tmp_path):
+def test_a_live_teacher_in_graphs_teaches_what_a_stored_one_does_eagerly(
+    settings, tokenizer, tmp_path, unmeasured, monkeypatch
+):
+    """Two runs, one of which traces the step, take more than 5 s."""
     model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG.replace(sharing="all", inner_group_num=2), pooler=False))
-    (tmp_path / "model").mkdir()
-    changes = {"model": str(write(tmp_path / "model", model, tokenizer)), "plan": "none", "lora_rank": 16}
-    folder = running.run(dataclasses.replace(settings, output_dir=str(tmp_path / "out"), num_train_steps=1, **changes))
-    (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
+    flags = f"--model={write(tmp_path, model, tokenizer)} --plan=none --lora_rank=16 --train_batch_size=64"
+    rows, asked, train = [], [], distillation.TextDistillation.run
+    monkeypatch.setattr(distillation, "taught", lambda *given: asked.append(len(rows)) or taught(*given))
+
+    def in_graphs(self):
+        # After the embeddings, and after each block of two layers.
+        assert self.states == [0, 1, 2, 3, 4]
+        tf.config.run_functions_eagerly(False)
+        try:
+            return train(self)
+        finally:
+            tf.config.run_functions_eagerly(True)
+
+    for gigabytes in (1, 0):
+        flags += f" --num_train_steps=2 --cache_gb={gigabytes} --output_dir={tmp_path}/{gigabytes}"
+        folder = running.run(changed(settings, flags))
+        (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
+        rows.append([float(row[name]) for name in ("loss", "gradient_norm", "val_states")])
+        monkeypatch.setattr(distillation.TextDistillation, "run", in_graphs)
+    # Stored states are float16.
+    assert asked == [0] and rows[0] == pytest.approx(rows[1], rel=2e-3)
     # Of narrower embeddings what each block gives differs a little.
-    assert 0 < float(row["val_states"]) < 1
+    assert 0 < rows[0][-1] < 1
 
 
 def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
@@ -191,80 +172,66 @@ def test_scores_are_of_examples_from_all_of_a_file(settings, monkeypatch):
     assert scored == task.read("dev")[::4]
 
 
-@pytest.mark.parametrize(
-    ("of", "changes", "said"),
-    [
-        ("embedder", {"output_dir": "MODEL"}, "is the folder of --model, which would be lost"),
-        (
-            "embedder",
-            {"embedding_size": 0, "plan": "none", "lora_rank": 16},
-            "nothing of .* would become smaller: give --embedding_size",
-        ),
-        (
-            "embedder",
-            {"train_batch_size": 60, "gradient_accumulation_steps": 4, "held_out_rows": 21},
-            "a batch of .* rows in 4 par",
-        ),
-        ("embedder", {"held_out_rows": 500}, "different texts are too few to hold out 500"),
-        ("embedder", {"max_seq_length": 25}, "=25 is more than the 24 tokens .*--max_positions=25.*--model=longer"),
-        ("embedder", {"task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
-        ("pre-norm", {"relations_weight": 1.0}, "--relations_weight=1 compares the values"),
-        ("classifier", {"states_weight": 0.0}, "can teach has a weight; give --states_weight=1"),
-        ("bare", {}, "holds no tokenizer; put its vocabulary"),
-    ],
-)
-def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, of, changes, said):
-    folder = Path(settings.model)
+# What is compressed, and then the flags.
+REFUSED = r"""
+embedder | --output_dir=MODEL => is the folder of --model, which would be lost
+embedder | --embedding_size=0 --plan=none --lora_rank=16 => nothing of .* would become smaller: give --embedding_size
+embedder | --train_batch_size=60 --gradient_accumulation_steps=4 --held_out_rows=21 => a batch of .* rows in 4 par
+embedder | --held_out_rows=500 => different texts are too few to hold out 500
+embedder | --max_seq_length=25 => =25 is more than the 24 tokens .*--max_positions=25.*--model=longer
+embedder | --task_train_steps=600 => --task_train_steps=600 is of a second phase
+pre-norm | --relations_weight=1 => --relations_weight=1 compares the values
+classifier | --states_weight=0 => can teach has a weight; give --states_weight=1
+bare | => holds no tokenizer; put its vocabulary
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_cannot_be_done_is_said_first(settings, tokenizer, tmp_path, line):
+    (of, _, line), folder = line.partition(" | "), Path(settings.model)
     if of != "embedder":
-        folder = tmp_path / "model"
-        folder.mkdir()
+        (folder := tmp_path / "model").mkdir()
         encoder = AlbertEncoder(CONFIG.replace(norm_position="pre" if of == "pre-norm" else "post"))
         write(folder, AlbertClassifier(encoder, 2) if of == "classifier" else encoder, tokenizer)
     if of == "bare":
         (folder / "albert_tokenizer.json").unlink()
         (folder / "vocab.txt").unlink()
-    changes = {name: str(folder) if value == "MODEL" else value for name, value in changes.items()}
-    before = sorted(folder.iterdir())
-    with pytest.raises(UserError, match=said):
-        running.run(
-            dataclasses.replace(settings, **{"model": str(folder), "output_dir": str(tmp_path / "out")} | changes)
-        )
-    assert not (tmp_path / "out").exists() and sorted(folder.iterdir()) == before
+    before, out = sorted(folder.iterdir()), tmp_path / "out"
+    settings = changed(settings, f"--model={folder} --output_dir={out}")
+    assert_refused(line.replace("MODEL", str(folder)), settings, running.run)
+    assert not out.exists() and sorted(folder.iterdir()) == before
 
 
 def test_no_model_is_lost_in_its_folder(settings, straight, tmp_path):
-    shutil.copytree(settings.model, tmp_path / "other")
-    for folder, changes, said in (
-        (straight, {"learning_rate": 1.0}, "holds a run with .*learning_rate"),
-        (straight, {"num_train_steps": 0}, "a model that was trained, which --num_train_steps=0 would replace"),
-        (tmp_path / "other", {}, "holds another model, which would be lost; give another --output_dir"),
+    other = shutil.copytree(settings.model, tmp_path / "other")
+    for folder, line in (
+        (straight, "--learning_rate=1 => holds a run with .*learning_rate"),
+        (straight, "--num_train_steps=0 => a model that was trained, which --num_train_steps=0 would replace"),
+        (other, "=> holds another model, which would be lost; give another --output_dir"),
     ):
         before = (folder / "model.keras").read_bytes()
-        with pytest.raises(UserError, match=said):
-            running.run(dataclasses.replace(settings, output_dir=str(folder), **changes))
+        assert_refused(line, changed(settings, f"--output_dir={folder}"), running.run)
         assert (folder / "model.keras").read_bytes() == before
 
 
 def test_a_model_teaches_what_it_is_used_for(settings):
     encoder, relative = AlbertEncoder(CONFIG), AlbertEncoder(CONFIG.replace(position_type="relative"))
-    walk = {"sharing": "all", "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 4}
-    vectors = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}
-    given = {"vectors_weight": 0.5, "similarities_weight": 0.0}
-    for teacher, changes, expected in (
-        (encoder, {}, vectors),
-        (AlbertSentenceEmbedder(encoder), {}, vectors),
-        (AlbertPretrainer(encoder), {}, vectors | {"words": 1.0}),
-        (AlbertClassifier(encoder, 2), {}, {"states": 1.0}),
-        (AlbertClassifier(encoder, 2), given, {"vectors": 0.5, "states": 1.0}),
-        (encoder, given, {"vectors": 0.5, "states": 1.0}),
+    walk = CONFIG.replace(sharing="all", equilibrium_solver="fixed_point", equilibrium_max_steps=4)
+    vectors, states = {"vectors": 1.0, "similarities": 10.0, "states": 1.0}, {"states": 1.0}
+    given = "--vectors_weight=0.5 --similarities_weight=0"
+    for teacher, flags, expected in (
+        (encoder, "", vectors),
+        (AlbertSentenceEmbedder(encoder), "", vectors),
+        (AlbertPretrainer(encoder), "", vectors | {"words": 1.0}),
+        (AlbertClassifier(encoder, 2), "", states),
+        (AlbertClassifier(encoder, 2), given, {"vectors": 0.5} | states),
+        (encoder, given, {"vectors": 0.5} | states),
         # A row of XLNet's has no room to predict words in.
-        (XlnetPretrainer(relative), {}, vectors),
-        (encoder, {"words_weight": 2.0}, r"--words_weight=2\.0 needs a model with a masked-LM head"),
-        (AlbertEncoder(CONFIG.replace(**walk)), {}, "walks to an equilibrium and keeps no states; give --states_wei"),
+        (XlnetPretrainer(relative), "", vectors),
     ):
-        asked = dataclasses.replace(settings, **changes)
-        if isinstance(expected, dict):
-            assert lessons_of(asked, teacher) == expected
-        else:
-            with pytest.raises(UserError, match=expected):
-                lessons_of(asked, teacher)
+        assert lessons_of(changed(settings, flags), teacher) == expected
+    for teacher, line in (
+        (encoder, r"--words_weight=2 => --words_weight=2\.0 needs a model with a masked-LM head"),
+        (AlbertEncoder(walk), "=> walks to an equilibrium and keeps no states; give --states_wei"),
+    ):
+        assert_refused(line, settings, lambda asked, teacher=teacher: lessons_of(asked, teacher))

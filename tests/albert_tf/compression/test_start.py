@@ -9,6 +9,7 @@ from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.compression.start import Cut, compress, cut_config, cut_of, keep_layers, table
 from albert_tf.models.early_exit import LearnedExit
+from tests.albert_tf.refusals import assert_refused, lines
 from tfrecords.base.errors import UserError
 
 CONFIG = AlbertConfig(
@@ -37,21 +38,28 @@ def test_defaults_are_filled_in(encoder):
     assert cut_of(settings(), albert) == Cut((0, 1, 2, 3))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"layers": 5}, "--layers=5 is more than the model's 4"),
-        ({"plan": "1x3"}, "runs 3 blocks, num_hidden_layers is 4"),
-        ({"plan": "x"}, "is no part of a plan"),
-        ({"energy": 0.9, "embedding_size": 8}, "--energy and --embedding_size both say"),
-        ({"task": "sst2"}, "--task and --data_dir belong together"),
-        ({"text": ""}, "give --text='corpus/\\*.txt', or --task and --data_dir"),
-        ({"vocab_size": 5}, "--vocab_size needs --vocab_from"),
-    ],
-)
-def test_what_cannot_be_is_said(encoder, changes, said):
-    with pytest.raises(UserError, match=said):
-        cut_of(settings(**changes), encoder)
+REFUSED = r"""
+--layers=5 => --layers=5 is more than the model's 4
+--plan=1x3 => runs 3 blocks, num_hidden_layers is 4
+--plan=x => is no part of a plan
+--energy=0.9 --embedding_size=8 => --energy and --embedding_size both say
+--task=sst2 => --task and --data_dir belong together
+--text= => give --text='corpus/\*.txt', or --task and --data_dir
+--vocab_size=5 => --vocab_size needs --vocab_from
+--embedding_size=17 => embedding size 17 must be from 1 to below the model's 16
+--embedding_size=8 --plan=none --lora_rank=2 => --lora_rank=2 is of blocks that are shared
+--embedding_size=8 --plan=none --noalign => --align=False is of blocks that are shared
+factorised | --embedding_size=4 => factorised already, at 8 columns
+relative | --embedding_size=8 => beside relative positions
+"""
+OTHERS = {"factorised": {"embedding_size": 8}, "relative": {"position_type": "relative"}}
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_cannot_be_cut_so_is_said_before_anything_is_measured(encoder, line):
+    of, _, line = line.rpartition(" | ")
+    model = AlbertEncoder(CONFIG.replace(**OTHERS[of])) if of else encoder
+    assert_refused(line, settings(), lambda asked: cut_of(asked, model))
 
 
 def test_a_cut_has_the_configuration_foretold(encoder):
@@ -60,39 +68,16 @@ def test_a_cut_has_the_configuration_foretold(encoder):
         assert compress(encoder, cut).config == cut_config(CONFIG, cut)
 
 
-def test_layers_that_stay_are_as_they_were(encoder):
-    kept, named = keep_layers(encoder, (1, 3)), named_variables(encoder)
-    for name, variable in named_variables(kept).items():
+def test_layers_that_stay_are_as_they_were_with_their_exits(encoder):
+    model = AlbertClassifier(encoder, 3, early_exit=LearnedExit())
+    kept, named = named_variables(keep_layers(model, (1, 3))), named_variables(model)
+    assert {"exit_0/kernel", "classifier/kernel", "attention_1/query/kernel"} < kept.keys()
+    assert any(name.startswith("exit_gate/") for name in kept)
+    for name, variable in kept.items():
         before = name.replace("_1/", "_3/").replace("_0/", "_1/")
-        np.testing.assert_array_equal(variable, named[before])
+        np.testing.assert_array_equal(variable, named[before], err_msg=name)
     with pytest.raises(UserError, match="whose layers share nothing"):
         keep_layers(AlbertEncoder(CONFIG.replace(sharing="all")), (1, 3))
-
-
-def test_layers_that_stay_keep_their_exits(encoder):
-    model = AlbertClassifier(encoder, 3, early_exit=LearnedExit())
-    kept, named = keep_layers(model, (1, 3)), named_variables(model)
-    after = named_variables(kept)
-    np.testing.assert_array_equal(after["exit_0/kernel"], named["exit_1/kernel"])
-    gates = [name for name in after if name.startswith("exit_gate/")]
-    assert gates
-    for name in ("classifier/kernel", *gates):
-        np.testing.assert_array_equal(after[name], named[name])
-
-
-@pytest.mark.parametrize(
-    ("config", "changes", "said"),
-    [
-        ({}, {"embedding_size": 17}, "embedding size 17 must be from 1 to below the model's 16"),
-        ({"embedding_size": 8}, {"embedding_size": 4}, "factorised already, at 8 columns"),
-        ({"position_type": "relative"}, {"embedding_size": 8}, "beside relative positions"),
-        ({}, {"embedding_size": 8, "plan": "none", "lora_rank": 2}, "--lora_rank=2 is of blocks that are shared"),
-        ({}, {"embedding_size": 8, "plan": "none", "align": False}, "--align=False is of blocks that are shared"),
-    ],
-)
-def test_what_cannot_be_cut_so_is_said_before_anything_is_measured(config, changes, said):
-    with pytest.raises(UserError, match=said):
-        cut_of(settings(**changes), AlbertEncoder(CONFIG.replace(**config)))
 
 
 def test_the_words_of_relative_positions_stay_as_wide_by_default():
@@ -120,14 +105,12 @@ def test_the_best_block_is_the_one_that_serves_best(encoder):
 
 
 def test_heads_stay_and_an_embedders_pooler_goes(encoder):
-    cut = Cut((0, 1, 2, 3), 8, "1x4", 2)
+    cut, model = Cut((0, 1, 2, 3), 8, "1x4", 2), AlbertClassifier(encoder, 3)
     assert compress(AlbertSentenceEmbedder(encoder), cut).encoder.pooler is None
-    model = AlbertClassifier(encoder, 3)
     small = compress(model, cut)
     assert small(FEATURES).shape == (2, 3) and small.encoder.config.embedding_size == 8
-    np.testing.assert_array_equal(
-        small.head_variables()["classifier/kernel"], model.head_variables()["classifier/kernel"]
-    )
+    kernels = [one.head_variables()["classifier/kernel"] for one in (small, model)]
+    np.testing.assert_array_equal(*kernels)
 
 
 def test_the_table_goes_rank_by_rank_and_plan_by_plan(encoder):

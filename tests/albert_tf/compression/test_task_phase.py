@@ -1,6 +1,5 @@
 """A model that was fine-tuned is made small in two phases: on text, then on its task."""
 
-import dataclasses
 import json
 import re
 import shutil
@@ -13,54 +12,46 @@ import pytest
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor, compress
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.compression import run as running
-from albert_tf.compression.start import TableRow
 from albert_tf.compression.task_phase import TASK_PHASE, TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import make_rows, task_of
 from albert_tf.loading import Loaded, load
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.training.devices import Devices
 from tests.albert_tf.compression.tiny import CONFIG, UNREAD, WORDS, report_of, write
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import assert_refused, changed, lines
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 
 @pytest.fixture(scope="module")
-def make_tuned(settings, data, tokenizer):
-    """make_tuned(folder): settings for a model that was fine-tuned."""
-
-    def make(folder):
-        model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
-        task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
-        (folder / "teacher").mkdir()
-        teacher = write(folder / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
-        return dataclasses.replace(
-            settings, model=str(teacher), output_dir=str(folder / "out"), task="classification", text="",
-            data_dir=str(data / "classes"), second_text_column="", num_train_steps=2, task_train_steps=2,
-            vocab_from="corpus",
-        )  # fmt: skip
-
-    return make
+def of_module(settings, data, tokenizer, tmp_path_factory):
+    """Settings for a model that was fine-tuned, in whose place is "teacher"."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "teacher").mkdir()
+    model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 2, labels=["no", "yes"])
+    task = {"task": "classification", "kind": "classification", "labels": ["no", "yes"], "inputs": ["text"]}
+    teacher = write(folder / "teacher", model, tokenizer, **task, max_seq_length=16, metrics={"accuracy": 0.123})
+    flags = f"--model={teacher} --output_dir={folder}/out --task=classification --data_dir={data}/classes --text= "
+    flags += "--second_text_column= --num_train_steps=2 --task_train_steps=2 --vocab_from=corpus"
+    return changed(settings, flags)
 
 
 @pytest.fixture
-def tuned(make_tuned, tmp_path):
-    return make_tuned(tmp_path)
+def tuned(of_module, tmp_path):
+    return changed(of_module, f"--output_dir={tmp_path}/out")
 
 
 @pytest.fixture(scope="module")
-def finished(make_tuned, tmp_path_factory):
+def finished(of_module):
     """A teacher and what it was made into, by so small a rate that the second phase changes next to nothing."""
-    tuned = make_tuned(tmp_path_factory.mktemp("finished"))
-    return running.run(dataclasses.replace(tuned, task_learning_rate=1e-9)).parent
+    return running.run(changed(of_module, "--task_learning_rate=1e-9")).parent
 
 
 @pytest.fixture
-def again(finished, tuned, tmp_path):
+def again(finished, of_module, tmp_path):
     """The finished run once more, moved."""
-    shutil.copytree(finished, tmp_path / "moved")
-    places = {"model": str(tmp_path / "moved" / "teacher"), "output_dir": str(tmp_path / "moved" / "out")}
-    return dataclasses.replace(tuned, task_learning_rate=1e-9, **places)
+    moved = shutil.copytree(finished, tmp_path / "moved")
+    return changed(of_module, f"--task_learning_rate=1e-9 --model={moved}/teacher --output_dir={moved}/out")
 
 
 def assert_same_weights(one, other):
@@ -84,36 +75,27 @@ def test_a_fine_tuned_model_goes_through_both_phases(finished):
         assert metrics["accuracy"] == pytest.approx(phases["task"]["scores"]["accuracy"])
 
 
-def test_a_folder_that_was_moved_goes_on(again, capsys):
+def test_a_folder_that_was_moved_goes_on_and_of_the_phases_models_the_better_is_kept(again, unmeasured, capsys):
+    unmeasured |= {"distilled on text": 0.6, "distilled on the task": 0.5}
     # A head that no lesson reaches learns as little in the model that is loaded, so its optimizer is found again.
     compress.main(again)
-    said, folder = capsys.readouterr(), again.output_dir
+    said, folder = capsys.readouterr(), Path(again.output_dir)
     assert all(f"{folder}/{phase} is trained already (2 steps)" in said.out for phase in (TEXT_PHASE, TASK_PHASE))
     assert f"wrote {folder}/model.keras" in said.out and "next: python -m serving.export" in said.err
-
-
-def test_of_the_phases_models_the_better_is_kept(again, monkeypatch, capsys):
-    scores = {"distilled on text": 0.6, "distilled on the task": 0.5}
-    monkeypatch.setattr(
-        running, "row_of", lambda title, *_: TableRow(title, 1, {"accuracy": scores.get(title, 0.7), "likeness": 1.0})
-    )
-    folder = running.run(again)
     assert_same_weights(folder, folder / TEXT_PHASE)
     assert report_of(folder)["kept"] == "text"
     bold = re.search("<tr class=kept>.*?class=word>(.*?)</td>", (folder / "compress.html").read_text())
     assert bold[1] == "distilled on text"
-    assert "on text alone is kept: accuracy 0.6000, after the task 0.5" in capsys.readouterr().out
+    assert "on text alone is kept: accuracy 0.6000, after the task 0.5" in said.out
     # Nothing of a finished model is lost where the same folder is asked for another one.
     before = (folder / "model.keras").read_bytes()
-    with pytest.raises(UserError, match="holds a run with num_train_steps=2"):
-        running.run(dataclasses.replace(again, task_train_steps=3))
+    assert_refused("--task_train_steps=3 => holds a run with num_train_steps=2", again, running.run)
     assert (folder / "model.keras").read_bytes() == before
 
 
 def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
-    settings = dataclasses.replace(tuned, max_hours=0.5)
-    whole, began = load(tuned.model), time.monotonic() - 1800
-    phase = TaskPhase(settings, whole, tmp_path / "out", Devices(), began)
+    tuned = changed(tuned, "--max_hours=0.5")
+    phase = TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(), time.monotonic() - 1800)
     assert not phase.run({})
     assert "--max_hours=0.5 are over; the same command goes on with the task" in capsys.readouterr().out
 
@@ -121,24 +103,23 @@ def test_no_time_is_left_for_the_second_phase(tuned, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
         (
             lambda encoder: AlbertClassifier(encoder, 2, early_exit=LearnedExit(0.3, 0.1)),
-            {"learned_exit": True, "exit_prior": 0.3, "exit_beta": 0.1},
+            {"learned_exit": True, "early_exit": False, "exit_prior": 0.3, "exit_beta": 0.1},
         ),
+        (lambda encoder: AlbertClassifier(encoder, 2, early_exit=True), {"early_exit": True, "learned_exit": False}),
         (lambda encoder: AlbertSpanPredictor(encoder, joint=True), {"span_head": "joint", "early_exit": False}),
-        (lambda encoder: AlbertSpanPredictor(encoder), {"span_head": "plain"}),
+        (AlbertSpanPredictor, {"span_head": "plain"}),
     ],
 )
 def test_the_student_answers_as_the_whole_model_does(tuned, model, expected, tmp_path):
-    made = model(AlbertEncoder(CONFIG, seed=2))
-    phase = TaskPhase(tuned, Loaded(made, None, {}), tmp_path, Devices(), 0.0)
-    tuning = phase.tuning()
+    whole = Loaded(model(AlbertEncoder(CONFIG, seed=2)), None, {})
+    tuning = TaskPhase(tuned, whole, tmp_path, Devices(), 0.0).tuning()
     assert {name: getattr(tuning, name) for name in expected} == expected
 
 
 def test_pieces_are_counted_in_the_tasks_texts(tuned):
-    work = running.prepare(dataclasses.replace(tuned, num_train_steps=0))
+    work = running.prepare(changed(tuned, "--num_train_steps=0"))
     assert set(WORDS) <= set(work.tokenizer.pieces) and not set(UNREAD) & set(work.tokenizer.pieces)
 
 
@@ -146,31 +127,32 @@ def test_rows_of_text_are_pairs_where_the_model_was_fine_tuned_on_pairs(settings
     model = AlbertClassifier(AlbertEncoder(CONFIG, seed=2), 1)
     task = {"task": "regression", "kind": "regression", "inputs": ["text", "other"]}
     teacher = write(tmp_path, model, tokenizer, **task, max_seq_length=16, metrics={})
-    tuned = dataclasses.replace(settings, model=str(teacher), output_dir=str(tmp_path / "out"), text="")
+    tuned = changed(settings, f"--model={teacher} --output_dir={tmp_path}/out --text=")
     work = running.prepare(tuned)
     examples = list(task_of(tuned).stream("train"))
-    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(tuple(example.texts) for example in examples)
+    texts = [tuple(example.texts) for example in examples]
+    assert sorted([*work.texts.train, *work.texts.held_out]) == sorted(texts)
     assert work.likeness(work.loaded.model) == pytest.approx(1)
-    rows = make_rows([tuple(example.texts) for example in examples], work.tokenizer, 16)
-    of_task = task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
-    assert rows.tokens.keys() == of_task.tokens.keys()
-    for name in rows.tokens:
-        np.testing.assert_array_equal(
-            rows.tokens[name].read(0, sum(rows.lengths)), of_task.tokens[name].read(0, sum(rows.lengths))
+    ours, of_task = (
+        {name: array.read(0, sum(rows.lengths)).tolist() for name, array in rows.tokens.items()}
+        for rows in (
+            make_rows(texts, work.tokenizer, 16), task_of(tuned).rows(examples, work.tokenizer, 16, training=True)
         )
-    single = running.prepare(dataclasses.replace(tuned, model=settings.model))
+    )  # fmt: skip
+    assert ours == of_task
+    single = running.prepare(changed(tuned, f"--model={settings.model}"))
     assert {len(row) for row in single.texts.train} == {1}, "an embedder reads the texts of a pair one by one"
 
 
 @pytest.mark.slow
 def test_an_encoder_is_not_told_of_a_task_that_an_earlier_model_had(tuned, settings, tmp_path):
-    folder = running.run(dataclasses.replace(tuned, num_train_steps=0, task_train_steps=0))
+    folder = running.run(changed(tuned, "--num_train_steps=0 --task_train_steps=0"))
     assert load(folder).task
-    running.run(dataclasses.replace(settings, output_dir=str(folder), num_train_steps=0))
+    running.run(changed(settings, f"--output_dir={folder} --num_train_steps=0"))
     assert not (folder / "task.json").exists()
 
 
-def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, monkeypatch):
+def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, unmeasured, monkeypatch):
     folder = Path(again.output_dir)
     shutil.rmtree(folder / TASK_PHASE)
     shutil.copy(Path(again.model) / "model.keras", folder)
@@ -179,37 +161,29 @@ def test_the_text_phases_model_takes_the_place_of_an_untrained_one(again, monkey
     assert_same_weights(folder, folder / TEXT_PHASE)
 
 
-@pytest.mark.parametrize(
-    ("edits", "changes", "said"),
-    [
-        (("no file", ""), {"text": "TEXT"}, "holds no train file ending in"),
-        (
-            ("\tno\n", "\tham\n"),
-            {},
-            r"of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'yes'\]",
-        ),
-        (
-            ("\n", "\tmore\n"),
-            {"second_text_column": "more"},
-            "of texts a row 1, and --data_dir=.* has texts a row 2",
-        ),
-        (("", ""), {"num_train_steps": 0, "task_train_steps": 600}, "--task_train_steps=600 is of a second phase"),
-        (("", ""), {"task_train_batch_size": 32}, "3 devices cannot share a batch of 32 rows.*--task_train_batch_size"),
-    ],
-)
-def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path, edits, changes, said):
-    shutil.copytree(data / "classes", tmp_path / "data")
-    for file in (tmp_path / "data").iterdir():
-        file.write_text(file.read_text().replace(*edits))
-    if edits[0] == "no file":
+# An edit of the data's files, and then the flags.
+REFUSED = r"""
+| --text=DATA/text.txt => holds no train file ending in
+\tno\n;\tham\n | => of labels \['no', 'yes'\], and --data_dir=.* has labels \['ham', 'yes'\]
+\n;\tmore\n | --second_text_column=more => of texts a row 1, and --data_dir=.* has texts a row 2
+; | --num_train_steps=0 --task_train_steps=600 => --task_train_steps=600 is of a second phase
+; | --task_train_batch_size=32 => 3 devices cannot share a batch of 32 rows.*--task_train_batch_size
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_the_task_cannot_be_trained_on_is_said_before_the_text(tuned, data, tmp_path, line):
+    edit, _, line = line.partition("| ")
+    for file in shutil.copytree(data / "classes", tmp_path / "data").iterdir():
+        old, _, new = edit.strip().replace("\\t", "\t").replace("\\n", "\n").partition(";")
+        file.write_text(file.read_text().replace(old, new))
+    if not edit:
         (tmp_path / "data" / "train.tsv").unlink()
-    changes = {name: str(data / "text.txt") if value == "TEXT" else value for name, value in changes.items()}
-    tuned = dataclasses.replace(tuned, **{"data_dir": str(tmp_path / "data"), "train_batch_size": 9} | changes)
-    with pytest.raises(UserError, match=said):
-        running.run(tuned, Devices(replicas=3))
+    tuned = changed(tuned, f"--data_dir={tmp_path}/data --train_batch_size=9")
+    assert_refused(line.replace("DATA", str(data)), tuned, lambda one: running.run(one, Devices(replicas=3)))
     assert not Path(tuned.output_dir).exists()
 
 
 def test_a_batch_of_the_task_that_the_devices_share_is_taken(tuned, tmp_path):
-    tuned = dataclasses.replace(tuned, task_train_batch_size=30)
+    tuned = changed(tuned, "--task_train_batch_size=30")
     TaskPhase(tuned, load(tuned.model), tmp_path / "out", Devices(replicas=3), 0.0).check()

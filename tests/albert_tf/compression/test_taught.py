@@ -14,7 +14,7 @@ CONFIG = AlbertConfig(
 )  # fmt: skip
 
 
-def test_the_teacher_is_asked_in_a_graph(tmp_path):
+def test_the_teacher_is_asked_once_in_a_graph(tmp_path):
     lengths, random = [3, 7, 5], np.random.default_rng(0)
     splits, teacher = np.cumsum([0, *lengths]), AlbertEncoder(CONFIG, seed=1)
     tokens = {
@@ -29,3 +29,9 @@ def test_the_teacher_is_asked_in_a_graph(tmp_path):
         (features,) = found.batch([number], lengths[number])
         states = np.stack(teacher(row, output_hidden_states=True)["hidden_states"])[[0, 2], 0]
         np.testing.assert_allclose(features["taught_states"][0], states.transpose(0, 2, 1), atol=2e-3)
+    # Found again by its key, whoever is there to be asked.
+    stored, other = (
+        taught(rows, AlbertEncoder(CONFIG), ["states", "vectors"], [0, 2], 2, tmp_path, key) for key in ("key", "x")
+    )
+    first, again, changed = (rows.batch([2], 5)[0]["taught_states"] for rows in (found, stored, other))
+    assert (first == again).all() and (first != changed).any()

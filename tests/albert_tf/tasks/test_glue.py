@@ -5,6 +5,7 @@ import pytest
 
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.text_task import TextExample
+from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -216,58 +217,44 @@ def test_official_hyperparameters():
 
 
 def test_scores_carry_the_fields_names():
-    examples = [TextExample(("a",), label) for label in (0, 1, 1, 0)]
-    outputs = np.array([[1, 0], [0, 1], [1, 0], [2, 1]], "float32")
-    for name, expected in (
-        ("sst2", {"accuracy": 0.75}),
-        ("mrpc", {"accuracy": 0.75, "f1": 2 / 3}),
-        ("cola", {"matthews": 3**-0.5, "accuracy": 0.75}),
-    ):
-        assert glue_task(name, ".").score(examples, None, outputs) == pytest.approx(expected)
+    examples, outputs = [TextExample(("a",), label) for label in (0, 1, 1, 0)], np.eye(2)[[0, 1, 0, 0]]
+    for name, more in (("sst2", {}), ("mrpc", {"f1": 2 / 3}), ("cola", {"matthews": 3**-0.5})):
+        assert glue_task(name, ".").score(examples, None, outputs) == pytest.approx({"accuracy": 0.75} | more)
     numbers = [TextExample(("a", "b"), label) for label in (0.0, 2.0, 5.0)]
     found = glue_task("stsb", ".").score(numbers, None, [np.array([x]) for x in (1.0, 2.0, 9.0)])
     assert found["spearman"] == pytest.approx(1) and 0.9 < found["pearson"] < 1
 
 
-STSB = "stsb train\nindex|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score\n0|1|2|3|4|5|6|A|B|"
+STSB = "stsb train/index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score/0|1|2|3|4|5|6|A|B|"
+# A file with "/" for the end of a line, and the sentence.
+WRONG = r"""
+sst2 train/sentence|label/good|2 => line 2: label '2' is none of 0, 1
+sst2 train/sentence|label/good| => line 2: label '' is none of 0, 1
+sst2 train/sentence|label/good => line 2: 1 columns, expected 2
+STSB5.5 => line 2: score '5.5' is not a number from 0 to 5
+STSBnan => line 2: score 'nan' is not a number from 0 to 5
+sst2 train/text|label/a|1 => line 1: no column 'sentence'; it has 'text', 'label'
+cola train/source|label|star|sentence/gj04|1||It is. => line 1: label 'label' is none of 0, 1; remove this line
+qqp test/id|question1|question2/0|How?|Why?/1|cut off/2|Who?|Who? => line 3: 2 columns, expected 3 \(id, .*mend the row
+""".replace("STSB", STSB)
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("sst2 train\nsentence|label\ngood|2", "line 2: label '2' is none of 0, 1"),
-        ("sst2 train\nsentence|label\ngood|", "line 2: label '' is none of 0, 1"),
-        ("sst2 train\nsentence|label\ngood", "line 2: 1 columns, expected 2"),
-        (f"{STSB}5.5", "line 2: score '5.5' is not a number from 0 to 5"),
-        (f"{STSB}nan", "line 2: score 'nan' is not a number from 0 to 5"),
-        ("sst2 train\ntext|label\na|1", "line 1: no column 'sentence'; it has 'text', 'label'"),
-        (
-            "cola train\nsource|label|star|sentence\ngj04|1||It is.",
-            "line 1: label 'label' is none of 0, 1; remove this line",
-        ),
-        (
-            "qqp test\nid|question1|question2\n0|How?|Why?\n1|cut off\n2|Who?|Who?",
-            r"line 3: 2 columns, expected 3 \(id, .*mend the row",
-        ),
-    ],
-)
-def test_wrong_files_are_named(tmp_path, file, message):
-    write(tmp_path, file)
-    name, split = file.split("\n")[0].split()
+@pytest.mark.parametrize("line", lines(WRONG))
+def test_wrong_files_are_named(tmp_path, line):
+    file, _, message = line.partition(" => ")
+    write(tmp_path, file.replace("/", "\n"))
+    name, split = file.partition("/")[0].split()
     with pytest.raises(UserError, match=rf"{split}.tsv' {message}"):
         glue_task(name, str(tmp_path)).read(split)
     assert glue_task(name, str(tmp_path)).read("dev") is None
 
 
+# By folder: training rows (none are stored of the largest) and dev rows.
+PUBLISHED = {"CoLA": (8551, 1043), "SST-2": (None, 872), "MRPC": (3668, 408), "RTE": (2490, 277), "STS-B": (5749, 1500)}
+
+
 def test_the_published_files(shared):
-    counts = {
-        "CoLA": (8551, 1043),
-        "SST-2": (None, 872),
-        "MRPC": (3668, 408),
-        "RTE": (2490, 277),
-        "STS-B": (5749, 1500),
-    }
-    for folder, (train, dev) in counts.items():
+    for folder, counts in PUBLISHED.items():
         task = glue_task(folder.replace("-", "").lower(), str(shared / "data" / "glue" / folder))
-        assert len(task.read("dev")) == dev
-        assert train is None or len(task.read("train")) == train
+        found = [task.read(split) if count else () for split, count in zip(("train", "dev"), counts)]
+        assert [len(rows) or None for rows in found] == list(counts)

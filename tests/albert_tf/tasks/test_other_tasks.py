@@ -9,6 +9,7 @@ import pytest
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.registry import create_task
 from albert_tf.tasks.settings import FinetuningSettings
+from tests.albert_tf.refusals import changed, lines
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
 
@@ -22,20 +23,18 @@ def create(folder, name, **changes):
     return create_task(FinetuningSettings(task=name, data_dir=str(folder), output_dir="", config="x", **changes))
 
 
-ARTICLE = {
-    "article": "An expression is a piece of syntax. " * 20,
-    "questions": ["What is it?", "It is a _ of syntax."],
-    "options": [["piece", "name", "loop", "value"], ["piece", "name", "loop", "long " * 300]],
-    "answers": ["A", "D"],
-    "id": "high1.txt",
-}
+QUESTIONS = """
+"questions": ["What is it?", "It is a _ of syntax."], "answers": ["A", "D"], "id": "high1.txt",
+"options": [["piece", "name", "loop", "value"], ["piece", "name", "loop", "LONG"]]
+""".replace("\n", " ").replace("LONG", "long " * 300)
+ARTICLE = f'{{"article": "{"An expression is a piece of syntax. " * 20}", {QUESTIONS}}}'
 
 
 def write_race(folder, article=ARTICLE):
     for part in ("train/middle", "train/high", "dev/middle", "dev/high"):
         (folder / part).mkdir(parents=True)
         for name in ("1.txt", "2.txt"):
-            (folder / part / name).write_text(json.dumps(article))
+            (folder / part / name).write_text(article)
     return RaceTask(folder)
 
 
@@ -45,16 +44,16 @@ def test_race_reads_many_files_or_one_and_gzipped_ones(tmp_path):
     assert examples[0].answers[1] == "What is it? name" and examples[1].answers[1] == "It is a name of syntax."
     assert (examples[0].label, examples[1].label) == (0, 3)
     middle, high = (tmp_path / "train" / level for level in ("middle", "high"))
+    lines = f"{ARTICLE}\n" * 2
+    packed = gzip.compress(lines.encode())
     for folder in (middle, high):
-        packed = gzip.compress((folder / "1.txt").read_bytes())
-        (folder / "1.txt").unlink()
-        (folder / "1.txt.gz").write_bytes(packed)
+        (folder / "1.txt").rename(folder / "plain")
+        (folder / "1.txt.gz").write_bytes(gzip.compress((folder / "plain").read_bytes()))
     assert RaceTask(tmp_path).read("train") == examples
-    lines = f"{json.dumps(ARTICLE)}\n" * 2
     (middle / "all.txt").write_text(lines)
-    (high / "all.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    (high / "all.txt.gz").write_bytes(packed)
     assert RaceTask(tmp_path).read("train") == examples and RaceTask(tmp_path).read("test") is None
-    (middle / "all.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    (middle / "all.txt.gz").write_bytes(packed)
     with pytest.raises(UserError, match=r"holds all.txt and all.txt.gz; keep the one"):
         RaceTask(tmp_path).read("train")
 
@@ -83,38 +82,34 @@ def test_race_scores_each_level(tmp_path):
     assert task.score(examples, None, outputs) == {"accuracy": 0.5, "middle_accuracy": 0.0, "high_accuracy": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"D"', '"E"', "line 1: question 1: answer 'E' is none of A, B, C, D"),
-        (', "D"', "", "line 1: 2 questions, 2 lists of options, 1 answers"),
-        ('["piece", ', "[", "line 1: question 0 must have 4 options"),
-        ("An expression is a piece of syntax. ", "", "line 1: article is not a text"),
-        ('["What is it?", "It is a _ of syntax."]', '"Why?"', "line 1: .*must be lists"),
-        ('"options"', '"choices"', "line 1: no column 'options'"),
-    ],
-)
-def test_race_names_what_is_wrong(tmp_path, old, new, message):
-    article = json.loads(json.dumps(ARTICLE).replace(old, new))
+# What is replaced in the article, by what, and the sentence.
+WRONG = r"""
+"D" ; "E" => line 1: question 1: answer 'E' is none of A, B, C, D
+, "D" ; => line 1: 2 questions, 2 lists of options, 1 answers
+["piece",;[ => line 1: question 0 must have 4 options
+An expression is a piece of syntax. ; => line 1: article is not a text
+["What is it?", "It is a _ of syntax."];"Why?" => line 1: .*must be lists
+"options";"choices" => line 1: no column 'options'
+"""
+
+
+@pytest.mark.parametrize("line", lines(WRONG))
+def test_race_names_what_is_wrong(tmp_path, line):
+    edit, _, message = line.partition(" => ")
+    old, _, new = edit.replace(" ;", ";").partition(";")
+    article = ARTICLE.replace(old, new.strip())
     with pytest.raises(UserError, match=f"train/middle/1.txt' {message}"):
         write_race(tmp_path, article).read("train")
 
 
-TAGGED = [
-    {"tokens": ["Guido", "van", "Rossum", "wrote", "Python"], "ner": ["B-PER", "I-PER", "I-PER", "O", "B-LANG"]},
-    {"tokens": ["It", "runs"], "ner": ["O", "O"]},
-]
-
-
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+WORDS, NAMES = ["Guido", "van", "Rossum", "wrote", "Python"], ["B-PER", "I-PER", "I-PER", "O", "B-LANG"]
 
 
 @pytest.fixture
 def tagging(tmp_path):
-    write_lines(tmp_path / "train.jsonl", TAGGED)
-    write_lines(tmp_path / "dev.jsonl", TAGGED[:1])
-    write_lines(tmp_path / "test.jsonl", [{"tokens": ["It", "runs"]}])
+    row, other = json.dumps({"tokens": WORDS, "ner": NAMES}), '{"tokens": ["It", "runs"], "ner": ["O", "O"]}'
+    for split, rows in (("train", (row, other)), ("dev", (row,)), ("test", ('{"tokens": ["It", "runs"]}',))):
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
     return create(tmp_path, "tagging", text_column="tokens", label_column="ner")
 
 
@@ -133,10 +128,10 @@ def test_tags_stand_on_the_first_piece_of_each_word(tagging, tokenizer):
 def test_words_that_do_not_fit_count_as_outside(tagging, tokenizer):
     examples = tagging.read("dev")
     rows = tagging.rows(examples, tokenizer, 5, training=False)
-    assert len(rows.tokens["input_ids"][0]) == 5
     fitting = len(rows.heads[0])
+    assert len(rows.tokens["input_ids"][0]) == 5 > fitting
     outputs = [np.eye(4, dtype="float32")[[0, *[2] * 4]]]
-    assert tagging.predictions(examples, rows, outputs) == [[2] * fitting + [0] * (5 - fitting)] and fitting < 5
+    assert tagging.predictions(examples, rows, outputs) == [[2] * fitting + [0] * (5 - fitting)]
 
 
 def test_tagging_scores_and_writes(tagging, tokenizer, tmp_path):
@@ -146,8 +141,7 @@ def test_tagging_scores_and_writes(tagging, tokenizer, tmp_path):
     logits[rows.heads[0], examples[0].tags] = 1
     assert tagging.score(examples, rows, [logits]) == {"accuracy": 1.0, "f1": 1.0}
     (path,) = tagging.write_predictions(tmp_path, "dev", examples, rows, [logits])
-    line = json.loads(path.read_text())
-    assert line == {"words": TAGGED[0]["tokens"], "prediction": TAGGED[0]["ner"], "label": TAGGED[0]["ner"]}
+    assert json.loads(path.read_text()) == {"words": WORDS, "prediction": NAMES, "label": NAMES}
 
 
 def test_tagging_from_a_table_with_spaces(tmp_path):
@@ -156,23 +150,20 @@ def test_tagging_from_a_table_with_spaces(tmp_path):
     assert task.read("train")[0].words == ["It", "runs"] and task.main_metric == "accuracy" and task.read("dev") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "labels"),
-    [
-        # By value, not by alphabet.
-        ("train.tsv", 'id\ttext\tlabel\n1\tgood "stuff\t10\n2\tbad\t9\n3\tbad\t9\n', ("9", "10")),
-        ("train.csv", 'id,text,label\n1,"good ""stuff",10\n2,bad,9\n3,bad,9\n', ("9", "10")),
-        (
-            "train.jsonl",
-            '{"text": "good \\"stuff", "label": true}\n' + '{"text": "bad", "label": false}\n' * 2,
-            ("false", "true"),
-        ),
-    ],
-)
-def test_own_classes_from_every_kind_of_table(tmp_path, name, content, labels):
-    (tmp_path / name).write_text(content)
+OWN = {
+    # By value, not by alphabet.
+    "train.tsv": 'id\ttext\tlabel\n1\tgood "stuff\t10\n2\tbad\t9\n3\tbad\t9\n',
+    "train.csv": 'id,text,label\n1,"good ""stuff",10\n2,bad,9\n3,bad,9\n',
+    "train.jsonl": '{"text": "good \\"stuff", "label": true}\n' + '{"text": "bad", "label": false}\n' * 2,
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_classes_from_every_kind_of_table(tmp_path, name):
+    (tmp_path / name).write_text(OWN[name])
     task = create(tmp_path, "classification")
-    assert task.labels == labels and task.inputs == ("text",) and task.read("dev") is None
+    assert task.labels == (("false", "true") if name.endswith("jsonl") else ("9", "10"))
+    assert task.inputs == ("text",) and task.read("dev") is None
     assert [(*example.texts, example.label) for example in task.read("train")][:2] == [('good "stuff', 1), ("bad", 0)]
 
 
@@ -184,8 +175,8 @@ def test_own_pairs_and_numbers(tmp_path):
 
 
 def test_half_characters_reach_no_tokenizer(tmp_path, tokenizer):
-    row = {"text": "a class \ud800", "label": 1}
-    write_lines(tmp_path / "train.jsonl", [row, row, row | {"label": 2}])
+    rows = [rf'{{"text": "a class \ud800", "label": {label}}}' for label in (1, 1, 2)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
     task = create(tmp_path, "classification")
     assert len(task.rows(task.read("train"), tokenizer, 32, training=True)) == 3
 
@@ -203,68 +194,44 @@ def test_a_trained_model_needs_no_training_file(tmp_path, name):
         create_task(settings)
 
 
-X, Y = '{"text": ["a"], "label": ["X"]}', '{"text": ["a"], "label": ["Y"]}'
+# A task with its flags, files ("|" for a tab and "/" for the end of a line), and the sentence.
+REFUSED = r"""
+classification => holds no train file
+classification :: train.tsv text|label/a|x/b|x/ => every row has the same label
+classification :: train.tsv text|label/a|x/b|y/ => no two rows have the same label
+classification :: train.tsv text|label/a|x/b|/ => line 3: label is empty
+classification :: train.tsv text|class/a|x/ => no column 'label'; it has 'text', 'class'; say .*--label_column
+classification :: train.tsv t|label/a|x/b|y/c|y/ => no column 'text'.*--text_column
+classification :: train.tsv  :: train.csv  => train.tsv and train.csv
+classification :: train.tsv text|label/a|x/ :: dev.tsv  :: valid.tsv  => dev and valid
+classification :: train.tsv text|label/a|1/ |1/c|2/ => line 3: text is empty; fill it or remove the row
+regression :: train.tsv text|label/a|none/ => line 2: label 'none' is not a number
+regression :: train.jsonl {"text": "a", "label": 1}/{"text": "a", "label": true} => line 2: label True is not a number
+tagging :: train.jsonl {"text": ["a", "b"], "label": ["X"]} => line 1: 2 words but 1 tags
+tagging :: train.jsonl {"text": [], "label": []} => line 1: .*no list of words
+tagging :: train.jsonl {"text": [1], "label": ["X"]} => line 1: .*no list of words
+tagging :: train.jsonl {"words": ["a"], "label": ["X"]} => no column 'text'
+tagging :: train.jsonl {"text": ["a"]} => train.jsonl' line 1: no .*label
+tagging :: train.jsonl {"text": ["a"], "label": ["X"]}/{"text": ["a"]} => train.jsonl' line 2: no .*label
+tagging :: train.jsonl {"text": ["a"], "label": ["X"]} :: valid.jsonl {"text": ["a"], "label": ["Y"]} => \
+valid.jsonl' line 1: tag 'Y' is none of those trained on: X
+sst3 => --task=sst3 is unknown; choose one of .*sst2
+classification --second_text_column=text :: train.tsv OWN => --second_text_column=text is --text_column too
+regression --second_text_column=text :: train.tsv OWN => --second_text_column=text is --text_column too
+tagging --second_text_column=more :: train.tsv OWN => leave out --second_text_column
+""".replace("\\\n", "").replace("OWN", "text|label/a|1/b|1/c|2/")
 
 
-@pytest.mark.parametrize(
-    ("name", "files", "message"),
-    [
-        ("classification", {}, "holds no train file"),
-        ("classification", {"train.tsv": "text\tlabel\na\tx\nb\tx\n"}, "every row has the same label"),
-        ("classification", {"train.tsv": "text\tlabel\na\tx\nb\ty\n"}, "no two rows have the same label"),
-        ("classification", {"train.tsv": "text\tlabel\na\tx\nb\t\n"}, "line 3: label is empty"),
-        (
-            "classification",
-            {"train.tsv": "text\tclass\na\tx\n"},
-            "no column 'label'; it has 'text', 'class'; say .*--label_column",
-        ),
-        ("classification", {"train.tsv": "t\tlabel\na\tx\nb\ty\nc\ty\n"}, "no column 'text'.*--text_column"),
-        ("classification", {"train.tsv": "", "train.csv": ""}, "train.tsv and train.csv"),
-        ("classification", {"train.tsv": "text\tlabel\na\tx\n", "dev.tsv": "", "valid.tsv": ""}, "dev and valid"),
-        (
-            "classification",
-            {"train.tsv": "text\tlabel\na\t1\n \t1\nc\t2\n"},
-            "line 3: text is empty; fill it or remove the row",
-        ),
-        ("regression", {"train.tsv": "text\tlabel\na\tnone\n"}, "line 2: label 'none' is not a number"),
-        (
-            "regression",
-            {"train.jsonl": '{"text": "a", "label": 1}\n{"text": "a", "label": true}'},
-            "line 2: label True is not a number",
-        ),
-        ("tagging", {"train.jsonl": '{"text": ["a", "b"], "label": ["X"]}'}, "line 1: 2 words but 1 tags"),
-        ("tagging", {"train.jsonl": '{"text": [], "label": []}'}, "line 1: .*no list of words"),
-        ("tagging", {"train.jsonl": '{"text": [1], "label": ["X"]}'}, "line 1: .*no list of words"),
-        ("tagging", {"train.jsonl": '{"words": ["a"], "label": ["X"]}'}, "no column 'text'"),
-        ("tagging", {"train.jsonl": '{"text": ["a"]}'}, "train.jsonl' line 1: no .*label"),
-        ("tagging", {"train.jsonl": X + '\n{"text": ["a"]}'}, "train.jsonl' line 2: no .*label"),
-        (
-            "tagging",
-            {"train.jsonl": X, "valid.jsonl": Y},
-            "valid.jsonl' line 1: tag 'Y' is none of those trained on: X",
-        ),
-        ("sst3", {}, "--task=sst3 is unknown; choose one of .*sst2"),
-    ],
-)
-def test_what_is_wrong_with_own_data_is_named(tmp_path, name, files, message):
-    for file, content in files.items():
-        (tmp_path / file).write_text(content)
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_is_wrong_with_own_data_is_named(tmp_path, line):
+    given, _, message = line.partition(" => ")
+    task, *written = given.split(" :: ")
+    for name, _, content in (file.partition(" ") for file in written):
+        (tmp_path / name).write_text(content.replace("|", "\t").replace("/", "\n"))
+    name, *flags = task.split(" ")
     with pytest.raises(UserError, match=message):
-        task = create(tmp_path, name)
-        task.read("dev" if "valid.jsonl" in files else "train")
+        settings = FinetuningSettings(task=name, data_dir=str(tmp_path), output_dir="", config="x")
+        made = create_task(changed(settings, " ".join(flags)))
+        made.read("dev" if "valid.jsonl" in line else "train")
         # Tags are counted where a model is to be made.
-        _ = task.labels
-
-
-@pytest.mark.parametrize(
-    ("name", "second", "message"),
-    [
-        ("classification", "text", "--second_text_column=text is --text_column too"),
-        ("regression", "text", "--second_text_column=text is --text_column too"),
-        ("tagging", "more", "leave out --second_text_column"),
-    ],
-)
-def test_columns_that_no_task_has_are_named(tmp_path, name, second, message):
-    (tmp_path / "train.tsv").write_text("text\tlabel\na\t1\nb\t1\nc\t2\n")
-    with pytest.raises(UserError, match=message):
-        create(tmp_path, name, second_text_column=second)
+        _ = made.labels

@@ -1,5 +1,6 @@
 """From scored spans to answers: against brute force over windows, n-best, null odds, ensembles, files."""
 
+import functools
 import json
 
 import numpy as np
@@ -9,28 +10,23 @@ from hypothesis import strategies as st
 
 from albert_tf.score_squad import ScoreSettings, score
 from albert_tf.tasks.ensemble import combine_spans
-from albert_tf.tasks.squad.answers import (
-    Answers,
-    Candidate,
-    find_answers,
-    write_answers,
-)
+from albert_tf.tasks.squad.answers import Answers, Candidate, find_answers, write_answers
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_null_odds, read_predictions
 from albert_tf.tasks.squad.windows import make_rows
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import assert_refused, changed, lines
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "?", ""]).encode())
+TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "?", ""]).encode())
 
 
-def rows_of(tokenizer, *contexts):
-    examples = [SquadExample(str(n), "a ?", " ".join(context), ()) for n, context in enumerate(contexts)]
-    return examples, make_rows(examples, tokenizer, 10, training=False, doc_stride=2)
+@functools.cache
+def rows_of(*sizes, cls_last=False):
+    """Questions about so many letters each, and their rows."""
+    examples = [SquadExample(str(n), "a ?", " ".join(LETTERS[:size]), ()) for n, size in enumerate(sizes)]
+    return examples, make_rows(examples, TOKENIZER.with_cls_last(cls_last), 10, training=False, doc_stride=2)
 
 
 def spans(*found):
@@ -55,20 +51,15 @@ def random_outputs(rng, rows, joint):
 
 
 @given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(0, 10), min_size=1, max_size=3), joint=st.booleans())
-def test_finds_what_brute_force_finds(tokenizer, seed, sizes, joint):
-    rng = np.random.default_rng(seed)
-    examples, rows = rows_of(tokenizer, *(LETTERS[:size] for size in sizes))
-    outputs = random_outputs(rng, rows, joint)
+def test_finds_what_brute_force_finds(seed, sizes, joint):
+    examples, rows = rows_of(*sizes)
+    outputs = random_outputs(np.random.default_rng(seed), rows, joint)
     found = find_answers(examples, rows, outputs, n_best=4, max_answer_length=3)
     for number, example in enumerate(examples):
-        of_example = [row for row in range(len(rows)) if rows.example[row] == number]
-        best = {}
-        words = example.context.split()
+        of_example, best, words = np.flatnonzero(rows.example == number), {}, example.context.split()
         for row in of_example:
-            one = outputs[row]["spans"]
-            for s, e, value in zip(one["start_index"], one["end_index"], one["score"]):
-                inside = 4 <= s <= e < 4 + rows.size[row] and e - s < 3 and value > -1e29
-                if inside:
+            for s, e, value in zip(*outputs[row]["spans"].values()):
+                if 4 <= s <= e < 4 + rows.size[row] and e - s < 3 and value > -1e29:
                     text = " ".join(words[rows.first_token[row] + s - 4 : rows.first_token[row] + e - 3])
                     best[text] = max(best.get(text, -np.inf), float(value))
         expected = sorted(best.items(), key=lambda pair: -pair[1])[:4]
@@ -88,16 +79,15 @@ def test_threshold_decides():
 
 
 @given(seed=st.integers(0, 10**6), models=st.integers(1, 4), joint=st.booleans())
-def test_an_ensemble_averages_over_the_models_that_proposed_a_span(tokenizer, seed, models, joint):
+def test_an_ensemble_averages_over_the_models_that_proposed_a_span(seed, models, joint):
     rng = np.random.default_rng(seed)
-    examples, rows = rows_of(tokenizer, LETTERS[:7], LETTERS[:3])
+    examples, rows = rows_of(7, 3)
     members = [random_outputs(rng, rows, joint) for _ in range(models)]
     combined = [combine_spans(of_row) for of_row in zip(*members)]
     for row, one in enumerate(combined):
         proposed = {}
         for member in members:
-            own = member[row]["spans"]
-            for s, e, value in zip(own["start_index"], own["end_index"], own["score"]):
+            for s, e, value in zip(*member[row]["spans"].values()):
                 if value > -1e29:
                     proposed.setdefault((s, e), []).append(float(value))
         got = {(s, e): v for s, e, v in zip(*one["spans"].values())}
@@ -120,8 +110,8 @@ def test_an_ensemble_averages_over_the_models_that_proposed_a_span(tokenizer, se
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("cls_last", [True, False])
-def test_one_model_is_its_own_ensemble(tokenizer, joint, cls_last):
-    examples, rows = rows_of(tokenizer.with_cls_last(cls_last), LETTERS)
+def test_one_model_is_its_own_ensemble(joint, cls_last):
+    examples, rows = rows_of(10, cls_last=cls_last)
     outputs = random_outputs(np.random.default_rng(0), rows, joint)
     assert find_answers(examples, rows, [combine_spans([one]) for one in outputs]) == find_answers(
         examples, rows, outputs
@@ -130,10 +120,7 @@ def test_one_model_is_its_own_ensemble(tokenizer, joint, cls_last):
 
 @pytest.fixture
 def written(tmp_path):
-    examples = [
-        SquadExample("1", "?", "", (GoldAnswer("a b", 0),)),
-        SquadExample("2", "?", "", ()),
-    ]
+    examples = [SquadExample("1", "?", "", (GoldAnswer("a b", 0),)), SquadExample("2", "?", "", ())]
     answers = [Answers([Candidate("a b", -1.0), Candidate("b", -2.0)], -0.5), Answers([Candidate("x", 0.0)], 3.0)]
     return examples, write_answers(tmp_path / "dev", examples, answers, threshold=1.0)
 
@@ -155,34 +142,37 @@ def squad_file(path, examples):
         for e in examples
     ]
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a b", "qas": qas}]}]}))
-    return str(path)
 
 
-def test_score_squad(written, tmp_path, capsys):
-    examples, (predictions, _, odds) = written
-    settings = ScoreSettings(squad_file(tmp_path / "d.json", examples), str(predictions), str(odds))
-    found = score(settings)
+@pytest.fixture
+def scored(written, tmp_path):
+    """Settings of score_squad for the written answers; `more`, `one` and `other` have other questions."""
+    (first, second), (predictions, _, odds) = written
+    data = {"d": [first, second], "one": [first], "other": [second._replace(id="7")]}
+    for name, examples in (data | {"more": [first, second, first._replace(id="3")]}).items():
+        squad_file(tmp_path / f"{name}.json", examples)
+    return ScoreSettings(f"{tmp_path}/d.json", str(predictions), str(odds))
+
+
+def test_score_squad(scored, tmp_path, capsys):
+    found = score(scored)
     assert (found["exact"], found["best_f1"], found["NoAns_total"]) == (100.0, 100.0, 1)
-    only = ScoreSettings(squad_file(tmp_path / "d1.json", examples[:1]), str(predictions))
-    assert score(only) == {"exact_match": 100.0, "f1": 100.0}
-    more = [*examples, examples[0]._replace(id="3")]
-    score(ScoreSettings(squad_file(tmp_path / "d3.json", more), str(predictions)))
+    scored = changed(scored, "--null_odds=")
+    assert score(changed(scored, f"--data={tmp_path}/one.json")) == {"exact_match": 100.0, "f1": 100.0}
+    score(changed(scored, f"--data={tmp_path}/more.json"))
     assert "1 questions have no prediction" in capsys.readouterr().err
 
 
-def test_score_squad_says_what_is_wrong(written, tmp_path):
-    examples, (predictions, nbest, odds) = written
-    data = squad_file(tmp_path / "d.json", examples)
-    one = squad_file(tmp_path / "d1.json", examples[:1])
-    other = squad_file(tmp_path / "d2.json", [examples[1]._replace(id="7")])
-    for one_wrong, message in (
-        (ScoreSettings(data, str(nbest)), "question '1' has .* expected an object of ids with texts"),
-        (ScoreSettings(data, str(predictions), str(predictions)), "expected an object of ids with numbers"),
-        (ScoreSettings(one, str(predictions), str(odds)), "--null_odds is for version 2.0"),
-        (ScoreSettings(other, str(predictions)), "answers no question"),
-        (ScoreSettings(data, data + "x"), "cannot read"),
-    ):
-        with pytest.raises(UserError, match=message):
-            score(one_wrong)
-    with pytest.raises(UserError, match="--version=3 is unknown"):
-        ScoreSettings(data, str(predictions), version="3")
+WRONG = r"""
+--predictions=TMP/dev/nbest_predictions.json => question '1' has .* expected an object of ids with texts
+--null_odds=TMP/dev/predictions.json => expected an object of ids with numbers
+--data=TMP/one.json => --null_odds is for version 2.0
+--data=TMP/other.json => answers no question
+--data=TMP/none.json => cannot read
+--version=3 => --version=3 is unknown
+"""
+
+
+@pytest.mark.parametrize("line", lines(WRONG))
+def test_score_squad_says_what_is_wrong(scored, tmp_path, line):
+    assert_refused(line.replace("TMP", str(tmp_path)), scored, score)

@@ -1,7 +1,6 @@
 """SQuAD's files, windows over long passages, and the way from text to tokens and back."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -11,25 +10,25 @@ from hypothesis import strategies as st
 
 from albert_tf.tasks.squad.data import GoldAnswer, SquadExample, read_ids, read_squad, without
 from albert_tf.tasks.squad.windows import make_rows, text_of, token_span
+from tests.albert_tf.refusals import lines
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import load_tokenizer
 from tfrecords.tokenizers.training import train_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "Rome was not built in a day. Caf\u00e9 society, 1,234 ﬁne words “quoted”."
 
 
-def file_of(*questions, context=CONTEXT):
-    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]}
+QUESTION = '"id": "q", "question": "What?", "answers": [{"text": "built", "answer_start": 13}]'
 
 
-def question(name="q", text="built", start=13, **extra):
-    return {"id": name, "question": "What?", "answers": [{"text": text, "answer_start": start}], **extra}
+def file_of(questions, context=CONTEXT):
+    paragraph = f'{{"context": "{context}", "qas": [{questions}]}}'
+    return f'{{"version": "v2.0", "data": [{{"title": "t", "paragraphs": [{paragraph}]}}]}}'
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    from tfrecords.tokenizers.loading import load_tokenizer
-
     path = tmp_path_factory.mktemp("spm") / "spm.model"
     path.write_bytes(train_tokenizer([CONTEXT, "what who built this?"] * 50, vocab_size=100, hard_vocab_limit=False))
     return load_tokenizer(path)
@@ -42,8 +41,7 @@ def wordpiece(pieces):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
-    content = file_of(question(), {"id": "n", "question": "No?", "answers": [], "is_impossible": True})
-    data = json.dumps(content).encode()
+    data = file_of(f'{{{QUESTION}}}, {{"id": "n", "question": "No?", "answers": [], "is_impossible": true}}').encode()
     path = tmp_path / "dev.json"
     path.write_bytes(gzip.compress(data) if packed else data)
     first, second = read_squad(path)
@@ -52,47 +50,42 @@ def test_reads_questions_with_one_context_each_paragraph(tmp_path, packed):
     assert without([first, second], {"q"}) == [second]
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ([1], "the file has no list 'data'"),
-        ({"data": []}, "holds no questions"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\] has no text 'context'"),
-        (file_of({"question": "x"}), r"qas\[0\] has no text 'id'"),
-        (file_of({"id": "7", "question": "x"}), r"\(question '7'\) has no list 'answers'"),
-        (file_of(question(start="3")), "answer_start '3' is not a whole number"),
-        (file_of(question(), question()), r"qas\[1\] repeats question id 'q'"),
-        (file_of(question(is_impossible=True)), "is_impossible and has answers"),
-    ],
-)
-def test_says_where_a_file_is_wrong(tmp_path, content, message):
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=message):
-        read_squad(path)
+# What a file holds, or between bars its questions.
+WRONG = r"""
+[1] => the file has no list 'data'
+{"data": []} => holds no questions
+{"data": [{"paragraphs": [{"qas": []}]}]} => data\[0\].paragraphs\[0\] has no text 'context'
+| {"question": "x"} | => qas\[0\] has no text 'id'
+| {"id": "7", "question": "x"} | => \(question '7'\) has no list 'answers'
+| {"id": "q", "question": "x", "answers": [{"text": "a", "answer_start": "3"}]} | => answer_start '3' is not a whole nu
+| {QUESTION}, {QUESTION} | => qas\[1\] repeats question id 'q'
+| {QUESTION, "is_impossible": true} | => is_impossible and has answers
+{ => not JSON
+\xff\xff => not JSON in UTF-8
+\x1f\x8bxx => cannot read
+"""
 
 
-@pytest.mark.parametrize(
-    ("read", "data", "message"),
-    [
-        (read_squad, b"\x1f\x8bxx", "cannot read"),
-        (read_squad, b"{", "not JSON"),
-        (read_squad, b"\xff\xff", "not JSON in UTF-8"),
-        (read_squad, None, "cannot read"),
-        (read_ids, b"[1]", "list of question ids"),
-    ],
-)
-def test_broken_files_are_one_line(tmp_path, read, data, message):
-    if data is not None:
-        (tmp_path / "dev.json.gz").write_bytes(data)
+@pytest.mark.parametrize("line", lines(WRONG))
+def test_says_in_a_line_where_a_file_is_wrong(tmp_path, line):
+    content, _, message = line.replace("QUESTION", QUESTION).partition(" => ")
+    content = file_of(content.strip("| "), "Rome") if content.startswith("|") else content
+    (tmp_path / "dev.json.gz").write_bytes(content.encode().decode("unicode_escape").encode("latin-1"))
     with pytest.raises(UserError, match=message) as error:
-        read(tmp_path / "dev.json.gz")
+        read_squad(tmp_path / "dev.json.gz")
     assert "\n" not in str(error.value)
+
+
+def test_no_file_and_what_is_no_list_of_ids(tmp_path):
+    (tmp_path / "ids.json").write_text("[1]")
+    for read, message in ((read_squad, "cannot read"), (read_ids, "list of question ids")):
+        with pytest.raises(UserError, match=message):
+            read(tmp_path / ("ids.json" if read is read_ids else "none.json"))
 
 
 def test_half_a_character_does_not_stop_the_tokenizer(tmp_path, tokenizer):
     path = tmp_path / "dev.json"
-    path.write_text(json.dumps(file_of(question(), context="Rome was not built\ud800 in")))
+    path.write_text(file_of(f"{{{QUESTION}}}", r"Rome was not built\ud800 in"))
     assert len(make_rows(read_squad(path), tokenizer, 32, training=True)) == 1
 
 
@@ -127,9 +120,8 @@ def test_every_answer_maps_to_tokens_and_back_to_text_that_holds_it(tokenizer, c
         assert text_of(context, offsets, first, last) in context
 
 
-def example(answer, context=CONTEXT, name="q"):
-    start = context.index(answer)
-    return SquadExample(name, "what built this?", context, (GoldAnswer(answer, start),))
+def example(answer, context=CONTEXT):
+    return SquadExample("q", "what built this?", context, (GoldAnswer(answer, context.index(answer)),))
 
 
 def rebuilt(rows, examples, row):
@@ -141,20 +133,20 @@ def rebuilt(rows, examples, row):
 
 
 @pytest.mark.parametrize("answer", ["Rome", "built in a day", "Caf\u00e9", "1,234", "ﬁne words", "quoted"])
-@pytest.mark.parametrize("max_seq_length", [16, 24, 128])
-def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, answer, max_seq_length):
+def test_labels_give_the_answer_back_in_every_window_that_holds_it(tokenizer, answer):
     examples = [example("Rome"), example(answer), SquadExample("n", "no?", CONTEXT, ())]
-    rows = make_rows(examples, tokenizer, max_seq_length, training=True, doc_stride=3)
-    assert rows.example.tolist() == sorted(rows.example.tolist()) and rows.unaligned == 0
-    assert all(rows.values["is_impossible"][rows.example == 2])
-    span = token_span(rows.offsets[1], CONTEXT.index(answer), CONTEXT.index(answer) + len(answer))
-    for row in np.flatnonzero(rows.example == 1):
-        holds = rows.first_token[row] <= span[0] and span[1] < rows.first_token[row] + rows.size[row]
-        assert holds == (rows.values["is_impossible"][row] == 0)
-        if holds:
-            assert answer in rebuilt(rows, examples, row)
-        else:
-            assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
+    for max_seq_length in (16, 24, 128):
+        rows = make_rows(examples, tokenizer, max_seq_length, training=True, doc_stride=3)
+        assert rows.example.tolist() == sorted(rows.example.tolist()) and rows.unaligned == 0
+        assert all(rows.values["is_impossible"][rows.example == 2])
+        span = token_span(rows.offsets[1], CONTEXT.index(answer), CONTEXT.index(answer) + len(answer))
+        for row in np.flatnonzero(rows.example == 1):
+            holds = rows.first_token[row] <= span[0] and span[1] < rows.first_token[row] + rows.size[row]
+            assert holds == (rows.values["is_impossible"][row] == 0)
+            if holds:
+                assert answer in rebuilt(rows, examples, row)
+            else:
+                assert rows.values["start_positions"][row] == rows.values["end_positions"][row] == 0
 
 
 def test_rows_are_cls_question_sep_window_sep(tokenizer):
@@ -189,8 +181,7 @@ def test_chinese_by_wordpiece():
 
 def test_an_answer_that_no_token_holds_is_counted(tokenizer):
     rows = make_rows([example("\u200b", "Rome \u200b was")], tokenizer, 32, training=True)
-    lost = token_span(rows.offsets[0], 5, 6) is None
-    assert rows.unaligned == int(lost) and rows.values["is_impossible"].tolist() == [int(lost)]
+    assert rows.unaligned == 1 and rows.values["is_impossible"].tolist() == [1]
     empty = make_rows([SquadExample("e", "what?", "", ())], tokenizer, 32, training=True)
     assert empty.size.tolist() == [0] and empty.values["is_impossible"].tolist() == [1]
 
@@ -211,8 +202,6 @@ def test_what_cannot_be_framed(tokenizer):
 
 @pytest.mark.slow
 def test_all_of_squad_aligns(shared):
-    from tfrecords.tokenizers.loading import load_tokenizer
-
     tokenizer = load_tokenizer(shared / "data" / "spm" / "30k-clean.model")
     examples = read_squad(shared / "data" / "squad" / "dev-v1.1.json.gz")
     rows = make_rows(examples, tokenizer, 384, training=True)

@@ -17,21 +17,18 @@ TEXTS = [SHORT, LONG, ""]
 TOKENIZER = WordPieceTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK] a good film".replace(" ", "\n").encode())
 
 
-def race(limit):
-    examples = [RaceExample("1", "high", text, (SHORT, "film", LONG, "a"), 0) for text in TEXTS]
-    return RaceTask("").rows(examples, TOKENIZER, limit, training=True)
-
-
-def tags(limit):
-    examples = [TaggedExample(tuple(text.split()), tuple(0 for _ in text.split())) for text in TEXTS]
-    return tagged_rows(examples, TOKENIZER, limit, training=True)
-
-
 MAKERS = {
     "texts": lambda limit: text_rows(TOKENIZER, [TEXTS], limit),
     "pairs": lambda limit: text_rows(TOKENIZER, [TEXTS, [LONG, SHORT, ""]], limit),
-    "choices": race,
-    "tags": tags,
+    "choices": lambda limit: RaceTask("").rows(
+        [RaceExample("1", "high", text, (SHORT, "film", LONG, "a"), 0) for text in TEXTS],
+        TOKENIZER,
+        limit,
+        training=True,
+    ),
+    "tags": lambda limit: tagged_rows(
+        [TaggedExample(text.split(), [0] * len(text.split())) for text in TEXTS], TOKENIZER, limit, training=True
+    ),
     "masks": lambda limit: albert_tf.answers._masked_rows(TOKENIZER, ["[MASK] " + text for text in TEXTS], limit),
 }
 

@@ -1,8 +1,12 @@
-"""Small tables of the tasks that fine-tuning is tried on."""
+"""Small tables of the tasks that fine-tuning is tried on, and the model that a run begins with."""
 
 import json
 
 import numpy as np
+
+from albert_tf.training.devices import Devices
+from albert_tf.training.finetuning import Finetuning
+from albert_tf.training.preparation import prepare
 
 WORDS = ("the class is a value", "an expression returns", "a loop of statements and names", "it raises")
 
@@ -34,3 +38,8 @@ def write_other_task(folder, name):
         rows = "".join(f"the class\ta loop {i}\t{i / 2}\n" for i in range(9))
         for split in ("train", "dev"):
             (folder / f"{split}.tsv").write_text("text\tother\tlabel\n" + rows)
+
+
+def begun(settings):
+    """Returns the model that a run of these settings begins with."""
+    return Finetuning(prepare(settings), Devices(), 0.0).new_model()

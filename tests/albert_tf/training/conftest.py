@@ -1,20 +1,19 @@
-"""Runs of every kind that are made once, and a fine-tuning that takes seconds."""
+"""Runs of every kind that are made once."""
+
+import dataclasses
 
 import pytest
 import tensorflow as tf
 
-from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.training import finetuning
 from tests.albert_tf.training import trainers
-from tests.albert_tf.training.classes import write_classes
 
 
 @pytest.fixture(scope="session")
-def place(made_once, topics, tiny_data, run_module):
+def place(made_once, topics, tiny_data):
     """place(name): a folder that runs read, made once for all workers; see trainers.make_place."""
 
     def made(name):
-        return made_once(name, lambda folder: trainers.make_place(name, folder, topics, tiny_data, run_module))
+        return made_once(name, lambda folder: trainers.make_place(name, folder, topics, tiny_data))
 
     return made
 
@@ -54,16 +53,12 @@ def trained(made_once, place):
     return trained
 
 
-@pytest.fixture(scope="module")
-def class_settings(tmp_path_factory, tiny_run):
-    folder = tmp_path_factory.mktemp("classes")
-    write_classes(folder)
-    return FinetuningSettings(
-        task="classification", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "run"),
-        learning_rate=1e-3, train_batch_size=8, num_train_steps=5, save_checkpoints_steps=2, albert_dropout=0.1,
-    )  # fmt: skip
+@pytest.fixture(scope="session")
+def finetuned(trained):
+    """The folder of a finished fine-tuning, not to be changed."""
+    return trained("fine-tuning")
 
 
-@pytest.fixture(scope="module")
-def finetuned(class_settings):
-    return finetuning.finetune(class_settings)
+@pytest.fixture(scope="session")
+def class_settings(run_settings, finetuned):
+    return dataclasses.replace(run_settings("fine-tuning"), output_dir=str(finetuned))

@@ -26,13 +26,15 @@ from albert_tf.training.distillation import distil
 from albert_tf.training.loop import make_steps
 
 SIZES = {
-    "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "vocab_size": 40, "embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
     "intermediate_size": 24, "initializer_range": 0.2,
 }  # fmt: skip
 # Without dropout, whose masks depend on the shape of a part.
 PLAIN = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 CONFIG = AlbertConfig(max_position_embeddings=32, **SIZES, **PLAIN)
-HALTING = CONFIG.replace(halting="act", ponder_cost=0.5, gate_init=0.5)
+# What leaves early has a layer to leave at.
+DEEP = CONFIG.replace(num_hidden_layers=2)
+HALTING = DEEP.replace(halting="act", ponder_cost=0.5, gate_init=0.5)
 RELATIVE = AlbertConfig.named("albert_xlnet_base").replace(**SIZES, **PLAIN)
 ROWS, LENGTH = 8, 10
 RANDOM = np.random.default_rng(0)
@@ -67,8 +69,8 @@ def classifier(config=None, **options):
     return AlbertClassifier(config or CONFIG, 3, dropout=0.0, **options)
 
 
-def tagger(**options):
-    return AlbertTokenClassifier(CONFIG, 4, dropout=0.0, **options)
+def tagger(config=None, **options):
+    return AlbertTokenClassifier(config or CONFIG, 4, dropout=0.0, **options)
 
 
 def distilled(make):
@@ -100,7 +102,7 @@ def student():
         {"vectors": 1.0, "similarities": 10.0, "states": 1.0, "relations": 1.0, "words": 1.0},
         map_states=True,
     )
-    model.learn_from(AlbertPretrainer(CONFIG, pair_task=None), [0, 1, 2])
+    model.learn_from(AlbertPretrainer(CONFIG, pair_task=None), [0, 1])
     return model
 
 
@@ -123,11 +125,11 @@ KINDS = {
     "classes, halting": (lambda: classifier(HALTING), (X, CLASSES, WEIGHTS)),
     "regularized": (regularized, (X, CLASSES)),
     "sum": (sums, (X, CLASSES)),
-    "early exit": (lambda: classifier(early_exit=True), (X, CLASSES, WEIGHTS)),
-    "learned exit": (lambda: classifier(early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
-    "tags, learned exit": (lambda: tagger(early_exit=LearnedExit()), (X, *TAGS)),
+    "early exit": (lambda: classifier(DEEP, early_exit=True), (X, CLASSES, WEIGHTS)),
+    "learned exit": (lambda: classifier(DEEP, early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
+    "tags, learned exit": (lambda: tagger(DEEP, early_exit=LearnedExit()), (X, *TAGS)),
     "distilled": (distilled(classifier), (X, CLASSES, WEIGHTS)),
-    "distilled, early exit": (distilled(lambda: classifier(early_exit=True)), (X, CLASSES)),
+    "distilled, early exit": (distilled(lambda: classifier(DEEP, early_exit=True)), (X, CLASSES)),
     "distilled tags": (distilled(tagger), (X, *TAGS)),
     "numbers": (lambda: AlbertRegressor(CONFIG, dropout=0.0), (X, CLASSES.astype("float32"))),
     "choices": (lambda: AlbertMultipleChoice(CONFIG, dropout=0.0), (CHOICES, CLASSES % 2)),

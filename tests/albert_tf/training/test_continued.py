@@ -1,10 +1,8 @@
 """Training that goes on from weights of any format, with the heads that they have."""
 
 import dataclasses
-import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +13,10 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.convert_checkpoint import convert
 from albert_tf.loading import load
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pretraining
-from albert_tf.training.finetuning import finetune
 from albert_tf.training.start import load_pretraining_start
-from tests.albert_tf.training.classes import write_classes
+from tests.albert_tf.refusals import assert_refused
+from tests.albert_tf.training.classes import begun
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -42,55 +39,42 @@ def values(model):
 @pytest.mark.few(1)
 def test_weights_of_every_format_go_on_with_the_heads_they_have(settings, tiny_run, tmp_path, form, capsys):
     loaded = load(tiny_run)
-    pretrained, tokenizer = loaded.model, loaded.tokenizer
+    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     if form == "keras_hub":
         pytest.importorskip("keras_hub", reason="keras-hub is not installed")
     save = {"official": save_official, "huggingface": save_huggingface, "keras_hub": save_keras_hub}
     if form != "own":
-        save[form](pretrained, tmp_path / "start")
-        (tmp_path / "start" / "spiece.model").write_bytes(tokenizer.vocabulary)
+        save[form](loaded.model, tmp_path / "start")
+        (tmp_path / "start" / "spiece.model").write_bytes(loaded.tokenizer.vocabulary)
         settings = dataclasses.replace(settings, init_from=str(tmp_path / "start"))
-    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
-    expected, found = values(pretrained), values(load_keras(folder / "last.keras"))
-    heads = [name for name in expected if name.startswith(("masked_lm", "pair"))]
-    assert expected.keys() == found.keys() and len(heads) == 7
-    for name, value in found.items():
-        if form == "keras_hub" and name in heads:
-            continue
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    out = capsys.readouterr().out
-    assert ("initialised anew: nothing" in out) == (form != "keras_hub")
-    # The run does not need the weights again.
-    shutil.rmtree(tmp_path / "start", ignore_errors=True)
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
-    assert "trained already" in capsys.readouterr().out
-
-
-def test_killed_before_its_first_checkpoint_it_starts_from_the_weights_again(settings, tiny_run, tmp_path):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     folder = pretraining.pretrain(settings)
+    assert ("initialised anew: nothing" in capsys.readouterr().out) == (form != "keras_hub")
+    # Killed before its first checkpoint it starts from the weights again.
     for name in ("last.keras", "model.keras"):
         (folder / name).unlink()
     pretraining.pretrain(settings)
-    expected = values(load_keras(tiny_run / "model.keras"))
-    np.testing.assert_array_equal(values(load_keras(folder / "last.keras"))["pooler/kernel"], expected["pooler/kernel"])
+    expected, found = values(loaded.model), values(load_keras(folder / "last.keras"))
+    heads = {name for name in expected if name.startswith(("masked_lm", "pair"))}
+    assert expected.keys() == found.keys() and len(heads) == 7
+    for name in found.keys() - (heads if form == "keras_hub" else set()):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    # After it the run does not need the weights.
+    shutil.rmtree(tmp_path / "start", ignore_errors=True)
+    pretraining.pretrain(settings)
+    assert "trained already" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(settings, tiny_settings, tmp_path):
-    config = json.loads(Path(tiny_settings.config).read_text())
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
-    settings = dataclasses.replace(settings, config=str(path), output_dir=str(tmp_path / "run"))
-    folder = pretraining.pretrain(settings)
-    assert load_keras(folder / "last.keras").encoder.config.hidden_dropout_prob == 0.3
-    path.write_text(json.dumps(config | {"hyper_connections": 2, "depth_plan": "1+1"}))
-    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "extended")))
-    assert load_keras(folder / "last.keras").encoder.config.extensions == ["depth_plan", "hyper_connections"]
-    path.write_text(json.dumps(config | {"num_hidden_layers": 3}))
+def test_a_configuration_may_say_dropouts_and_extensions_and_nothing_else(tiny_settings, tiny_run, tmp_path):
+    records, path = load(tiny_run).tokenizer, str(tmp_path / "config.json")
+
+    def started(**changes):
+        AlbertConfig.from_json(tiny_settings.config).replace(**changes).to_json(path)
+        return load_pretraining_start(str(tiny_run), path, records, length=32).config
+
+    assert started(hidden_dropout_prob=0.3).hidden_dropout_prob == 0.3
+    assert started(hyper_connections=2, depth_plan="1+1").extensions == ["depth_plan", "hyper_connections"]
     with pytest.raises(UserError, match=r"disagree: num_hidden_layers=3 \(weights: 2\); leave out --config"):
-        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "other")))
-    assert not (tmp_path / "other").exists()
+        started(num_hidden_layers=3)
 
 
 def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path):
@@ -110,53 +94,20 @@ def test_records_of_another_vocabulary_are_refused(settings, tiny_run, tmp_path)
 
 
 def test_neither_weights_nor_a_configuration(settings):
-    with pytest.raises(UserError, match=r"--config=\.\.\. to start from scratch, or --init_from"):
-        dataclasses.replace(settings, init_from="")
-
-
-@pytest.fixture(scope="module")
-def tuning(tiny_run, tmp_path_factory):
-    """A step of fine-tuning at a rate that moves nothing."""
-    folder = tmp_path_factory.mktemp("classes")
-    write_classes(folder)
-    return FinetuningSettings(
-        task="classification", data_dir=str(folder), init_from=str(tiny_run), output_dir=str(folder / "run"), seed=1,
-        learning_rate=1e-12, train_batch_size=8, num_train_steps=1, num_warmup_steps=0, albert_dropout=0.0,
-    )  # fmt: skip
-
-
-def test_a_fine_tuned_model_goes_on_with_its_head_where_that_is_asked_for(tuning, tmp_path):
-    first = finetune(tuning)
-    kept, fresh = (
-        finetune(
-            dataclasses.replace(
-                tuning, init_from=str(first), keep_head=keep, seed=2, output_dir=str(tmp_path / f"{keep}")
-            )
-        )
-        for keep in (True, False)
+    assert_refused(
+        r"--init_from= => --config=\.\.\. to start from scratch, or --init_from", settings, pretraining.pretrain
     )
-    before, same, other = (values(load_keras(folder)) for folder in (first, kept, fresh))
-    for name, value in before.items():
-        np.testing.assert_allclose(same[name], value, atol=1e-8, err_msg=name)
-    assert np.abs(other["classifier/kernel"] - before["classifier/kernel"]).max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({}, r"--keep_head needs a model fine-tuned for the kind classification; that of --init_from=.* has None"),
-        ({"config": "albert_tiny", "init_from": ""}, "--keep_head is of the model of --init_from; leave it out"),
-        ({"labels": ["a", "b"]}, r"for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]"),
-    ],
-)
-def test_a_head_of_another_task_is_not_kept(tuning, tiny_run, tmp_path, change, said):
-    if "labels" in change:
-        shutil.copytree(tiny_run, tmp_path / "tuned")
-        (tmp_path / "tuned" / "task.json").write_text(json.dumps({"kind": "classification", **change}))
-        change = {"init_from": str(tmp_path / "tuned")}
-    with pytest.raises(UserError, match=said):
-        finetune(dataclasses.replace(tuning, keep_head=True, output_dir=str(tmp_path / "out"), **change))
-    assert not (tmp_path / "out").exists()
+def test_a_fine_tuned_model_goes_on_with_its_head_where_that_is_asked_for(class_settings, finetuned):
+    kernels = []
+    for keep in (True, False):
+        model = begun(dataclasses.replace(class_settings, init_from=str(finetuned), keep_head=keep, seed=2))
+        expected, found = values(load_keras(finetuned)), values(model)
+        kernels.append(np.abs(found["classifier/kernel"] - expected["classifier/kernel"]).max())
+        for name in found.keys() - {"classifier/kernel", "classifier/bias"}:
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    assert kernels[0] == 0 and kernels[1] > 1e-3
 
 
 @pytest.mark.parametrize("config", ["", "longer"])
@@ -175,14 +126,6 @@ def test_rows_longer_than_the_weights_take_name_the_command_that_helps(tiny_sett
     convert(flags["input"], output, flags["to"], count=int(flags["max_positions"]))
     start = load_pretraining_start(str(output.parent), config, records, length=64)
     assert start.config.max_seq_length == 64 and start.tokenizer.sha256 == records.sha256
-
-
-def test_fine_tuning_on_longer_rows_names_it_too(tuning, tiny_run, tmp_path):
-    tuning = dataclasses.replace(tuning, max_seq_length=64, output_dir=str(tmp_path / "run"))
-    with pytest.raises(
-        UserError, match=r"=64 is more than the 48 tokens .* --input=.*run .* --max_positions=64, and then"
-    ):
-        finetune(tuning)
 
 
 def test_a_converted_model_keeps_the_description_of_its_task(tiny_run, tmp_path):

@@ -1,6 +1,5 @@
 """One run on one device, on several, and under JAX: the same losses and weights, the same files for what follows."""
 
-import csv
 import dataclasses
 import json
 import os
@@ -16,6 +15,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining
+from tests.albert_tf.training.trainers import history
 
 ROOT = Path(__file__).parents[3]
 MIRRORED = """
@@ -74,7 +74,7 @@ def assert_same_run(folder, other, tolerance=1e-5):
         models = [load_keras(path / name, compile=name == "last.keras") for path in (folder, other)]
         for one, two in zip(*(model.get_weights() for model in models), strict=True):
             np.testing.assert_allclose(one, two, atol=tolerance)
-    rows = [list(csv.DictReader((path / "history.csv").read_text().splitlines())) for path in (folder, other)]
+    rows = [history(path) for path in (folder, other)]
     assert len(rows[0]) == len(rows[1]) == 3
     for one, two in zip(*rows):
         for key in ("step", "loss", "masked_lm_accuracy", "sentence_order_loss", "val_loss", "val_masked_lm_accuracy"):

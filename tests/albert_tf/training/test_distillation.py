@@ -1,6 +1,7 @@
 """Distillation: the distance by hand, gradients that reach the student only, and students that come to agree."""
 
-import dataclasses
+import sys
+from functools import partial
 
 import keras
 import numpy as np
@@ -20,9 +21,9 @@ from albert_tf import (
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
+from tests.albert_tf.refusals import changed
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.pruning import pieces_within, prune_tokenizer
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -77,32 +78,35 @@ def test_loss_is_the_weighted_sum():
     assert not teacher.trainable_variables and student.trainable_variables
 
 
-ENDS = ("start_log_probs", "end_log_probs")
-# Of exits the mean over steps, of which later ones count more.
+def of_logits(given, shown):
+    return np.mean(kl(given, shown, 2))
+
+
+def of_exits(given, shown):
+    """The mean over steps, of which later ones count more."""
+    return sum(step * of_logits(one, shown) for step, one in enumerate(given, 1)) / 3
+
+
+def of_ends(given, shown):
+    return np.mean([kl(given[name], shown[name], 2) for name in ("start_log_probs", "end_log_probs")])
+
+
+def of_ends_and_answerable(given, shown):
+    logits = (np.pad(side["answerable_logits"][:, None], [(0, 0), (0, 1)]) for side in (given, shown))
+    return of_ends(given, shown) + of_logits(*logits) / 2
+
+
 KINDS = {
     "regression": (AlbertRegressor, lambda given, shown: np.mean(np.square(given - shown))),
-    "tags": (lambda encoder: AlbertTokenClassifier(encoder, 4), lambda given, shown: np.mean(kl(given, shown, 2))),
-    "choices": (AlbertMultipleChoice, lambda given, shown: np.mean(kl(given, shown, 2))),
-    "exits": (
-        lambda encoder: AlbertClassifier(encoder, 3, early_exit=True),
-        lambda given, shown: sum(step * np.mean(kl(one, shown, 2)) for step, one in enumerate(given, 1)) / 3,
-    ),
+    "tags": (partial(AlbertTokenClassifier, num_classes=4), of_logits),
+    "choices": (AlbertMultipleChoice, of_logits),
+    "exits": (partial(AlbertClassifier, num_classes=3, early_exit=True), of_exits),
     "learned exits": (
-        lambda encoder: AlbertClassifier(encoder, 3, early_exit=LearnedExit()),
-        lambda given, shown: sum(step * np.mean(kl(one, shown, 2)) for step, one in enumerate(given["logits"], 1)) / 3,
+        partial(AlbertClassifier, num_classes=3, early_exit=LearnedExit()),
+        lambda given, shown: of_exits(given["logits"], shown),
     ),
-    "spans": (
-        AlbertSpanPredictor,
-        lambda given, shown: np.mean([kl(given[name], shown[name], 2) for name in ENDS]),
-    ),
-    "joint spans": (
-        lambda encoder: AlbertSpanPredictor(encoder, joint=True),
-        lambda given, shown: (
-            np.mean([kl(given[name], shown[name], 2) for name in ENDS])
-            + np.mean(kl(*(np.pad(side["answerable_logits"][:, None], [(0, 0), (0, 1)]) for side in (given, shown)), 2))
-            / 2
-        ),
-    ),
+    "spans": (AlbertSpanPredictor, of_ends),
+    "joint spans": (partial(AlbertSpanPredictor, joint=True), of_ends_and_answerable),
 }
 
 
@@ -110,19 +114,17 @@ KINDS = {
 def test_every_kind_of_answer_can_be_taught(kind):
     build, expected = KINDS[kind]
     keras.utils.set_random_seed(3)
-    teacher, student = build(AlbertEncoder(TEACHER)), build(AlbertEncoder(TEACHER.replace(initializer_range=0.2)))
+    teacher, student = (build(AlbertEncoder(TEACHER.replace(initializer_range=size))) for size in (0.4, 0.2))
     student.compile("sgd", None if "spans" in kind else OF_CLASSES)
-    x, y = features(8), np.zeros((8, 1), "int32")
+    x, y = features(8), np.zeros((8, LENGTH if kind == "tags" else 1), "int32")
     if "spans" in kind:
-        x |= {"start_positions": np.full(8, 4, "int32"), "end_positions": np.full(8, 5, "int32")}
+        x |= {f"{end}_positions": np.full(8, place, "int32") for end, place in (("start", 4), ("end", 5))}
         x |= {"is_impossible": np.arange(8, dtype="int32") % 2}
     if kind == "choices":
         x = {name: np.stack([value, value[::-1]], axis=1) for name, value in x.items()}
-    if kind == "tags":
-        y = np.zeros((8, LENGTH), "int32")
     distil(student, teacher, weight=1.0, temperature=2.0)
-    given, shown = (model(x, training=training) for model, training in ((student, True), (teacher, False)))
-    wanted = float(expected(given, shown))
+    given = student(x, training=True)
+    wanted = float(expected(given, teacher(x)))
     assert wanted > 0.001 and float(student.compute_loss(x, y, given)) == pytest.approx(wanted, rel=1e-3)
 
 
@@ -179,26 +181,24 @@ def tokenizer_of(*pieces):
 
 
 def test_a_teacher_must_answer_what_the_student_does(tmp_path):
-    teacher, student, own = classifier(TEACHER), classifier(), tokenizer_of(*PIECES)
+    teacher, student, own, abc = classifier(TEACHER), classifier(), tokenizer_of(*PIECES), ("a", "b", "c")
     save_keras(teacher, tmp_path / "model.keras")
     with pytest.raises(UserError, match="has another tokenizer"):
         load_teacher(tmp_path, student, own, 16, None)
     own.save(tmp_path)
     (tmp_path / "task.json").write_text('{"labels": ["a", "b", "c"]}')
-    assert load_teacher(tmp_path, student, own, 16, ("a", "b", "c")).count_params() == teacher.count_params()
-    for folder, one, words, length, labels, said in (
-        (tmp_path, student, tokenizer_of(*PIECES[:-1], "z"), 16, None, "has another tokenizer"),
-        (tmp_path, student, tokenizer_of(*PIECES, "z"), 16, None, "not one that the student's was cut from"),
-        (tmp_path, student, own, 17, None, "takes, 16"),
-        (
-            tmp_path, classifier(classes=2), own, 16, None,
-            "is AlbertClassifier with 3 outputs, the student AlbertClassifier with 2",
-        ),
-        (tmp_path, student, own, 16, ("a", "c", "b"), "has the labels .*'b', 'c'.*, the student .*'c', 'b'"),
-        (tmp_path / "none", student, own, 16, None, "no model at"),
-    ):  # fmt: skip
+    assert load_teacher(tmp_path, student, own, 16, abc).count_params() == teacher.count_params()
+    kinds = "is AlbertClassifier with 3 outputs, the student AlbertClassifier with 2"
+    for place, one, words, length, labels, said in (
+        (".", student, tokenizer_of(*PIECES[:-1], "z"), 16, None, "has another tokenizer"),
+        (".", student, tokenizer_of(*PIECES, "z"), 16, None, "not one that the student's was cut from"),
+        (".", student, own, 17, None, "takes, 16"),
+        (".", classifier(classes=2), own, 16, None, kinds),
+        (".", student, own, 16, ("a", "c", "b"), "has the labels .*'b', 'c'.*, the student .*'c', 'b'"),
+        ("none", student, own, 16, None, "no model at"),
+    ):
         with pytest.raises(UserError, match=said):
-            load_teacher(folder, one, words, length, labels)
+            load_teacher(tmp_path / place, one, words, length, labels)
 
 
 def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_path):
@@ -213,25 +213,12 @@ def test_a_teacher_reads_the_ids_of_a_vocabulary_that_was_cut_from_its_own(tmp_p
     assert pieces_within(prune_tokenizer(tokenizer_of(*PIECES[:-1], "z"), [1] * len(PIECES))[0], whole) is None
 
 
-def test_run_finetuning_with_a_teacher(eagerly, tiny_run, tmp_path, monkeypatch):
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "a good value\tgood\na bad value\tbad\n" * 2)
-    teacher = FinetuningSettings(
-        task="classification", data_dir=str(tmp_path), init_from=str(tiny_run), output_dir=str(tmp_path / "teacher"),
-        learning_rate=1e-3, train_batch_size=4, num_train_steps=1,
-    )  # fmt: skip
-    taught = []
-    monkeypatch.setattr(finetuning, "distil", lambda *given: (taught.append(given[2:]), distil(*given)))
-    finetuning.finetune(teacher)
-    assert not taught
-    student = dataclasses.replace(
-        teacher, output_dir=str(tmp_path / "student"), teacher=str(tmp_path / "teacher"), distillation_weight=0.9
+def test_run_finetuning_with_a_teacher(class_settings, finetuned, tmp_path, monkeypatch):
+    """That a run without one has none, and how one with a teacher goes: test_resume.py."""
+    monkeypatch.setattr(
+        finetuning, "distil", lambda student, teacher, *given: sys.exit([type(teacher).__name__, *given])
     )
-    finetuning.finetune(student)
-    assert taught == [(0.9, 2.0)] and (tmp_path / "student" / "task.json").is_file()
-    for changes, message in (
-        ({"distillation_weight": 1.5}, "--distillation_weight=1.5 must be from 0 to 1"),
-        ({"temperature": 0.0}, "--temperature=0.0 must be above 0"),
-    ):
-        with pytest.raises(UserError, match=message):
-            dataclasses.replace(student, **changes)
+    flags = f"--teacher='{finetuned}' --distillation_weight=0.9 --output_dir={tmp_path}"
+    with pytest.raises(SystemExit) as taught:
+        finetuning.finetune(changed(class_settings, flags))
+    assert taught.value.code == ["AlbertClassifier", 0.9, 2.0]

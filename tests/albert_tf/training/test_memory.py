@@ -25,18 +25,24 @@ def fitted(settings, tmp_path, batch=4096, length=512, replicas=1, **changes):
     return fit_to_memory(settings, BASE, phases, Devices(replicas=replicas), tmp_path / "run.json")
 
 
-@pytest.mark.parametrize(
-    ("rows", "length", "policy", "measured"),
-    [
-        (8, 512, "float32", 6.64), (12, 512, "float32", 9.13), (32, 128, "float32", 5.02), (64, 128, "float32", 7.87),
-        (8, 512, "mixed_bfloat16", 5.04),
-    ],
-)  # fmt: skip
-def test_the_estimate_is_near_what_was_measured(tiny_settings, rows, length, policy, measured):
-    """Peaks of the process in GiB, on a CPU under TensorFlow."""
-    settings = dataclasses.replace(tiny_settings, dtype_policy=policy, gradient_accumulation_steps=2)
-    found = step_need(BASE, length, 77 if length == 512 else 20, settings).of(rows) / GIB
-    assert 0.95 * measured < found < 1.25 * measured
+# Peaks of the process in GiB, on a CPU under TensorFlow, by rows, length and policy.
+PEAKS = {
+    (8, 512, "float32"): 6.64, (12, 512, "float32"): 9.13, (32, 128, "float32"): 5.02, (64, 128, "float32"): 7.87,
+    (8, 512, "mixed_bfloat16"): 5.04,
+}  # fmt: skip
+# MiB that each of 72 rows of 64 tokens takes more.
+MORE = {("feed_forward", "glu"): 4.9, ("hyper_connections", 4): 4.6, ("hyper_connections", 2): 2.1}
+
+
+def test_the_estimate_is_near_what_was_measured(tiny_settings):
+    for (rows, length, policy), measured in PEAKS.items():
+        settings = dataclasses.replace(tiny_settings, dtype_policy=policy, gradient_accumulation_steps=2)
+        found = step_need(BASE, length, 77 if length == 512 else 20, settings).of(rows) / GIB
+        assert 0.95 * measured < found < 1.25 * measured
+    plain = AlbertConfig(hidden_size=256, intermediate_size=1024, num_attention_heads=4, max_position_embeddings=128)
+    for change, measured in MORE.items():
+        more, less = (step_need(one, 64, 8, tiny_settings).row for one in (plain.replace(**dict([change])), plain))
+        assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
 
 
 def test_parts_of_a_step_take_one_more_copy_of_the_weights(tiny_settings):
@@ -45,17 +51,6 @@ def test_parts_of_a_step_take_one_more_copy_of_the_weights(tiny_settings):
         for parts in (2, 1)
     )
     assert more - less == pytest.approx(4 * parameters(BASE).total)
-
-
-@pytest.mark.parametrize(
-    ("changes", "measured"),
-    [({"feed_forward": "glu"}, 4.9), ({"hyper_connections": 4}, 4.6), ({"hyper_connections": 2}, 2.1)],
-)
-def test_what_a_row_takes_more_of_a_glu_and_of_streams_is_near_what_was_measured(tiny_settings, changes, measured):
-    """MiB for each of 72 rows of 64 tokens."""
-    plain = AlbertConfig(hidden_size=256, intermediate_size=1024, num_attention_heads=4, max_position_embeddings=128)
-    more, less = (step_need(one, 64, 8, tiny_settings).row for one in (plain.replace(**changes), plain))
-    assert (more - less) * 1024 / GIB == pytest.approx(measured, rel=0.1)
 
 
 def test_the_papers_batch_is_cut_until_it_fits(tiny_settings, tmp_path):
@@ -71,35 +66,31 @@ def test_the_papers_batch_is_cut_until_it_fits(tiny_settings, tmp_path):
 def test_a_number_that_was_told_or_begun_with_stays(tiny_settings, tmp_path):
     settings, line = fitted(tiny_settings, tmp_path, memory_gb=8.0, gradient_accumulation_steps=1)
     assert settings.gradient_accumulation_steps == 1 and "it may not fit" in line
-    (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
+    (tmp_path / "run.json").write_text('{"gradient_accumulation_steps": 32}')
     # One that never got as far as a checkpoint began with nothing.
     assert fitted(tiny_settings, tmp_path, memory_gb=1e6)[0].gradient_accumulation_steps == 1
     (tmp_path / "last.keras").touch()
-    assert fitted(tiny_settings, tmp_path, memory_gb=8.0)[0].gradient_accumulation_steps == 32
-
-
-def test_a_run_in_parts_does_not_go_on_with_devices_that_cannot_share_them(tiny_settings, tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({"gradient_accumulation_steps": 32}))
-    (tmp_path / "last.keras").touch()
-    assert fitted(tiny_settings, tmp_path, batch=96)[0].gradient_accumulation_steps == 32
+    for batch in (4096, 96):
+        assert fitted(tiny_settings, tmp_path, batch, memory_gb=8.0)[0].gradient_accumulation_steps == 32
     with pytest.raises(UserError, match="in 32 parts, and 2 devices cannot share 96 examples so; go on with as many"):
         fitted(tiny_settings, tmp_path, batch=96, replicas=2)
 
 
-def test_parts_divide_the_batches_of_both_phases(tiny_settings, tmp_path):
-    short, long = ({"max_seq_length": length, "max_predictions_per_seq": 20} for length in (128, 512))
-    phases = [RecordsPhase(0, 1, "", "", 96, short), RecordsPhase(1, 2, "", "", 36, long)]
-    settings = dataclasses.replace(tiny_settings, memory_gb=4.0, train_batch_size=36)
-    parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
-    assert parts > 1 and 96 % parts == 0 == 36 % parts
-
-
-def test_streams_that_run_backwards_are_shared_by_themselves(tiny_settings, tmp_path):
-    manifest = {"max_seq_length": 512, "max_predictions_per_seq": 85, "bi_data": True}
-    settings = dataclasses.replace(tiny_settings, memory_gb=2.5, train_batch_size=48)
-    phases = [RecordsPhase(0, 1, "", "", 48, manifest)]
-    parts = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0].gradient_accumulation_steps
-    assert parts == 24
+@pytest.mark.parametrize(
+    ("gigabytes", "sizes", "manifest", "expected"),
+    [
+        (4.0, {96: 128, 36: 512}, {"max_predictions_per_seq": 20}, 12),
+        # Streams that run backwards are shared by themselves.
+        (2.5, {48: 512}, {"max_predictions_per_seq": 85, "bi_data": True}, 24),
+    ],
+)
+def test_parts_divide_the_batches_of_both_phases_and_directions(
+    tiny_settings, tmp_path, gigabytes, sizes, manifest, expected
+):
+    phases = [RecordsPhase(0, 1, "", "", rows, manifest | {"max_seq_length": length}) for rows, length in sizes.items()]
+    settings = dataclasses.replace(tiny_settings, memory_gb=gigabytes, train_batch_size=min(sizes))
+    found = fit_to_memory(settings, BASE, phases, Devices(), tmp_path / "run.json")[0]
+    assert found.gradient_accumulation_steps == expected
 
 
 @pytest.mark.parametrize("version", [1, 2])

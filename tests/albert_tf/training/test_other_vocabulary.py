@@ -10,7 +10,10 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.loading import load
 from albert_tf.training import pretraining
+from albert_tf.training.devices import Devices
 from albert_tf.training.start import load_pretraining_start
+from tests.albert_tf.training.test_resumable import assert_same_weights
+from tests.albert_tf.training.trainers import pretrain
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
@@ -40,7 +43,7 @@ def values(model):
 
 
 def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, tiny_run, tmp_path, capsys):
-    folder = pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / "run")))
+    folder = pretrain(settings, tmp_path / "run")
     said = "Vocabulary: 500 pieces kept, 2 new from the mean of their former pieces, 0 dropped"
     assert said in capsys.readouterr().out.splitlines()
     loaded = load(folder)
@@ -61,37 +64,37 @@ def test_pieces_in_common_keep_their_rows_and_others_begin_as_means(settings, ti
 @pytest.mark.slow
 def test_stopped_and_gone_on_with_it_equals_the_run_at_once(settings, tmp_path):
     settings = dataclasses.replace(settings, num_train_steps=2, learning_rate=0.01, save_checkpoints_steps=1)
-    folders = [tmp_path / name for name in ("once", "stopped")]
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(folders[0])))
-    stopped = dataclasses.replace(settings, output_dir=str(folders[1]))
-    pretraining.pretrain(stopped, stop_step=1)
-    pretraining.pretrain(stopped)
-    once, resumed = (load_keras(folder / "last.keras", compile=True).get_weights() for folder in folders)
-    for one, other in zip(once, resumed, strict=True):
-        np.testing.assert_array_equal(one, other)
+    once, stopped = tmp_path / "once", tmp_path / "stopped"
+    pretrain(settings, once)
+    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(stopped)), stop_step=1)
+    pretrain(settings, stopped)
+    assert_same_weights(once, stopped)
 
 
 def test_the_former_tokenizer_must_be_known(settings, tiny_run, tmp_path):
     save_official(load(tiny_run).model, tmp_path / "official")
     settings = dataclasses.replace(settings, init_from=str(tmp_path / "official"), output_dir=str(tmp_path / "run"))
+
+    def start_with(former):
+        return pretraining.Pretraining(dataclasses.replace(settings, former_tokenizer=former), Devices(), 0.0)
+
     with pytest.raises(UserError, match=r"nobody knows which pieces its rows are of; .* by --former_tokenizer=FILE"):
-        pretraining.pretrain(settings)
+        start_with("")
     with pytest.raises(UserError, match="has 502 pieces, the model only 500; they do not belong together"):
-        pretraining.pretrain(dataclasses.replace(settings, former_tokenizer=settings.train_data))
-    folder = pretraining.pretrain(dataclasses.replace(settings, former_tokenizer=str(tiny_run)))
-    assert load(folder).model.encoder.config.vocab_size == 502
+        start_with(settings.train_data)
+    model = start_with(str(tiny_run)).new_model()
+    assert model.encoder.config.vocab_size == 502 and model.encoder.embeddings.word_embeddings.shape[0] == 502
     with pytest.raises(UserError, match=r"--former_tokenizer=a needs --init_from=\.\.\. and --tokenizer"):
         dataclasses.replace(settings, former_tokenizer="a", tokenizer="")
 
 
 def test_another_vocabulary_must_be_asked_for_and_be_that_of_the_records(settings, tiny_run, tmp_path):
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path / "run"))
     message = r"another vocabulary than '.*' was trained with \(502 pieces, not 500\); .* or add --tokenizer=FOLDER"
     with pytest.raises(UserError, match=message):
-        pretraining.pretrain(dataclasses.replace(settings, tokenizer=""))
+        pretrain(settings, tmp_path / "run", tokenizer="")
     message = r"is not the tokenizer that the records were made with \(500 pieces, not 502\)"
     with pytest.raises(UserError, match=message):
-        pretraining.pretrain(dataclasses.replace(settings, tokenizer=str(tiny_run)))
+        pretrain(settings, tmp_path / "run", tokenizer=str(tiny_run))
     assert not (tmp_path / "run").exists()
 
 

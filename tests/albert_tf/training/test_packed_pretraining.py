@@ -1,6 +1,5 @@
 """Short examples that share rows: the same updates from fewer rows."""
 
-import csv
 import dataclasses
 from types import SimpleNamespace
 
@@ -11,6 +10,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.training import loop, phases, pretraining
 from tests.albert_tf.training.test_devices import MIRRORED, finish, start
+from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -37,17 +37,15 @@ def rows(monkeypatch):
 
 
 def figures(folder):
-    history = csv.DictReader((folder / "history.csv").read_text().splitlines())
     names = ("masked_lm_loss", "masked_lm_accuracy", "sentence_order_loss", "gradient_norm")
-    return [[float(row[name]) for name in names] for row in history]
+    return [[float(row[name]) for name in names] for row in history(folder)]
 
 
 @pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_packed_rows_give_the_updates_of_single_ones(settings, parts, rows, tmp_path):
-    settings = dataclasses.replace(settings, gradient_accumulation_steps=parts)
     packed, single = (
-        figures(pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path / name), pack_rows=pack)))
-        for name, pack in (("packed", True), ("single", False))
+        figures(pretrain(settings, tmp_path / str(pack), pack_rows=pack, gradient_accumulation_steps=parts))
+        for pack in (True, False)
     )
     np.testing.assert_allclose(packed[0], single[0], rtol=1e-5)
     np.testing.assert_allclose(packed, single, rtol=2e-3)
@@ -59,13 +57,11 @@ def test_packed_rows_give_the_updates_of_single_ones(settings, parts, rows, tmp_
 def test_replaced_tokens_are_found_in_packed_rows(settings, rows, tmp_path):
     """Its draws of words are by row, its words and labels the same."""
     packed, single = (
-        pretraining.pretrain(
-            dataclasses.replace(settings, output_dir=str(tmp_path / name), objective="replaced", pack_rows=pack)
-        )
-        for name, pack in (("packed", True), ("single", False))
+        [one[0] for one in figures(pretrain(settings, tmp_path / str(pack), objective="replaced", pack_rows=pack))]
+        for pack in (True, False)
     )
     assert sum(rows[:2]) < 32 == sum(rows[2:])
-    np.testing.assert_allclose(*([one[0] for one in figures(folder)] for folder in (packed, single)), rtol=0.02)
+    np.testing.assert_allclose(packed, single, rtol=0.02)
 
 
 def phase(settings, eval_data="", **changes):

@@ -15,7 +15,6 @@ from albert_tf.loading import load
 from albert_tf.training import pretraining
 from albert_tf.training.devices import Devices
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
 from tfrecords.permutation_reader import read_permutations
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -67,32 +66,6 @@ def test_a_configuration_says_the_memory_where_no_flag_does(settings, tmp_path):
     AlbertConfig.from_json(settings.config).replace(memory_length=10).to_json(tmp_path / "config.json")
     config = config_of(memory_length=0, config=str(tmp_path / "config.json"))
     assert (config.memory_length, config.reuse_length) == (10, 16)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"objective": "masked", "memory_length": 0}, "are for --objective=permutation, not masked"),
-        ({"objective": "masked"}, "--memory_length=24 is for --objective=permutation"),
-        ({"train_batch_size": 6, "gradient_accumulation_steps": 2}, "cannot share a batch of 6"),
-        ({"train_batch_size": 7, "gradient_accumulation_steps": 1}, "multiple of the 2 streams"),
-        ({"perm_size": 5}, "--perm_size=5 must divide"),
-        ({"eval_batch_size": 100_000}, "too few for a batch of 100000"),
-        ({"strategy": "mirrored"}, "--strategy=mirrored keeps no memory"),
-    ],
-)
-def test_impossible_settings_are_named_and_leave_nothing(settings, tmp_path, change, message):
-    with pytest.raises(UserError, match=message):
-        pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(tmp_path / "run")} | change))
-    assert not (tmp_path / "run").exists()
-
-
-def test_absolute_positions_and_masked_records_are_refused(settings, tiny_settings, tmp_path):
-    folder = {"output_dir": str(tmp_path / "run")}
-    with pytest.raises(UserError, match="needs a configuration with position_type 'relative'"):
-        pretraining.pretrain(dataclasses.replace(settings, config=tiny_settings.config, **folder))
-    with pytest.raises(UserError, match="are for --objective=masked, not permutation"):
-        pretraining.pretrain(dataclasses.replace(settings, train_data=tiny_settings.train_data, **folder))
 
 
 @pytest.mark.slow

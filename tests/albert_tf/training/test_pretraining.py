@@ -1,12 +1,9 @@
 """Training is the same interrupted or not, refuses what cannot be trained, and keeps what it says it keeps."""
 
-import csv
-import dataclasses
 import json
 import math
 import re
 import shutil
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,15 +15,12 @@ from albert_tf.loading import load
 from albert_tf.training import loop, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import evaluate, trivial_baselines
+from tests.albert_tf.training.trainers import history, pretrain
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.reader import read_examples
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-
-
-def history(folder):
-    return list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
 
 
 def test_the_folder_holds_what_later_stages_need(tiny_run):
@@ -56,66 +50,84 @@ def test_records_built_with_other_masks_are_another_run(tiny_settings, tiny_run,
         "word_rule",
     }
     assert run["records"][0].keys() == decisive
-    same = dataclasses.replace(tiny_settings, output_dir=str(tmp_path / "run"))
     for change in ({"masked_lm_prob": 0.3}, {"max_ngram": 1}, {"word_rule": "published"}):
         files.write_json(path, run | {"records": [run["records"][0] | change]})
         with pytest.raises(UserError, match="holds a run with records="):
-            pretraining.pretrain(same)
+            pretrain(tiny_settings, tmp_path / "run")
     # A run of before they were noted goes on.
     files.write_json(path, {key: value for key, value in run.items() if key != "records"})
-    pretraining.pretrain(same)
+    pretrain(tiny_settings, tmp_path / "run")
 
 
-def test_a_finished_run_is_left_alone(tiny_settings, tiny_run, capsys):
+def test_a_finished_run_is_left_alone_and_one_of_other_settings_refused(tiny_settings, tiny_run, capsys):
     before = (tiny_run / "last.keras").stat().st_mtime_ns
-    pretraining.pretrain(tiny_settings)
+    pretrain(tiny_settings, tiny_run)
     assert "trained already" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"learning_rate=0\.01 \(now 0\.02\).*another --output_dir"):
+        pretrain(tiny_settings, tiny_run, learning_rate=0.02)
     assert (tiny_run / "last.keras").stat().st_mtime_ns == before
 
 
-def test_other_settings_are_refused_in_a_folder_that_has_a_run(tiny_settings, tiny_run):
-    with pytest.raises(UserError, match=r"learning_rate=0\.01 \(now 0\.02\).*another --output_dir"):
-        pretraining.pretrain(dataclasses.replace(tiny_settings, learning_rate=0.02))
+# What no run can be: of a run of trainers.KINDS, what is changed and what is said.
+WRONG = [
+    ("masked", {"config": "albert_huge"}, "albert_huge"),
+    ("masked", {"train_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
+    ("masked", {"eval_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
+    ("masked", {"optimizer": "lamp"}, "lamp"),
+    ("masked", {"num_warmup_steps": 4}, "num_warmup_steps=4"),
+    ("masked", {"num_train_steps": 0}, "num_train_steps=0"),
+    ("masked", {"train_batch_size": 0}, "train_batch_size=0"),
+    ("masked", {"learning_rate": -0.001}, r"--learning_rate=-0\.001 must be 0 or more"),
+    ("masked", {"dtype_policy": "float7"}, "float7"),
+    ("masked", {"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
+    ("masked", {"generator_size": 0.5}, "--generator_size=0.5 is for --objective=replaced"),
+    ("masked", {"generator_steps": 1}, "--generator_steps=1 is for --objective=replaced"),
+    ("masked", {"replaced_weight": 1.0}, "--replaced_weight=1.0 is for --objective=replaced"),
+    ("masked", {"config": "short"}, r"32 tokens long, the model takes at most 16; .* or raise max_position_embeddings"),
+    ("replaced", {"generator_size": 2.0}, r"--generator_size=2\.0 must be"),
+    ("two phases", {"second_from_step": 0}, "second_from_step=0 must be above 0"),
+    ("two phases", {"second_from_step": 4}, "second_from_step=4 must be above 0 and below --num_train_steps=4"),
+    ("two phases", {"second_train_data": ""}, "second_from_step=1 needs --second_train_data"),
+    ("two phases", {"train_batch_size": 7}, "train_batch_size=7 must be a multiple"),
+    ("two phases", {"gradient_norm": "official"}, "=official cannot be combined with --gradient_accumulation_steps"),
+    ("two phases", {"gradient_norm": "l1"}, "gradient_norm=l1 is unknown; choose one of summed, official"),
+    ("two phases", {"strategy": "data_parallel"}, "data_parallel needs KERAS_BACKEND=jax"),
+    ("two phases", {"strategy": "multi_worker", "gradient_accumulation_steps": 1}, "TF_CONFIG"),
+    ("two phases", {"strategy": "tpu"}, "strategy=tpu is unknown; choose one of none, mirrored"),
+    ("two phases", {"walk": "crawl"}, "walk=crawl is unknown"),
+    ("two phases", {"max_hours": -1.0}, "max_hours=-1"),
+    ("two phases", {"max_hours": math.nan}, "max_hours=nan"),
+    ("two phases", {"log_steps": 0}, "log_steps=0"),
+    ("permutation", {"objective": "masked", "memory_length": 0}, "are for --objective=permutation, not masked"),
+    ("permutation", {"objective": "masked"}, "--memory_length=24 is for --objective=permutation"),
+    ("permutation", {"train_batch_size": 6}, "cannot share a batch of 6"),
+    ("permutation", {"train_batch_size": 7, "gradient_accumulation_steps": 1}, "multiple of the 2 streams"),
+    ("permutation", {"perm_size": 5}, "--perm_size=5 must divide"),
+    ("permutation", {"eval_batch_size": 100_000}, "too few for a batch of 100000"),
+    ("permutation", {"strategy": "mirrored"}, "--strategy=mirrored keeps no memory"),
+    ("permutation", {"config": "absolute"}, "needs a configuration with position_type 'relative'"),
+    ("permutation", {"train_data": "words"}, "are for --objective=masked, not permutation"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"config": "albert_huge"}, "albert_huge"),
-        ({"train_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
-        ({"eval_data": "nowhere/*.tfrecord"}, r"nowhere/\*\.tfrecord"),
-        ({"optimizer": "lamp"}, "lamp"),
-        ({"num_warmup_steps": 4}, "num_warmup_steps=4"),
-        ({"num_train_steps": 0}, "num_train_steps=0"),
-        ({"train_batch_size": 0}, "train_batch_size=0"),
-        ({"learning_rate": -0.001}, r"--learning_rate=-0\.001 must be 0 or more"),
-        ({"dtype_policy": "float7"}, "float7"),
-        ({"output_dir": "/proc/nowhere"}, "/proc/nowhere"),
-    ],
-)
-def test_impossible_settings_are_named_and_leave_nothing(tiny_settings, tmp_path, change, message):
+@pytest.mark.parametrize(("run", "change", "message"), WRONG)
+def test_impossible_settings_are_named_and_leave_nothing(
+    run, change, message, run_settings, place, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    config = place("configs") / "masked.json"
+    short = tmp_path / "short.json"
+    files.write_json(short, files.read_json(config) | {"max_position_embeddings": 16})
+    named = {"short": short, "absolute": config, "words": place("words")}
+    change = {key: str(named[value]) if value in named else value for key, value in change.items()}
     with pytest.raises(UserError, match=message):
-        pretraining.pretrain(dataclasses.replace(tiny_settings, **({"output_dir": str(tmp_path / "run")} | change)))
+        pretrain(run_settings(run), tmp_path / "run", **change)
     assert not (tmp_path / "run").exists()
 
 
-def test_records_longer_than_the_model_are_refused(tiny_settings, tmp_path):
-    short = tmp_path / "short.json"
-    short.write_text(
-        Path(tiny_settings.config).read_text().replace('"max_position_embeddings": 48', '"max_position_embeddings": 16')
-    )
-    with pytest.raises(
-        UserError, match=r"32 tokens long, the model takes at most 16; .* or raise max_position_embeddings"
-    ):
-        pretraining.pretrain(dataclasses.replace(tiny_settings, config=str(short), output_dir=str(tmp_path / "run")))
-
-
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(tiny_settings, tmp_path):
-    settings = dataclasses.replace(
-        tiny_settings, output_dir=str(tmp_path / "run"), learning_rate=1e30, optimizer="adamw", num_warmup_steps=0
-    )
     with pytest.raises(UserError, match=r"held-out loss is nan.*learning_rate.*another --output_dir"):
-        pretraining.pretrain(settings)
+        pretrain(tiny_settings, tmp_path / "run", learning_rate=1e30, optimizer="adamw", num_warmup_steps=0)
     assert not (tmp_path / "run" / "last.keras").exists()
 
 
@@ -180,12 +192,10 @@ def test_evaluation_beside_the_trivial_baselines(tiny_run, tiny_data):
 def test_another_model_under_the_same_name_is_refused(tiny_settings, tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     changed, run = tmp_path / "config.json", tmp_path / "run" / "run.json"
-    text = Path(tiny_settings.config).read_text()
-    changed.write_text(text.replace('"intermediate_size": 32', '"intermediate_size": 64'))
+    files.write_json(changed, files.read_json(tiny_settings.config) | {"intermediate_size": 64})
     files.write_json(run, files.read_json(run) | {"config": str(changed)})
-    settings = dataclasses.replace(tiny_settings, config=str(changed), output_dir=str(tmp_path / "run"))
     with pytest.raises(UserError, match=r"holds a run with model="):
-        pretraining.pretrain(settings)
+        pretrain(tiny_settings, tmp_path / "run", config=str(changed))
 
 
 def test_a_damaged_or_absent_model_is_named(tiny_run, tmp_path):

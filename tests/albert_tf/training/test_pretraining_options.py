@@ -1,6 +1,5 @@
 """Phases, parts of a batch, time budget, bad batches, dry run: each resumable to the bit."""
 
-import csv
 import dataclasses
 import math
 import shutil
@@ -17,11 +16,11 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.training import evaluation, loop, phases, pretraining
+from albert_tf.training import evaluation, phases, pretraining
 from albert_tf.training.devices import Devices
 from albert_tf.training.pretraining_settings import shrunk
 from tests.albert_tf.training.test_resumable import assert_same_weights
-from tests.albert_tf.training.trainers import copy
+from tests.albert_tf.training.trainers import copy, history, pretrain
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -32,8 +31,7 @@ def last(folder):
 
 
 def losses(folder):
-    path = folder / "history.csv"
-    rows = csv.DictReader(path.read_text().splitlines()) if path.is_file() else []
+    rows = history(folder) if (folder / "history.csv").is_file() else []
     return [(row["step"], row["loss"], row["masked_lm_loss"]) for row in rows]
 
 
@@ -49,33 +47,8 @@ def straight(trained):
 
 
 # The first to need them: it makes the records and two runs that others share.
-def test_a_time_budget_stops_the_run_and_the_same_command_goes_on(settings, trained, straight, tmp_path, capsys):
-    copy(trained("two phases", killed=True), tmp_path)
-    settings = dataclasses.replace(settings, output_dir=str(tmp_path))
-    pretraining.pretrain(dataclasses.replace(settings, max_hours=1e-9))
-    assert "stopped at step 3 of 4; the same command goes on from there" in capsys.readouterr().out
-    assert (tmp_path / "model.keras").is_file()
-    pretraining.pretrain(dataclasses.replace(settings, max_hours=100.0))
-    assert_same_weights(tmp_path, straight)
-    assert losses(tmp_path) == losses(straight)
-
-
-def test_the_parts_of_a_batch_are_one_update_on_all_its_examples(settings, monkeypatch, tmp_path):
-    """The optimizer's mean gradient of two parts is what one update on both gives where both predict equally many."""
-    seen = []
-    record = loop.Report.batch
-    monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[:2]), record(self, *shape)))
-    one_phase = dataclasses.replace(
-        settings, second_train_data="", second_from_step=0, second_train_batch_size=0, num_train_steps=1,
-        num_warmup_steps=0, output_dir=str(tmp_path / "run"),
-    )  # fmt: skip
-    model = last(pretraining.pretrain(one_phase))
-    assert int(model.optimizer.iterations) == 1 and seen == [(4, 32)] * 2
-    assert model.optimizer.gradient_accumulation_steps is None
-
-
-def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, straight, tmp_path):
-    """As pre-training did it once: the checkpoint holds accumulators, and iterations count parts."""
+def test_an_older_run_goes_on_and_a_time_budget_stops_it_to_go_on_again(settings, trained, straight, tmp_path, capsys):
+    """As pre-training did it once, the optimizer added up the parts: accumulators, and iterations count parts."""
     copy(trained("two phases", killed=True), tmp_path)
     model = last(tmp_path)
     plain = [keras.ops.convert_to_numpy(value) for value in model.optimizer.variables]
@@ -89,13 +62,19 @@ def test_a_run_whose_optimizer_added_up_the_parts_goes_on(settings, trained, str
     model.optimizer._iterations.assign(2 * 2)
     model.save(tmp_path / "last.keras")
     (tmp_path / "previous.keras").unlink(missing_ok=True)
-    pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+    pretrain(settings, tmp_path, max_hours=1e-9)
+    assert "stopped at step 3 of 4; the same command goes on from there" in capsys.readouterr().out
+    assert (tmp_path / "model.keras").is_file()
+    pretrain(settings, tmp_path, max_hours=100.0)
     assert_same_weights(tmp_path, straight)
     assert losses(tmp_path) == losses(straight)
 
 
 def test_history_shows_what_the_updates_went_by(straight):
-    rows = list(csv.DictReader((straight / "history.csv").read_text().splitlines()))
+    """One update a batch, in however many parts."""
+    optimizer = last(straight).optimizer
+    assert int(optimizer.iterations) == 4 and optimizer.gradient_accumulation_steps is None
+    rows = history(straight)
     assert [float(row["learning_rate"]) for row in rows] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
     for row in rows:
         assert float(row["gradient_norm"]) > 0 and float(row["memory_gb"]) > 0.1 and 0 < float(row["mfu"]) < 2
@@ -135,7 +114,7 @@ def test_a_bad_batch_changes_nothing_but_the_counters(tiny_settings, tmp_path, m
     for index, moments in enumerate(first.optimizer._velocities):
         np.testing.assert_array_equal(moments, third.optimizer._velocities[index])
     folder = pretraining.pretrain(settings)
-    rows = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
+    rows = history(folder)
     assert [row["skipped"] for row in rows] == ["0", "1", "2", "2", "2"]
     assert all(math.isfinite(float(row["val_loss"])) for row in rows if row["val_loss"])
     assert math.isfinite(float(rows[3]["loss"])) and math.isnan(float(rows[1]["masked_lm_loss"]))
@@ -166,42 +145,16 @@ def test_a_dry_run_tries_all_paths_and_leaves_nothing(settings, tmp_path, capsys
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"second_from_step": 0}, "second_from_step=0 must be above 0"),
-        ({"second_from_step": 4}, "second_from_step=4 must be above 0 and below --num_train_steps=4"),
-        ({"second_train_data": ""}, "second_from_step=1 needs --second_train_data"),
-        ({"train_batch_size": 7}, "train_batch_size=7 must be a multiple"),
-        ({"gradient_norm": "official"}, "gradient_norm=official cannot be combined with --gradient_accumulation_steps"),
-        ({"gradient_norm": "l1"}, "gradient_norm=l1 is unknown; choose one of summed, official"),
-        ({"strategy": "data_parallel"}, "data_parallel needs KERAS_BACKEND=jax"),
-        ({"strategy": "multi_worker", "gradient_accumulation_steps": 1}, "TF_CONFIG"),
-        ({"strategy": "tpu"}, "strategy=tpu is unknown; choose one of none, mirrored"),
-        ({"walk": "crawl"}, "walk=crawl is unknown"),
-        ({"max_hours": -1.0}, "max_hours=-1"),
-        ({"max_hours": math.nan}, "max_hours=nan"),
-        ({"log_steps": 0}, "log_steps=0"),
-    ],
-)
-def test_combinations_that_cannot_be_are_named(settings, tmp_path, monkeypatch, change, message):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(UserError, match=message):
-        pretraining.pretrain(dataclasses.replace(settings, **({"output_dir": str(tmp_path / "run")} | change)))
-    assert not (tmp_path / "run").exists()
-
-
 def test_records_of_a_second_phase_are_looked_at_before_the_first_step(settings, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(settings.train_data, data)
-    other = dataclasses.replace(settings, second_train_data=str(data), output_dir=str(tmp_path / "run"))
     (path,), manifest = data.glob("train-*"), data / "manifest.json"
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match=path.name):
-        pretraining.pretrain(other)
+        pretrain(settings, tmp_path / "run", second_train_data=str(data))
     manifest.write_text(manifest.read_text().replace('"pair_task": "sop"', '"pair_task": "nsp"'))
     with pytest.raises(UserError, match="two phases differ in pair_task: 'sop' and 'nsp'"):
-        pretraining.pretrain(other)
+        pretrain(settings, tmp_path / "run", second_train_data=str(data))
     assert not (tmp_path / "run").exists()
 
 

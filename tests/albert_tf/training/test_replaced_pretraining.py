@@ -11,7 +11,6 @@ from albert_tf.run_evaluation import EvaluationSettings, main
 from albert_tf.training import memory
 from albert_tf.training.start import load_start
 from serving.exportable import ExportOptions, make_exportable
-from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -34,14 +33,6 @@ def test_its_folder_is_evaluated_trained_on_and_exported_as_any_other(settings, 
     assert 0 < share < 0.3 and found["baseline"]["replaced_token_accuracy"] == pytest.approx(1 - share)
     assert load_start(str(folder), "").config == loaded.model.encoder.config
     assert make_exportable(loaded.in_use.model, ExportOptions(max_seq_length=16)).signatures()
-
-
-def test_settings_of_another_objective_are_refused(settings):
-    for name, value in (("generator_size", 0.5), ("generator_steps", 1), ("replaced_weight", 1.0)):
-        with pytest.raises(UserError, match=f"--{name}={value} is for --objective=replaced"):
-            dataclasses.replace(settings, objective="masked", **{name: value})
-    with pytest.raises(UserError, match=r"--generator_size=2\.0 must be"):
-        dataclasses.replace(settings, generator_size=2.0)
 
 
 def test_a_generator_needs_memory(settings):

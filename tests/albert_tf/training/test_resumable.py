@@ -19,7 +19,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.signals import StopSignals
-from tests.albert_tf.training.trainers import at_step, copy
+from tests.albert_tf.training.trainers import at_step, copy, pretrain
 from tests.albert_tf.training.trainers import send as signal_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -168,7 +168,7 @@ def test_a_signal_at_a_checkpoint_does_not_wait_for_the_evaluation(settings, tmp
     at_step(monkeypatch, 2, signal_of(signal.SIGINT))
     monkeypatch.setattr(pretraining.Pretraining, "evaluate", lambda self, phase: there.append(steps_of(tmp_path)) or {})
     with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+        pretrain(settings, tmp_path)
     assert there == [2]
 
 
@@ -189,7 +189,7 @@ def test_a_second_signal_ends_at_once_and_what_is_ignored_stays_so():
 
 def test_a_folder_holds_one_run_at_a_time(settings, tmp_path):
     with files.locked(tmp_path), pytest.raises(UserError, match="another process is at work in"):
-        pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path)))
+        pretrain(settings, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -200,7 +200,7 @@ def test_what_never_made_a_step_keeps_nobody_out(settings, tmp_path, monkeypatch
     monkeypatch.setattr(pretraining.Pretraining, "new_model", refused)
     for rate in (1e-3, 2e-3):
         with pytest.raises(UserError, match="no such model"):
-            pretraining.pretrain(dataclasses.replace(settings, output_dir=str(tmp_path), learning_rate=rate))
+            pretrain(settings, tmp_path, learning_rate=rate)
 
 
 def test_the_time_left_has_to_be_enough_for_the_evaluation_too(settings):

@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.training import preparation
 from albert_tf.training.ensemble import EnsembleSettings, ensemble
 from albert_tf.training.finetuning import finetune
+from tests.albert_tf.refusals import assert_refused, changed, lines
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -41,29 +44,29 @@ def write_squad(folder, version, rows=8):
         (folder / f"{split}-v{version}.json").write_text(json.dumps(content))
 
 
-def settings_of(folder, run, task, **changes):
+def settings_of(folder, run, task, flags=""):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
-    values = {"init_from": str(run), "learning_rate": 3e-3, "train_batch_size": 8, "num_train_steps": 2}
-    values |= {"save_checkpoints_steps": 2, "output_dir": str(folder / "run"), "max_seq_length": 32}
-    return FinetuningSettings(task=task, data_dir=str(folder / "data"), **(values | changes))
+    settings = FinetuningSettings(
+        task, str(folder / "data"), str(folder / "run"), init_from=str(run), config="x" * (not run)
+    )
+    own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=2 --save_checkpoints_steps=2 --max_seq_length=32"
+    return changed(settings, f"{own} {flags}")
 
 
 @pytest.fixture(scope="module")
 def squads(tmp_path_factory, tiny_run):
     """Settings and folders of two models of SQuAD 2.0 that differ in their seed."""
-    folder = tmp_path_factory.mktemp("squad2")
-    settings = settings_of(folder, tiny_run, "squad2")
-    other = dataclasses.replace(settings, output_dir=str(folder / "other"), seed=5)
-    return settings, finetune(settings), finetune(other)
+    settings = settings_of(tmp_path_factory.mktemp("squad2"), tiny_run, "squad2", "--seeds=0,5")
+    folder = finetune(settings)
+    return settings, folder / "seed-0", folder / "seed-5"
 
 
 def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(preparation, "CHUNK_EXAMPLES", 3)
     words = "[PAD] [UNK] [CLS] [SEP] [MASK] the class is and name object a value what ? red blue green white"
     (tmp_path / "vocab.txt").write_text(words.replace(" ", "\n"))
-    settings = settings_of(
-        tmp_path, "", "squad1", config="albert_tiny", tokenizer=str(tmp_path / "vocab.txt"), max_unknown_share=1.0
-    )
+    flags = f"--config=albert_tiny --tokenizer={tmp_path}/vocab.txt --max_unknown_share=1"
+    settings = settings_of(tmp_path, "", "squad1", flags)
     preparation.prepare(settings)
     assert "nothing that the tokenizer keeps" not in caplog.text
     path = tmp_path / "data" / "train-v1.1.json"
@@ -77,7 +80,7 @@ def test_answers_that_no_token_holds_are_told_once(tmp_path, caplog, monkeypatch
 @pytest.mark.slow
 def test_learns_to_answer_and_not_to(in_graphs, tmp_path, tiny_run):
     """From the loss to the figures: what the model was shown it must answer."""
-    settings = settings_of(tmp_path, tiny_run, "squad2", num_train_steps=150, save_checkpoints_steps=150)
+    settings = settings_of(tmp_path, tiny_run, "squad2", "--num_train_steps=150 --save_checkpoints_steps=150")
     metrics = load_task(finetune(settings))["metrics"]
     assert metrics["HasAns_exact"] > 90 and metrics["NoAns_exact"] > 90
 
@@ -101,40 +104,36 @@ def test_a_run_leaves_official_files_and_the_threshold(squads):
 def test_version_1_answers_always(tmp_path, tiny_run, head):
     ids = tmp_path / "ids.json"
     ids.write_text('["train0", "train1"]')
-    settings = settings_of(tmp_path, tiny_run, "squad1", span_head=head, exclude_ids=str(ids), num_train_steps=2)
+    settings = settings_of(tmp_path, tiny_run, "squad1", f"--span_head={head} --exclude_ids={ids}")
     folder = finetune(settings)
     assert load_task(folder)["null_threshold"] is None and load(folder).model.joint == (head == "joint")
-    assert sorted(path.name for path in (folder / "predictions" / "dev").iterdir()) == [
-        "nbest_predictions.json",
-        "predictions.json",
-    ]
-    assert all(read_predictions(folder / "predictions" / "dev" / "predictions.json").values())
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("train")) == 6
-    assert len(SquadTask("squad1", settings.data_dir, exclude_ids=str(ids)).read("dev")) == 8
+    dev = folder / "predictions" / "dev"
+    assert sorted(path.name for path in dev.iterdir()) == ["nbest_predictions.json", "predictions.json"]
+    assert all(read_predictions(dev / "predictions.json").values())
+    task = SquadTask("squad1", settings.data_dir, exclude_ids=str(ids))
+    assert [len(task.read(split)) for split in ("train", "dev")] == [6, 8]
 
 
-def test_says_what_is_wrong_before_training(tmp_path):
-    write_squad(tmp_path, "1.1")
-    (tmp_path / "train-v1.1.json").write_text(
-        json.dumps({"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "7", "question": "?", "answers": []}]}]}]})
-    )
-    with pytest.raises(UserError, match="question '7' has no answer; --task=squad2"):
-        SquadTask("squad1", str(tmp_path)).read("train")
-    with pytest.raises(UserError, match="--span_head=both is unknown"):
-        SquadTask("squad1", str(tmp_path), "both")
-    with pytest.raises(UserError, match=r"holds neither train-v2.0.json nor train-v2.0.json.gz"):
-        SquadTask("squad2", str(tmp_path)).read("train")
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("squad1", "question '7' has no answer; --task=squad2"),
+        ("squad1 both", "--span_head=both is unknown"),
+        ("squad2", "holds neither train-v2.0.json nor train-v2.0.json.gz"),
+    ],
+)
+def test_says_what_is_wrong_before_training(tmp_path, task, message):
+    asked = '{"context": "c", "qas": [{"id": "7", "question": "?", "answers": []}]}'
+    (tmp_path / "train-v1.1.json").write_text(f'{{"data": [{{"paragraphs": [{asked}]}}]}}')
+    name, *head = task.split()
+    with pytest.raises(UserError, match=message):
+        SquadTask(name, str(tmp_path), *head).read("train")
     assert SquadTask("squad2", str(tmp_path)).read("dev") is None
 
 
 def test_logits_of_an_ensemble_are_their_mean():
-    random = np.random.default_rng(0)
-    members = random.normal(size=(3, 5, 4)).astype("float32")
-    combined = combine([list(member) for member in members])
-    for row in range(5):
-        for column in range(4):
-            mean = sum(float(members[model, row, column]) for model in range(3)) / 3
-            assert combined[row][column] == pytest.approx(mean, rel=1e-12)
+    members = np.random.default_rng(0).normal(size=(3, 5, 4)).astype("float32")
+    np.testing.assert_allclose(combine([list(member) for member in members]), members.astype("float64").mean(0), 1e-12)
     with pytest.raises(ValueError):
         combine([list(members[0]), list(members[1][:2])])
 
@@ -146,57 +145,48 @@ def test_squad_ensemble(squads, tmp_path):
     assert both["models"].keys() == {str(first), str(second)}
     for folder in (first, second):
         assert both["models"][str(folder)]["dev_f1"] == pytest.approx(load_task(folder)["metrics"]["f1"])
-    odds = [
+    one, other, mean = (
         read_null_odds(folder / "predictions" / "dev" / "null_odds.json")
         for folder in (first, second, tmp_path / "both")
-    ]
-    for one in odds[2]:
-        assert odds[2][one] == pytest.approx((odds[0][one] + odds[1][one]) / 2, abs=1e-5)
+    )
+    assert mean == pytest.approx({name: (one[name] + other[name]) / 2 for name in one}, abs=1e-5)
     # A model beside itself answers as it does alone.
     ensemble(dataclasses.replace(wanted, models=f"{first},{first}", output_dir=str(tmp_path / "same")))
-    files = [folder / "predictions" / "test" / "predictions.json" for folder in (first, tmp_path / "same")]
-    assert read_predictions(files[0]) == read_predictions(files[1])
+    alone, same = (folder / "predictions" / "test" / "predictions.json" for folder in (first, tmp_path / "same"))
+    assert read_predictions(alone) == read_predictions(same)
 
 
 @pytest.mark.slow
-def test_classes_ensemble(tmp_path, tiny_run):
-    lines = [f"a {word} value\t{word}" for word in ("good", "bad") * 2]
-    for split in ("train", "dev"):
-        (tmp_path / f"{split}.tsv").write_text("text\tlabel\n" + "\n".join(lines) + "\n")
-    common = {"task": "classification", "data_dir": str(tmp_path)}
-    base = FinetuningSettings(
-        init_from=str(tiny_run), output_dir=str(tmp_path / "a"), num_train_steps=1, train_batch_size=4, **common
+def test_classes_ensemble(tmp_path, class_settings):
+    folder = finetune(changed(class_settings, f"--output_dir={tmp_path}/a --num_train_steps=1 --seeds=0,1"))
+    data = shutil.copytree(class_settings.data_dir, tmp_path / "data")
+    (data / "train.tsv").unlink()  # The models know their classes.
+    folders = [folder / "seed-0", folder / "seed-1", tmp_path / "both"]
+    ensemble(EnsembleSettings("classification", str(data), f"{folders[0]},{folders[1]}", str(folders[2])))
+    first, second, both = (
+        np.array([[float(row["logit:no"]), float(row["logit:yes"])] for row in csv.DictReader(file, delimiter="\t")])
+        for file in [(folder / "predictions" / "dev.tsv").open() for folder in folders]
     )
-    folders = [finetune(base), finetune(dataclasses.replace(base, seed=1, output_dir=str(tmp_path / "b")))]
-    (tmp_path / "train.tsv").unlink()  # The models know their classes.
-    models = ",".join(map(str, folders))
-    ensemble(EnsembleSettings(models=models, output_dir=str(tmp_path / "both"), **common))
+    np.testing.assert_allclose(both, (first + second) / 2, rtol=1e-5, atol=1e-6)
 
-    def logits(folder):
-        rows = csv.DictReader((folder / "predictions" / "dev.tsv").read_text().splitlines(), delimiter="\t")
-        return np.array([[float(row["logit:bad"]), float(row["logit:good"])] for row in rows])
 
-    np.testing.assert_allclose(
-        logits(tmp_path / "both"), (logits(folders[0]) + logits(folders[1])) / 2, rtol=1e-5, atol=1e-6
-    )
+REFUSED = r"""
+--models=, => --models names no folder
+--models=TINY => has no task.json
+--models=FIRST,TMP/sst2 => was trained for kind classification, --task=squad2 is of spans
+--data_dir=TMP/empty => holds no evaluation or test file
+--task=squat => --task=squat is unknown
+--max_seq_length=5000 => --max_seq_length=5000 is more than the
+"""
 
 
 def test_an_ensemble_says_who_does_not_belong(squads, tmp_path, tiny_run):
     settings, first, _ = squads
-    good = EnsembleSettings("squad2", settings.data_dir, str(first), str(tmp_path))
-    (tmp_path / "empty").mkdir()
-    sst2 = tmp_path / "sst2"
-    sst2.mkdir()
+    for name in ("empty", "sst2"):
+        (tmp_path / name).mkdir()
     for name in ("model.keras", "albert_tokenizer.json", "spiece.model"):
-        (sst2 / name).symlink_to(first / name)
-    (sst2 / "task.json").write_text(json.dumps(load_task(first) | {"kind": "classification"}))
-    for changes, message in (
-        ({"models": ","}, "--models names no folder"),
-        ({"models": str(tiny_run)}, "has no task.json"),
-        ({"models": f"{first},{sst2}"}, "was trained for kind classification, --task=squad2 is of spans"),
-        ({"data_dir": str(tmp_path / "empty")}, "holds no evaluation or test file"),
-        ({"task": "squat"}, "--task=squat is unknown"),
-        ({"max_seq_length": 5000}, "--max_seq_length=5000 is more than the"),
-    ):
-        with pytest.raises(UserError, match=message):
-            ensemble(dataclasses.replace(good, **changes))
+        (tmp_path / "sst2" / name).symlink_to(first / name)
+    (tmp_path / "sst2" / "task.json").write_text(json.dumps(load_task(first) | {"kind": "classification"}))
+    places = {"TINY": tiny_run, "FIRST": first, "TMP": tmp_path}
+    for line in lines(functools.reduce(lambda text, name: text.replace(name, str(places[name])), places, REFUSED)):
+        assert_refused(line, EnsembleSettings("squad2", settings.data_dir, str(first), str(tmp_path)), ensemble)

@@ -27,7 +27,7 @@ def shorter(value):
 )
 def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
     """On batches of two lengths, with dropout. Without a graph `fit` takes a tenth of the time."""
-    for name in ("CONFIG", "HALTING", "RELATIVE"):
+    for name in ("CONFIG", "DEEP", "HALTING", "RELATIVE"):
         config = getattr(portable_parts, name)
         monkeypatch.setattr(portable_parts, name, config.replace(hidden_dropout_prob=0.1))
     batch = KINDS[kind][1]

@@ -1,6 +1,9 @@
 """Every kind of training run, at a size that takes a second: four steps, checkpoints after two and four of them."""
 
+import contextlib
+import csv
 import dataclasses
+import io
 import os
 import shutil
 from pathlib import Path
@@ -16,9 +19,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop, pretraining, utilisation
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tests.albert_tf.training.classes import write_classes
-from tfrecords.build_settings import BuildSettings
-from tfrecords.builder import build
-from tfrecords.tokenizers.loading import load_tokenizer
+from tfrecords import create_pretraining_data
 
 
 class Kind(NamedTuple):
@@ -60,28 +61,31 @@ PRETRAINED = {
 }  # fmt: skip
 
 
-def make_place(name: str, folder: Path, topics: Path, words: Path, run_module) -> None:
+# Records of other kinds; of the short ones half is padding.
+BUILT = {
+    "permutations": dict(objective="permutation", max_seq_length=32, chunk_megabytes=0.03),
+    "short": dict(max_seq_length=96, masking="dynamic", held_out_fraction=0.0, short_seq_prob=1.0),
+}
+
+
+def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
     """Fills a folder with what runs read: records of that name, a task, or configurations."""
-    few = folder.parent / f"{folder.name}.txt"
-    few.write_text(topics.read_text()[:100_000])
     if name == "words":
         shutil.copytree(words, folder, dirs_exist_ok=True)
     elif name == "classes":
         write_classes(folder)
         (folder / "text.txt").write_text(topics.read_text()[:4000])
-    elif name == "permutations":
-        built = run_module(
-            *("tfrecords.create_pretraining_data", f"--input={few}", f"--tokenizer={words}", "--seed=1"),
-            *(f"--output_dir={folder}", "--split_sentences", "--objective=permutation", "--max_seq_length=32"),
-            "--chunk_megabytes=0.03",
-        )
-        assert built.returncode == 0, built.stderr
-        assert "--objective=permutation --config=albert_xlnet_base" in built.stderr.splitlines()[-1]
-    elif name == "short":
-        # Of such records half is padding.
-        options = dict(seed=1, max_seq_length=96, masking="dynamic", split_sentences=True)
-        short = BuildSettings(**options, held_out_fraction=0, short_seq_prob=1.0)
-        build(str(few), folder, load_tokenizer(str(words)), short, 1, False)
+    elif name in BUILT:
+        few = folder.parent / f"{folder.name}.txt"
+        few.write_text(topics.read_text()[:100_000])
+        given = dict(input=str(few), tokenizer=str(words), output_dir=str(folder))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            create_pretraining_data.main(
+                create_pretraining_data.CreateSettings(**given, **BUILT[name], split_sentences=True, seed=1, workers=1)
+            )
+        next_command = said.getvalue().splitlines()[-1]
+        is_permuted = "--objective=permutation --config=albert_xlnet_base" in next_command
+        assert is_permuted == (name == "permutations") and "run_pretraining --train_data=" in next_command
     else:
         config = AlbertConfig(
             vocab_size=500, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
@@ -131,6 +135,17 @@ def train(name: str, settings, folder: Path):
         patch.setattr(compression, "milliseconds", lambda model: 1.0)
         patch.setattr(utilisation, "matrix_rate", lambda dtype: 1e10)
         return KINDS[run].train(dataclasses.replace(settings, output_dir=str(folder)))
+
+
+def pretrain(settings, folder: Path, **changes) -> Path:
+    """Pre-trains in a folder, or goes on there, with some settings changed."""
+    return pretraining.pretrain(dataclasses.replace(settings, **{"output_dir": str(folder)} | changes))
+
+
+def history(folder: Path) -> list[dict[str, str]]:
+    """Returns the rows of a run's history."""
+    with open(folder / "history.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def at_step(patch, number: int, act, phase: str = "") -> None:

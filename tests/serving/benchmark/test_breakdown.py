@@ -1,8 +1,5 @@
 """Where the time goes, from a page as TensorFlow Serving writes it."""
 
-import http.server
-import threading
-
 import pytest
 
 from serving.benchmark import breakdown
@@ -66,37 +63,16 @@ def test_parts_add_up_to_the_mean():
     assert silent == costs | dict.fromkeys(["wire", "server_queue", "server_compute", "server_other"])
 
 
-def test_page_is_fetched_and_its_absence_said():
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path == "/monitoring/prometheus/metrics" else 404)
-            self.end_headers()
-            self.wfile.write(PAGE.format(count=3, request=9.0, session=6.0, queue=0.0).encode())
-
-    web = http.server.HTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    url = breakdown.metrics_url("127.0.0.1:8500", web.server_port)
+def test_page_is_fetched_and_its_absence_said(web):
+    server = web((200, PAGE.format(count=3, request=9.0, session=6.0, queue=0.0).encode()), (404, b""))
+    url = breakdown.metrics_url("127.0.0.1:8500", server.server_port)
     assert breakdown.requests_so_far(breakdown.read(url, "m")) == 6
-    web.shutdown()
-    web.server_close()
+    assert server.paths == ["/monitoring/prometheus/metrics"]
     with pytest.raises(UserError, match="--monitoring_config_file"):
         breakdown.read(url, "m")
 
 
-def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone():
-    class Half(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"# TYPE")
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Half) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        with pytest.raises(UserError, match="no metrics at"):
-            breakdown.read(breakdown.metrics_url("127.0.0.1:1", server.server_port), "m")
-        thread.join()
+def test_a_server_that_is_killed_while_it_sends_its_page_is_said_to_be_gone(web):
+    server = web((200, b"# TYPE", 1000))
+    with pytest.raises(UserError, match="no metrics at"):
+        breakdown.read(breakdown.metrics_url("127.0.0.1:1", server.server_port), "m")

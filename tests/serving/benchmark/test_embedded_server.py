@@ -1,10 +1,8 @@
 """Client and benchmark against the embedded TensorFlow server, and the real one where it is installed."""
 
-import os
+import contextlib
 import shutil
 import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +13,9 @@ from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import Settings
 from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
+from serving.model_server.flags import Options
+from serving.model_server.server import ModelServer
+from tests.serving.gateway.conftest import wait_until
 from tfrecords.base.errors import UserError
 
 LIMIT = 40
@@ -37,7 +38,7 @@ def saved_model(tmp_path_factory):
             mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1], tf.float32)[:, :, None]
             return {"embedding": tf.reduce_sum(tf.gather(self.words, input_ids) * mask, axis=1)}
 
-    path = tmp_path_factory.mktemp("models") / "tiny" / "1"
+    path = tmp_path_factory.mktemp("models") / "sums" / "1"
     model = Model()
     tf.saved_model.save(model, str(path), signatures={"serving_default": model.embed})
     return path
@@ -46,74 +47,46 @@ def saved_model(tmp_path_factory):
 @pytest.fixture(scope="module", params=["tensorflow_model_server", "embedded"])
 def server(request, saved_model, tmp_path_factory):
     """(gRPC target, REST port)."""
-    program = [sys.executable, "-m", "serving.model_server"]
-    if request.param != "embedded":
-        if not shutil.which(request.param):
-            pytest.skip("tensorflow_model_server is not on the PATH")
-        program = [request.param]
     monitoring = tmp_path_factory.mktemp("server") / "monitoring.txt"
     monitoring.write_text("prometheus_config { enable: true }")
     port, rest_port = free_port(), free_port()
-    process = subprocess.Popen(
-        [
-            *program, f"--port={port}", f"--rest_api_port={rest_port}", "--model_name=tiny",
-            f"--model_base_path={saved_model.parent}", f"--monitoring_config_file={monitoring}",
-        ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    try:
-        with Client(f"127.0.0.1:{port}", "tiny", timeout_s=2) as client:
-            _wait_until_served(client, process)
+    told = {
+        "port": port, "rest_api_port": rest_port, "model_name": "sums", "model_base_path": str(saved_model.parent),
+        "monitoring_config_file": str(monitoring),
+    }  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        if request.param == "embedded":
+            # In this process, which has TensorFlow already.
+            running = ModelServer(Options(**told))
+            stack.callback(running.stop)
+            running.start()
+        elif shutil.which(request.param):
+            command = [request.param, *(f"--{name}={value}" for name, value in told.items())]
+            stack.callback(stack.enter_context(subprocess.Popen(command, env={"CUDA_VISIBLE_DEVICES": ""})).terminate)
+        else:
+            pytest.skip("tensorflow_model_server is not on the PATH")
+        client = stack.enter_context(Client(f"127.0.0.1:{port}", "sums", timeout_s=2))
+
+        def is_served():
+            with contextlib.suppress(ServingError):
+                return client.status()[0].state == "AVAILABLE"
+
+        wait_until(is_served, 60)
         yield f"127.0.0.1:{port}", rest_port
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _wait_until_served(client, process):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if client.status()[0].state == "AVAILABLE":
-                return
-        except ServingError:
-            time.sleep(0.1)
-    raise AssertionError("the server did not come up")
-
-
-@pytest.mark.slow
-def test_client_gets_each_row_its_own_answer(server):
-    with Client(server[0], "tiny") as client:
-        rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
-        together = client.predict_ids(rows, batch_size=2)["embedding"]
-        alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
-        assert together.shape == (3, 8)
-        np.testing.assert_allclose(together, alone, rtol=1e-5)
-        assert client.status()[0].state == "AVAILABLE" and client.served_version() == 1
-
-
-@pytest.mark.few(1)
-def test_client_errors_carry_the_servers_word(server):
-    with Client(server[0], "tiny") as client:
-        with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
-            client.predict({"zz": np.zeros(1, np.float32)})
-        with pytest.raises(ServingError, match="longer than this model takes"):
-            client.predict_ids([[1] * (LIMIT + 1)])
-    with Client(server[0], "absent") as client, pytest.raises(ServingError, match="no such model"):
-        client.predict_ids([[1]])
 
 
 @pytest.mark.few(1)
 def test_a_full_benchmark(server, saved_model):
+    # More than 5 s: the process that calls the model without a server imports TensorFlow.
     settings = Settings(
-        target=server[0], model="tiny", lengths="8,64", batches="1,2", seconds=0.4, warmup_seconds=0.1, windows=3,
+        target=server[0], model="sums", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1, windows=3,
         in_process=str(saved_model), rest_api_port=server[1], protocols="grpc,rest",
     )  # fmt: skip
     report = run_benchmark(settings)
     assert [(point["length"], point["batch"], point["protocol"]) for point in report["points"]] == [
-        (8, batch, protocol) for batch in (1, 2) for protocol in ("grpc", "rest")
+        (8, 2, protocol) for protocol in ("grpc", "rest")
     ]
-    assert [skip["length"] for skip in report["skipped"]] == [64] * 4
+    assert [skip["length"] for skip in report["skipped"]] == [64] * 2
     assert all("longer than this model takes" in skip["reason"] for skip in report["skipped"])
     for point in report["points"]:
         assert point["answers"] == {"checked": True, "wrong": 0, "worst_difference": 0.0} and not point["errors"]
@@ -129,12 +102,30 @@ def test_a_full_benchmark(server, saved_model):
         assert point["in_process"]["requests"] > 10 and point["in_process"]["latency_ms"]["p50"] > 0
     assert report["model"]["in_process"]["load_seconds"] > 0
     printed = table.console_text(report)
-    assert "server compute" in printed and "in-process p50" in printed and "8 tokens x 1 (REST)" in printed
+    # It comes before the other tests of this server.
+    assert report["model"]["requests_before"] == 0 and "the model's first since it was loaded" in printed
+    assert "server compute" in printed and "in-process p50" in printed and "8 tokens x 2 (REST)" in printed
+
+
+@pytest.mark.few(1)
+def test_client_gets_each_row_its_own_answer_and_the_servers_word(server):
+    with Client(server[0], "sums") as client:
+        rows = [[5, 6, 7], [9], [5, 6, 7, 8, 9]]
+        together = client.predict_ids(rows, batch_size=2)["embedding"]
+        alone = np.concatenate([client.predict_ids([row])["embedding"] for row in rows])
+        assert together.shape == (3, 8) and client.served_version() == 1
+        np.testing.assert_allclose(together, alone, rtol=1e-5)
+        with pytest.raises(ServingError, match=r"len\(\{zz\}\).*lists what it takes"):
+            client.predict({"zz": np.zeros(1, np.float32)})
+        with pytest.raises(ServingError, match="longer than this model takes"):
+            client.predict_ids([[1] * (LIMIT + 1)])
+    with Client(server[0], "absent") as client, pytest.raises(ServingError, match="no such model"):
+        client.predict_ids([[1]])
 
 
 def test_in_process_says_what_it_needs(server, tmp_path):
     with pytest.raises(UserError, match="is not a SavedModel"):
-        run_benchmark(Settings(target=server[0], model="tiny", lengths="8", in_process=str(tmp_path)))
+        run_benchmark(Settings(target=server[0], model="sums", lengths="8", in_process=str(tmp_path)))
 
 
 def test_the_report_says_what_an_export_was_made_from(tmp_path):

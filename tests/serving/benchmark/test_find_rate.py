@@ -1,7 +1,7 @@
 """The search for the highest rate, on servers whose limit is known."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.benchmark.find_rate import PRECISION, Trial, find_rate, judge
@@ -17,7 +17,6 @@ def server(limit, gave_way="latency"):
     return attempt, tried
 
 
-@settings(max_examples=200, deadline=None)
 @given(limit=st.floats(0.5, 5000), start=st.floats(0.02, 5.0))
 def test_finds_the_limit_to_its_precision(limit, start):
     attempt, tried = server(limit)

@@ -13,16 +13,23 @@ from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.settings import Settings
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
+from tests.serving.benchmark.conftest import ANSWER, Numbered
 
-ANSWER = constant_answer()
+WORKLOAD = workload.Workload(8, 1, "tokens", [b""], [{}])
+LOOPS = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
+in_both_loops = pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 
 
-def drive(server, due=None, clients=0, requests=(b"",), references=None, timeout_s=10.0, seconds=0.4, **settings):
+def drive(behaviour=None, threads=4, due=None, clients=0, requests=(b"",), references=None, timeout_s=10.0, **options):
+    with StandIn(behaviour, threads=threads) as server:
+        return drive_at(server, due, clients, requests, references, timeout_s, **options)
+
+
+def drive_at(server, due, clients=0, requests=(b"",), references=None, timeout_s=10.0, seconds=0.4, **options):
     driver = Driver(Connection(server.target, attempts=1))
-    references = [None] * len(requests) if references is None else references
     share = Share(
-        requests, references, timeout_s, time.perf_counter() + 0.02, seconds, clients=clients, due=due,
-        item_step=max(clients, 1), **settings,
+        requests, references or [None] * len(requests), timeout_s, time.perf_counter() + 0.02, seconds,
+        clients=clients, due=due, item_step=max(clients, 1), **options,
     )  # fmt: skip
     try:
         return driver.run(share)
@@ -50,8 +57,7 @@ class Recorder:
 def test_open_loop_sends_every_request_once_in_turn_and_not_early():
     recorder = Recorder()
     requests = [bytes([i]) for i in range(3)]
-    with StandIn(recorder, threads=1) as server:
-        samples = drive(server, due=constant_arrivals(100, 0.3), requests=requests)
+    samples = drive(recorder, 1, constant_arrivals(100, 0.3), requests=requests)
     assert len(samples.due) == 30 and sorted(recorder.seen) == sorted(requests * 10)
     assert samples.item.tolist() == [0, 1, 2] * 10
     assert (samples.code == 0).all()
@@ -60,8 +66,7 @@ def test_open_loop_sends_every_request_once_in_turn_and_not_early():
 
 def test_closed_loop_keeps_as_many_in_flight_as_there_are_clients():
     recorder = Recorder(seconds=0.02)
-    with StandIn(recorder, threads=8) as server:
-        samples = drive(server, clients=3)
+    samples = drive(recorder, 8, clients=3)
     assert recorder.most == 3
     assert len(samples.due) == len(recorder.seen)
     # Each client waits for its answer: no more than one request each 20 ms.
@@ -70,44 +75,33 @@ def test_closed_loop_keeps_as_many_in_flight_as_there_are_clients():
 
 
 def test_closed_loop_goes_on_for_the_least_number_of_requests():
-    with StandIn(Recorder(seconds=0.01)) as server:
-        samples = drive(server, clients=1, seconds=0.05, least_requests=40, longest_seconds=20.0)
-        cut = drive(server, clients=1, seconds=0.05, least_requests=1000, longest_seconds=0.2)
-    assert 40 <= len(samples.due) <= 41
-    assert len(cut.due) < 100
-
-
-class StallOnce:
-    """Every request takes 2 ms, on one thread; the 20th takes a second."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, request, context):
-        self.calls += 1
-        time.sleep(1.0 if self.calls == 20 else 0.002)
-        return ANSWER
+    slow = Numbered(seconds=0.01)
+    enough = drive(slow, clients=1, seconds=0.05, least_requests=40, longest_seconds=60.0)
+    cut = drive(slow, clients=1, seconds=0.05, least_requests=1000, longest_seconds=0.2)
+    assert 40 <= len(enough.due) <= 41 and len(cut.due) < 100
 
 
 def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one():
     """Coordinated omission: in the stalled second the closed loop's client asks nothing, and records one sample."""
-    with StandIn(StallOnce(), threads=1) as server:
-        closed = drive(server, clients=1, seconds=2.0)
-    with StandIn(StallOnce(), threads=1) as server:
-        opened = drive(server, due=constant_arrivals(100, 2.0))
-    closed_ms, opened_ms = ((samples.done - samples.due) * 1000 for samples in (closed, opened))
-    assert (closed_ms > 100).sum() == 1 and np.percentile(closed_ms, 90) < 100
+
+    def latencies(**loop):
+        # Every request takes 2 ms, on one thread; the 20th takes a second.
+        stalling = Numbered(lambda number, context: time.sleep(1.0) if number == 20 else None, seconds=0.002)
+        samples = drive(stalling, 1, **loop)
+        return (samples.done - samples.due) * 1000
+
+    closed, opened = latencies(clients=1, seconds=1.5), latencies(due=constant_arrivals(100, 1.5))
+    # Of an overloaded machine a few more may be slow.
+    assert closed.max() > 1000 and (closed > 900).sum() == 1
     # 100 requests were due in the stalled second, and waited from then.
-    assert (opened_ms > 100).sum() > 60
-    assert np.percentile(opened_ms, 90) > 400
+    assert (opened > 100).sum() > 60 and np.percentile(opened, 90) > 400
 
 
 def test_latency_counts_from_when_a_request_was_due():
     due, sent, done = np.array([0.0, 1.0]), np.array([0.0, 1.5]), np.array([0.1, 1.6])
     samples = Samples(due, sent, done, np.zeros(2, np.uint8), np.zeros(2, int))
     assert samples.latencies_ms.tolist() == pytest.approx([100, 600])
-    made = workload.Workload(8, 1, "tokens", [b""], [{}])
-    summary = point.summary(samples, Share([b""], [None], 1.0, 0.0, 2.0, due=due), made, Settings(bound_ms=200.0))
+    summary = point.summary(samples, Share([b""], [None], 1.0, 0.0, 2.0, due=due), WORKLOAD, Settings(bound_ms=200.0))
     assert summary["latency_ms"]["mean"] == pytest.approx(350) and summary["latency_ms"]["max"] == pytest.approx(600)
     assert summary["within_bound"] == 0.5 and summary["send_lag_ms"]["max"] == pytest.approx(500)
     assert summary["goodput_per_second"] == 0.5
@@ -145,94 +139,70 @@ def test_a_run_is_invalid_when_the_generator_fell_behind(samples, valid):
 def test_a_generator_held_up_for_real_is_found_out(monkeypatch):
     real_sleep = time.sleep
     monkeypatch.setattr("serving.benchmark.load.time.sleep", lambda seconds: real_sleep(seconds + 0.02))
-    with StandIn() as server:
-        samples = drive(server, due=constant_arrivals(100, 0.5))
-    assert not generator_lag(samples)["valid"]
+    assert not generator_lag(drive(due=constant_arrivals(100, 0.5)))["valid"]
 
 
-@pytest.mark.parametrize("loop", ["open", "closed"])
+@in_both_loops
 def test_errors_are_counted_by_status(loop):
-    calls = []
-
-    def unreliable(request, context):
-        calls.append(1)
-        if len(calls) % 4 == 0:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Server Threadpool Exhausted")
-        return ANSWER
-
-    with StandIn(unreliable, threads=1) as server:
-        loops = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
-        samples = drive(server, **loops[loop])
-    assert len(samples.code) == len(calls)
-    assert (samples.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]).sum() == len(calls) // 4
-    assert (samples.code == 0).sum() == len(calls) - len(calls) // 4
+    full = "Server Threadpool Exhausted"
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    unreliable = Numbered(lambda number, context: number % 4 == 0 and context.abort(exhausted, full))
+    samples = drive(unreliable, 1, **loop)
+    assert len(samples.code) == unreliable.calls
+    assert (samples.code == exhausted.value[0]).sum() == unreliable.calls // 4
+    assert (samples.code == 0).sum() == unreliable.calls - unreliable.calls // 4
     ((first_s, message),) = samples.messages.values()
-    assert message == "Server Threadpool Exhausted" and first_s == samples.done[samples.code == 8].min()
+    assert message == full and first_s == samples.done[samples.code == 8].min()
 
 
-@pytest.mark.parametrize("loop", ["open", "closed"])
+@in_both_loops
 def test_late_answers_are_deadline_errors(loop):
-    with StandIn(Recorder(seconds=0.3), threads=8) as server:
-        loops = {"open": {"due": constant_arrivals(10, 0.4)}, "closed": {"clients": 2}}
-        samples = drive(server, timeout_s=0.1, **loops[loop])
+    released = threading.Event()
+    with StandIn(Numbered(lambda *_: released.wait(20) and None), threads=8) as server:
+        samples = drive_at(server, **{"due": None, "timeout_s": 0.1} | loop)
+        released.set()
     assert len(samples.code) and (samples.code == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]).all()
 
 
 def test_a_server_that_dies_leaves_errors_not_a_hang():
-    server = StandIn(Recorder(seconds=0.001))
+    server = StandIn(Numbered(lambda number, context: stopper.start() if number == 20 else None))
+    stopper = threading.Thread(target=server.__exit__)
     server.__enter__()
-    stopper = threading.Timer(0.3, lambda: server.__exit__())
-    stopper.start()
-    samples = drive(server, due=constant_arrivals(100, 0.8))
+    samples = drive_at(server, constant_arrivals(100, 0.8))
     stopper.join()
     assert (samples.code[:10] == 0).all() and (samples.code[-10:] != 0).all()
 
 
-@pytest.mark.parametrize("loop", ["open", "closed"])
+@in_both_loops
 def test_wrong_answers_are_found_while_measuring(loop):
-    calls = []
-
-    def liar(request, context):
-        calls.append(1)
-        return constant_answer((0.9, 0.1)) if len(calls) % 5 == 0 else ANSWER
-
-    with StandIn(liar, threads=1) as server:
-        loops = {"open": {"due": constant_arrivals(100, 0.4)}, "closed": {"clients": 1}}
-        samples = drive(server, references=[ANSWER], **loops[loop])
+    liar = Numbered(lambda number, context: constant_answer((0.9, 0.1)) if number % 5 == 0 else None)
+    samples = drive(liar, 1, references=[ANSWER], **loop)
     checked = answers.check(samples.differing, [answers.read_grpc(ANSWER)])
-    assert checked["wrong"] == len(calls) // 5 > 0
+    assert checked["wrong"] == liar.calls // 5 > 0
     assert checked["worst_difference"] == pytest.approx(0.65)
 
 
 def test_the_generators_own_effort_is_noted():
-    with StandIn(Recorder(seconds=0.05)) as server:
-        idle = drive(server, clients=1)
-    with StandIn() as server:
-        busy = drive(server, clients=4)
+    idle, busy = drive(Numbered(seconds=0.05), clients=1), drive(clients=4)
     for samples, clients in ((idle, 1), (busy, 4)):
         assert samples.effort.wall >= 0.4 and samples.effort.threads >= 0.4 * clients * 0.9
         assert 0 <= samples.effort.waiting <= samples.effort.threads
     assert generator_effort(busy.effort)["cpu_share"] > 3 * generator_effort(idle.effort)["cpu_share"]
 
 
-def test_a_generator_out_of_cpu_is_invalid():
-    with StandIn() as server:
-        samples = drive(server, clients=1)
-    share = Share([b""], [None], 1.0, 0.0, 0.4, clients=1)
-    made = workload.Workload(8, 1, "tokens", [b""], [{}])
-    samples.effort = Effort(cpu=0.5, wall=1.0)
-    assert "the generator ran out of CPU" not in point.summary(samples, share, made, Settings())["invalid_because"]
-    samples.effort = Effort(cpu=0.95, wall=1.0)
-    summary = point.summary(samples, share, made, Settings())
-    assert summary["invalid_because"] == ["the generator ran out of CPU"] and not summary["valid"]
-
-
-def judged(due, done, code=0, seconds=10.0, clients=1, **changes):
+def judged(due, done, code=0, seconds=10.0, effort=None, **changes):
     """The summary of a run whose requests were due, and done, at these times (seconds)."""
     due, done = np.asarray(due, float), np.asarray(done, float)
     samples = Samples(due, due, done, np.broadcast_to(code, due.shape).astype(np.uint8), np.zeros(due.shape, int))
-    share = Share([b""], [None], 1.0, 0.0, seconds, clients=clients)
-    return point.summary(samples, share, workload.Workload(8, 1, "tokens", [b""], [{}]), Settings(**changes))
+    samples.effort = effort or samples.effort
+    return point.summary(samples, Share([b""], [None], 1.0, 0.0, seconds, clients=1), WORKLOAD, Settings(**changes))
+
+
+def test_a_generator_out_of_cpu_is_invalid():
+    due = np.arange(0, 10, 0.01)
+    assert judged(due, due + 0.001, effort=Effort(cpu=0.5, wall=1.0))["valid"]
+    summary = judged(due, due + 0.001, effort=Effort(cpu=0.95, wall=1.0))
+    assert summary["invalid_because"] == ["the generator ran out of CPU"] and not summary["valid"]
 
 
 def test_a_server_that_stands_still_is_reported_as_a_stall():
@@ -292,13 +262,6 @@ def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
     code = np.where(due >= 9, 4, 0)
     summary = judged(due, np.where(due >= 9, due + 30, due + 0.01), code)
     assert summary["requests_per_second"] == pytest.approx(9.0)
-
-
-def test_an_open_loop_is_stretched_until_a_least_number_is_due():
-    quick = Settings(arrival="poisson", rate="5", seconds=10.0, least_requests=200)
-    assert point.seconds_of(point.Load("poisson", rate=5.0), quick) == 40
-    assert point.seconds_of(point.Load("poisson", rate=0.5), quick) == 100
-    assert point.seconds_of(point.Load("poisson", rate=500.0), quick) == 10
 
 
 def test_the_offered_rate_is_what_was_sent():

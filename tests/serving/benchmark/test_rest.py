@@ -1,8 +1,6 @@
 """Requests over HTTP on a kept-alive connection: what is sent, how failures read, what answers hold."""
 
-import http.server
 import json
-import threading
 import time
 
 import grpc
@@ -13,62 +11,11 @@ from serving.benchmark import rest
 from serving.benchmark.load import Driver, Share
 from serving.client import Connection
 
-
-class Web(http.server.ThreadingHTTPServer):
-    """Answers by its `replies` in turn, the last one for ever, and notes requests and connections."""
-
-    daemon_threads = True
-
-    def __init__(self, *replies):
-        self.replies, self.bodies, self.paths, self.connections = list(replies), [], [], 0
-        super().__init__(("127.0.0.1", 0), _Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self):
-        return rest.predict_url(f"127.0.0.1:{self.server_port - 1}", self.server_port, "m")
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def setup(self):
-        super().setup()
-        self.server.connections += 1
-
-    def do_POST(self):
-        self.server.paths.append(self.path)
-        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-        replies = self.server.replies
-        status, body = replies.pop(0) if len(replies) > 1 else replies[0]
-        if status is None:
-            time.sleep(body)
-            self.close_connection = True
-            return
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def web():
-    servers = []
-
-    def make(*replies):
-        servers.append(Web(*replies))
-        return servers[-1]
-
-    yield make
-    for server in servers:
-        server.shutdown()
-        server.server_close()
-
-
 OK = (200, b'{"outputs": [[0.25, 0.75]]}')
+
+
+def url_of(server):
+    return rest.predict_url(f"127.0.0.1:{server.server_port - 1}", server.server_port, "m")
 
 
 def test_requests_are_columns_of_json():
@@ -97,7 +44,8 @@ def test_one_connection_serves_all_requests_of_a_client(web):
     server = web(OK)
     driver = Driver(Connection("127.0.0.1:1", attempts=1))
     share = Share(
-        [b"{}", b"[]"], [OK[1]] * 2, 5.0, time.perf_counter(), 0.3, clients=2, item_step=2, url=server.url
+        [b"{}", b"[]"], [OK[1]] * 2, 30.0, time.perf_counter(), 0.1, clients=2, item_step=2, url=url_of(server),
+        least_requests=20, longest_seconds=60.0,
     )  # fmt: skip
     samples = driver.run(share)
     driver.close()
@@ -120,7 +68,7 @@ def test_one_connection_serves_all_requests_of_a_client(web):
 )
 @pytest.mark.few(2)
 def test_failures_are_grpcs_and_the_next_request_is_well(web, reply, code, words):
-    stub = rest.RestStub(web(reply, OK).url)
+    stub = rest.RestStub(url_of(web(reply, OK)))
     with pytest.raises(grpc.RpcError) as caught:
         stub(b"{}", timeout=0.2)
     assert caught.value.code() is grpc.StatusCode[code] and words in caught.value.details()

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.benchmark.load import Share, constant_arrivals
@@ -19,7 +19,6 @@ def share(**settings):
     return Share([b"a", b"b", b"c"], [None] * 3, timeout_s=5.0, start=0.0, seconds=0.3, **settings)
 
 
-@settings(max_examples=50, deadline=None)
 @given(requests=st.integers(0, 60), processes=st.integers(1, 7))
 def test_arrivals_are_dealt_out_whole_and_with_their_items(requests, processes):
     whole = share(due=np.arange(requests) / 10)
@@ -30,7 +29,6 @@ def test_arrivals_are_dealt_out_whole_and_with_their_items(requests, processes):
     assert dealt == {i / 10: i % 3 for i in range(requests)}
 
 
-@settings(max_examples=50, deadline=None)
 @given(clients=st.integers(1, 20), processes=st.integers(1, 7))
 def test_clients_are_dealt_out_evenly_and_start_at_different_items(clients, processes):
     parts = split(share(clients=clients, least_requests=100), processes)

@@ -1,42 +1,50 @@
-"""A TCP relay that counts and cuts, for what happens between client and server."""
+"""Clients of a model server without a model, and a TCP relay that counts and cuts what is between them."""
 
 import contextlib
+import functools
 import socket
 import threading
 
 import pytest
 
+from serving.benchmark.stand_in import IDS, StandIn
+from serving.client import Client, Connection
+
+
+@contextlib.contextmanager
+def connected(behaviour=None, inputs=IDS, options=None, **connection):
+    """A client of a server that behaves so; `options`: of the client, the others of the connection."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(StandIn(behaviour, inputs=inputs))
+        yield stack.enter_context(Client(Connection(server.target, **connection), "default", **options or {}))
+
 
 class Relay:
     """Forwards 127.0.0.1:port to a target and counts the bytes the client sends."""
 
-    def __init__(self, target: str):
+    def __init__(self, stack: contextlib.ExitStack, target: str):
         host, port = target.rsplit(":", 1)
         self._upstream = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.callback(self.cut)
         self.target = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.sent_bytes = 0
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._upstream)
-            self._sockets += [client, server]
-            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
+        with contextlib.suppress(OSError):
+            while True:
+                ends = [self._listener.accept()[0], socket.create_connection(self._upstream)]
+                self._sockets += ends
+                for source, sink in (ends, ends[::-1]):
+                    threading.Thread(target=self._pump, args=(source, sink, source is ends[0]), daemon=True).start()
 
     def _pump(self, source, sink, counted):
-        try:
+        with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self.sent_bytes += len(data) if counted else 0
                 sink.sendall(data)
-        except OSError:
-            pass
 
     def cut(self):
         """Breaks every open connection; new ones are taken."""
@@ -45,19 +53,8 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
         self._sockets.clear()
 
-    def close(self):
-        self._listener.close()
-        self.cut()
-
 
 @pytest.fixture
 def relay():
-    relays = []
-
-    def make(target: str) -> Relay:
-        relays.append(Relay(target))
-        return relays[-1]
-
-    yield make
-    for one in relays:
-        one.close()
+    with contextlib.ExitStack() as stack:
+        yield functools.partial(Relay, stack)

@@ -1,63 +1,73 @@
 """Rows to the arrays a signature asks for, batches and back."""
 
+import json
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
 from tfrecords.base.errors import UserError
 
-INT32, INT64, FLOAT, STRING = 3, 9, 1, 7
+DTYPES = {"int32": 3, "int64": 9, "float32": 1}
 
 
-def signature(length=-1, **types) -> Signature:
-    inputs = {
-        name: TensorSpec(name, dtype, (-1,) if name == "lengths" else (-1, length)) for name, dtype in types.items()
-    }
+def signature(text: str) -> Signature:
+    """Of inputs as `name:dtype` or, of a fixed length, `name:dtype:length`."""
+    inputs = {}
+    for one in text.split():
+        name, dtype, *length = one.split(":")
+        shape = (-1,) if name == "lengths" else (-1, int(*length or [-1]))
+        inputs[name] = TensorSpec(name, DTYPES[dtype], shape)
     return Signature(inputs, {}, "")
 
 
-def test_lengths_model():
-    arrays = messages.ids_inputs(signature(input_ids=INT32, lengths=INT32), [[5, 6, 7], [8]])
-    assert sorted(arrays) == ["input_ids", "lengths"]
-    np.testing.assert_array_equal(arrays["input_ids"], [[5, 6, 7], [8, 0, 0]])
-    np.testing.assert_array_equal(arrays["lengths"], [3, 1])
-    assert arrays["input_ids"].dtype == arrays["lengths"].dtype == np.int32
+ROWS, SEGMENTS = [[5, 6, 7], [8]], {"segments": [[0, 1, 1], [0]]}
+IDS = '"input_ids": [[5, 6, 7], [8, 0, 0]]'
 
 
-@pytest.mark.parametrize(("mask", "segments"), [("input_mask", "segment_ids"), ("attention_mask", "token_type_ids")])
-def test_mask_and_segments_model(mask, segments):
-    asked = signature(input_ids=INT64, **{mask: INT64, segments: INT64})
-    arrays = messages.ids_inputs(asked, [[5, 6, 7], [8]], segments=[[0, 1, 1], [0]])
-    np.testing.assert_array_equal(arrays[mask], [[1, 1, 1], [1, 0, 0]])
-    np.testing.assert_array_equal(arrays[segments], [[0, 1, 1], [0, 0, 0]])
-    assert arrays[mask].dtype == np.int64
-    np.testing.assert_array_equal(messages.ids_inputs(asked, [[5, 6]])[segments], [[0, 0]])
+@pytest.mark.parametrize(
+    ("inputs", "options", "arrays"),
+    [
+        ("input_ids:int32 lengths:int32", {}, f'{{{IDS}, "lengths": [3, 1]}}'),
+        (
+            "input_ids:int64 input_mask:int64 segment_ids:int64", SEGMENTS,
+            f'{{{IDS}, "input_mask": [[1, 1, 1], [1, 0, 0]], "segment_ids": [[0, 1, 1], [0, 0, 0]]}}',
+        ),
+        (
+            "input_ids:int32 attention_mask:int64 token_type_ids:int32", SEGMENTS,
+            f'{{{IDS}, "attention_mask": [[1, 1, 1], [1, 0, 0]], "token_type_ids": [[0, 1, 1], [0, 0, 0]]}}',
+        ),
+        ("input_ids:int32 segment_ids:int32", {}, f'{{{IDS}, "segment_ids": [[0, 0, 0], [0, 0, 0]]}}'),
+        (
+            "input_ids:int32:4 input_mask:float32", {},
+            '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]], "input_mask": [[1, 1, 1, 0], [1, 0, 0, 0]]}',
+        ),
+        ("input_ids:int32", {"length_buckets": (2, 4, 8)}, '{"input_ids": [[5, 6, 7, 0], [8, 0, 0, 0]]}'),
+    ],
+)  # fmt: skip
+def test_rows_become_what_the_signature_asks_for(inputs, options, arrays):
+    found = messages.ids_inputs(signature(inputs), ROWS, **options)
+    assert {name: array.tolist() for name, array in found.items()} == json.loads(arrays)
+    assert [f"{name}:{array.dtype}" for name, array in found.items()] == inputs.replace(":4", "").split()
 
 
-def test_a_mask_of_padding_sized_rows_is_not_all_ones():
-    arrays = messages.ids_inputs(signature(length=6, input_ids=INT32, input_mask=FLOAT), [[5, 6, 7]])
-    np.testing.assert_array_equal(arrays["input_mask"], [[1, 1, 1, 0, 0, 0]])
-
-
-def test_length_buckets():
-    asked = signature(input_ids=INT32)
-    assert messages.ids_inputs(asked, [[1] * 9], length_buckets=(8, 16, 32))["input_ids"].shape == (1, 16)
-    with pytest.raises(UserError, match="40 tokens is over the largest length bucket, 32"):
-        messages.ids_inputs(asked, [[1] * 40], length_buckets=(8, 16, 32))
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(UserError, match="7 tokens does not fit the model's fixed length of 6"):
-        messages.ids_inputs(signature(length=6, input_ids=INT32), [[1] * 7])
-    with pytest.raises(UserError, match="does not take token ids"):
-        messages.ids_inputs(signature(x=FLOAT), [[1]])
-    with pytest.raises(UserError, match="'image'"):
-        messages.ids_inputs(signature(input_ids=INT32, image=FLOAT), [[1]])
+@pytest.mark.parametrize(
+    ("inputs", "options", "words"),
+    [
+        ("input_ids:int32", {"length_buckets": (1, 2)}, "3 tokens is over the largest length bucket, 2"),
+        ("input_ids:int32:2", {}, "3 tokens does not fit the model's fixed length of 2"),
+        ("x:float32", {}, "does not take token ids"),
+        ("input_ids:int32 image:float32", {}, "'image'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(inputs, options, words):
+    with pytest.raises(UserError, match=words):
+        messages.ids_inputs(signature(inputs), ROWS, **options)
     with pytest.raises(UserError, match="does not take text"):
-        messages.text_inputs(signature(input_ids=INT32), ["a"])
+        messages.text_inputs(signature(inputs), ["a"])
     with pytest.raises(UserError, match="choose one"):
         messages.predict_request({}, "m", version=3, label="stable")
 
@@ -69,7 +79,6 @@ def test_request_says_what_was_asked():
     assert not request.model_spec.HasField("version")
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=12), min_size=1, max_size=30),
     size=st.integers(1, 40),
@@ -78,7 +87,7 @@ def test_batches_and_back_is_the_identity(rows, size):
     numbers = list(messages.batches([len(row) for row in rows], size))
     assert all(len(batch) <= size for batch in numbers)
     assert sorted(np.concatenate(numbers).tolist()) == list(range(len(rows)))
-    asked = signature(input_ids=INT32, lengths=INT32)
+    asked = signature("input_ids:int32 lengths:int32")
     parts = [messages.ids_inputs(asked, [rows[i] for i in batch]) for batch in numbers]
     joined = messages.join_batches(parts, numbers)
     for row, ids, length in zip(rows, joined["input_ids"], joined["lengths"], strict=True):

@@ -1,6 +1,7 @@
 """Requests of more rows than a batching server takes: sent in parts, and answered as if they had been sent whole."""
 
 import asyncio
+import contextlib
 import time
 
 import grpc
@@ -53,133 +54,119 @@ class Batching:
         return answer.SerializeToString()
 
 
+X = [3, 1.5, 4, 1, 5, 9, 2, 6, 5, 3]
+
+
 @pytest.fixture
 def batching():
     return Batching(limit=4)
 
 
 @pytest.fixture
-def served(batching):
-    with StandIn(batching, inputs={"x": (1, 1)}) as server:
-        yield server.target
+def client_of(batching):
+    """client_of(**options): a client of it."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(StandIn(batching, inputs={"x": (1, 1)}))
+        yield lambda **options: stack.enter_context(Client(server.target, "default", **options))
 
 
-X = [3, 1.5, 4, 1, 5, 9, 2, 6, 5, 3]
+@pytest.fixture
+def client(client_of):
+    return client_of(max_batch_rows=4)
 
 
-def whole() -> dict:
+def assert_whole(answer: dict) -> None:
+    """That it is the answer to X of a server that takes all of it."""
     with StandIn(Batching(limit=100)) as server, Client(server.target, "default") as client:
-        return client.predict({"x": X})
-
-
-def assert_equal(answer: dict, expected: dict) -> None:
+        expected = client.predict({"x": X})
     assert {name: (array.dtype, array.tolist()) for name, array in answer.items()} == {
         name: (array.dtype, array.tolist()) for name, array in expected.items()
     }
 
 
-def test_the_server_says_how_many_rows_it_takes_and_is_sent_no_more_again(batching, served):
-    with Client(served, "default") as client:
-        assert_equal(client.predict({"x": X}), whole())
-        assert batching.rows == [10, 4, 4, 2]
-        assert client.max_batch_rows == 4
-        assert client.predict({"x": X[:6]}, outputs=["double"])["double"].tolist() == [2 * x for x in X[:6]]
+def test_the_server_says_how_many_rows_it_takes_and_is_sent_no_more_again(batching, client_of):
+    client = client_of()
+    assert_whole(client.predict({"x": X}))
+    assert batching.rows == [10, 4, 4, 2] and client.max_batch_rows == 4
+    assert client.predict({"x": X[:6]}, outputs=["double"])["double"].tolist() == [2 * x for x in X[:6]]
     assert batching.rows[4:] == [4, 2]
     assert [list(asked.output_filter) for asked in batching.asked[4:]] == [["double"]] * 2
 
 
-def test_who_knows_the_limit_is_refused_nothing(batching, served):
-    with Client(served, "default", max_batch_rows=3) as client:
-        assert_equal(client.predict({"x": X}), whole())
+def test_who_knows_the_limit_is_refused_nothing(batching, client_of):
+    assert_whole(client_of(max_batch_rows=3).predict({"x": X}))
     assert batching.rows == [3, 3, 3, 1]
     with pytest.raises(UserError, match="max_batch_rows is 0; it must be at least 1"):
-        Client(served, "default", max_batch_rows=0)
+        client_of(max_batch_rows=0)
 
 
-def test_the_asyncio_client_does_the_same(batching, served):
+def test_the_asyncio_client_does_the_same(batching, client):
     async def ask():
-        async with AsyncClient(served, "default") as client:
-            return await client.predict({"x": X})
+        async with AsyncClient(client.connection, "default") as client_of_coroutines:
+            return await client_of_coroutines.predict({"x": X})
 
-    assert_equal(asyncio.run(ask()), whole())
+    assert_whole(asyncio.run(ask()))
     assert batching.rows == [10, 4, 4, 2]
 
 
-def test_a_server_that_takes_fewer_rows_than_before_is_asked_in_smaller_parts(batching, served):
-    def shrink(x):
-        batching.limit = 2 if len(batching.rows) > 1 else 4
-
-    batching.before = shrink
-    with Client(served, "default", max_batch_rows=4) as client:
-        assert_equal(client.predict({"x": X}), whole())
+def test_a_server_that_takes_fewer_rows_than_before_is_asked_in_smaller_parts(batching, client):
+    batching.before = lambda x: setattr(batching, "limit", 2 if len(batching.rows) > 1 else 4)
+    assert_whole(client.predict({"x": X}))
     assert batching.rows == [4, 4, 2, 2, 2]
 
 
 @pytest.mark.parametrize("place", [1, 5, 9])
-def test_the_error_of_one_part_is_that_of_the_request(batching, served, place):
-    x = X.copy()
-    x[place] = 13
-    with Client(served, "default", max_batch_rows=4) as client, pytest.raises(ServingError, match="no 13"):
-        client.predict({"x": x})
+def test_the_error_of_one_part_is_that_of_the_request(batching, client, place):
+    with pytest.raises(ServingError, match="no 13"):
+        client.predict({"x": [*X[:place], 13, *X[place + 1 :]]})
     assert len(batching.rows) == place // 4 + 1, "what comes after it is not sent"
 
 
-def test_all_parts_are_answered_by_one_version(batching, served):
-    def swap(x):
-        batching.version = 2 if len(batching.rows) > 2 else 1
-
-    batching.before = swap
-    with Client(served, "default", label="stable", max_batch_rows=4) as client:
-        answer = client.predict({"x": X})
+@pytest.mark.parametrize(
+    ("version_of", "specs"),
+    [
+        # A swap while a request is under way.
+        (lambda call: 1 + (call > 2), [("stable", 0), *[("", 1)] * 5, ("stable", 0), ("", 2), ("", 2)]),
+        # Servers of unlike versions behind one name, as nodes with unlike CPUs are: each call goes to the next.
+        (lambda call: 1 + call % 2, None),
+        # Versions that never last for a whole request.
+        (lambda call: call, "NOT_FOUND"),
+    ],
+    ids=["swap", "unlike", "never"],
+)
+def test_all_parts_are_answered_by_one_version(batching, client_of, version_of, specs):
+    batching.before = lambda x: setattr(batching, "version", version_of(len(batching.rows)))
+    client = client_of(label="stable", max_batch_rows=4)
+    if specs == "NOT_FOUND":
+        with pytest.raises(ServingError, match=specs):
+            client.predict({"x": X})
+        return
+    answer = client.predict({"x": X})
     assert answer["x"].tolist() == X and answer["by"].tolist() == [2] * 10
-    specs = [(asked.model_spec.version_label, asked.model_spec.version.value) for asked in batching.asked]
-    assert specs == [("stable", 0), ("", 1), *[("", 1)] * 4, ("stable", 0), ("", 2), ("", 2)]
+    asked = [(one.model_spec.version_label, one.model_spec.version.value) for one in batching.asked]
+    assert specs is None or asked == specs
 
 
-def test_servers_of_unlike_versions_behind_one_name_answer_by_one(batching, served):
-    """As nodes with unlike CPUs are: each call goes to the next."""
-
-    def turn(x):
-        batching.version = 1 + len(batching.rows) % 2
-
-    batching.before = turn
-    with Client(served, "default", max_batch_rows=4) as client:
-        answer = client.predict({"x": X})
-    assert answer["x"].tolist() == X and answer["by"].tolist() == [2] * 10
-
-
-def test_versions_that_never_last_for_a_whole_request_are_an_error(batching, served):
-    def swap(x):
-        batching.version += 1
-
-    batching.before = swap
-    with Client(served, "default", max_batch_rows=4) as client, pytest.raises(ServingError, match="NOT_FOUND"):
-        client.predict({"x": X})
-
-
-def test_parts_have_the_time_of_one_call_together(batching, served, monkeypatch):
+def test_parts_have_the_time_of_one_call_together(batching, client, monkeypatch):
     batching.before = lambda x: time.sleep(0.05)
-    limits = []
-    with Client(served, "default", max_batch_rows=4) as client:
-        call = client._predict
-        monkeypatch.setattr(client, "_predict", lambda *asked, timeout, **more: limits.append(timeout) or call(
-            *asked, timeout=timeout, **more))  # fmt: skip
-        client.predict({"x": X}, timeout_s=20)
+    limits, call = [], client._predict
+    monkeypatch.setattr(client, "_predict", lambda *asked, timeout, **more: limits.append(timeout) or call(
+        *asked, timeout=timeout, **more))  # fmt: skip
+    client.predict({"x": X}, timeout_s=20)
     assert 20 >= limits[0] > limits[1] + 0.04 > limits[2] + 0.08
 
 
-def test_what_has_no_rows_is_not_cut(batching, served):
-    with Client(served, "default", max_batch_rows=4) as client:
-        with pytest.raises(UserError, match="output 'total'"):
-            client.predict({"x": X}, outputs=["total"])
-        client.predict({"x": np.zeros(0, np.float32)}, outputs=["x"])
+def test_what_has_no_rows_is_not_cut(batching, client):
+    with pytest.raises(UserError, match="output 'total'"):
+        client.predict({"x": X}, outputs=["total"])
+    client.predict({"x": np.zeros(0, np.float32)}, outputs=["x"])
     assert batching.rows[-1] == 0
 
 
-def test_a_limit_that_means_nothing_is_an_error(batching, served):
+def test_a_limit_that_means_nothing_is_an_error(batching, client_of):
     batching.limit = 0
-    with Client(served, "default") as client, pytest.raises(ServingError, match="larger than maximum"):
-        client.predict({"x": X})
+    with pytest.raises(ServingError, match="larger than maximum"):
+        client_of().predict({"x": X})
     assert batching.rows == [10]
 
 

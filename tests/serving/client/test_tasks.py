@@ -11,7 +11,7 @@ from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client
 from serving.client.messages import MAX_ROWS, token_batches
 from serving.client.tasks import relevance
-from tests.serving.gateway.conftest import SIGNATURES, FakeModel, logits, vector
+from tests.serving.gateway.conftest import LABELS, SIGNATURES, FakeModel, logits, vector
 from tfrecords.base.errors import UserError
 
 TEXTS = [f"{'word ' * (n % 7)}{n}" for n in range(40)]
@@ -46,11 +46,8 @@ def test_embed_splits_and_keeps_order(served):
     np.testing.assert_array_equal(client.embed(TEXTS), expected)
     assert len(model.batches[-1]) == len(TEXTS)
     for wrong, words in (
-        ("one text", r"give \[text\]"),
-        ([], "no rows"),
-        ([("a", "b")], "takes one text a row"),
-        ([5], "5 is no text"),
-    ):
+        ("one text", r"give \[text\]"), ([], "no rows"), ([("a", "b")], "takes one text a row"), ([5], "5 is no text"),
+    ):  # fmt: skip
         with pytest.raises(UserError, match=words):
             client.embed(wrong)
     with pytest.raises(UserError, match="gives no score of pairs; its signatures are serving_default, tokenize"):
@@ -63,36 +60,36 @@ def test_rerank_gives_a_score_a_text(served):
     raw = np.array([logits((b"query", text.encode())) for text in TEXTS])
     scores = client.rerank("query", TEXTS, max_batch_tokens=50)
     np.testing.assert_allclose(scores, np.exp(raw[:, 1]) / np.exp(raw).sum(1), rtol=1e-5)
-    with pytest.raises(UserError, match=r"give \[text\]"):
-        client.rerank("query", "text")
     assert client.classify([("a", "b")])["label"].tolist()[0] in (b"dull", b"fine")
+    for call in (lambda: client.rerank("query", "text"), lambda: client.classify("text")):
+        with pytest.raises(UserError, match=r"give \[text\]"):
+            call()
 
 
 @pytest.mark.parametrize("served", ["classifier"], indirect=True)
 def test_classify(served):
     _, client = served
     answer = client.classify(TEXTS, max_batch_tokens=30)
-    assert answer["label"].shape == (40,) and answer["probabilities"].shape == (40, 2)
+    scores = np.array([logits([text.encode()]) for text in TEXTS])
+    assert answer["label"].tolist() == [LABELS[one] for one in scores.argmax(1)]
+    assert answer["probabilities"].shape == (40, 2)
     with pytest.raises(UserError, match="gives no embedding of a text"):
         client.embed(TEXTS)
 
 
-@pytest.mark.parametrize("kind", ["embedder", "regressor", "classifier"])
-def test_the_asyncio_client_gives_the_same(kind):
-    async def ask(target):
-        async with AsyncClient(target, "default") as client:
-            if kind == "embedder":
-                return await client.embed(TEXTS, max_batch_tokens=30)
-            if kind == "regressor":
-                return await client.rerank("q", TEXTS, max_batch_tokens=30)
-            return (await client.classify(TEXTS, max_batch_tokens=30))["label"]
+@pytest.mark.parametrize(
+    ("served", "call"),
+    [("embedder", "embed"), ("regressor", "rerank"), ("classifier", "classify")],
+    indirect=["served"],
+)
+def test_the_asyncio_client_gives_the_same(served, call):
+    arguments = ["q", TEXTS] if call == "rerank" else [TEXTS]
 
-    with StandIn(FakeModel(kind), signatures=SIGNATURES[kind]) as server:
-        answer = asyncio.run(ask(server.target))
-        with Client(server.target, "default") as client:
-            calls = {"embedder": client.embed, "classifier": lambda texts: client.classify(texts)["label"]}
-            expected = client.rerank("q", TEXTS) if kind == "regressor" else calls[kind](TEXTS)
-    np.testing.assert_array_equal(answer, expected)
+    async def ask():
+        async with AsyncClient(served[1].connection, "default") as client:
+            return await getattr(client, call)(*arguments, max_batch_tokens=30)
+
+    np.testing.assert_equal(asyncio.run(ask()), getattr(served[1], call)(*arguments))
 
 
 def test_relevance_does_not_overflow():

@@ -2,67 +2,83 @@
 
 import contextlib
 import functools
+import re
 import threading
 import time
 import zlib
 from types import SimpleNamespace
 
-import grpc
 import httpx
 import numpy as np
 import pytest
 
 from serving.benchmark.stand_in import StandIn
 from serving.client import Connection
+from serving.gateway.routes import ROUTES
 from serving.gateway.server import GatewayServer
 from serving.gateway.service import Options
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
 
-STRINGS, PAIR = {"text": (7, 1)}, {"first": (7, 1), "second": (7, 1)}
-PIECES = {"input_ids": (3, 2), "lengths": (3, 1), "pieces": (7, 2), "segment_ids": (3, 2)}
-TOLD = {"text_tokens": (3, 1), "truncated_tokens": (3, 1)}
-CLASSES = {"label": (7, 1), "logits": (1, 2), "probabilities": (1, 2)}
-SPANS = {
-    "answer": (7, 1), "start": (3, 1), "end": (3, 1), "score": (1, 1), "no_answer_score": (1, 1),
-    "answers": (7, 2), "starts": (3, 2), "ends": (3, 2), "scores": (1, 2), "probabilities": (1, 2),
-}  # fmt: skip
-WORDS = {"labels": (7, 2), "words": (7, 2), "starts": (3, 2), "ends": (3, 2), "probabilities": (1, 3)}
+
+def tensors(text: str) -> dict[str, tuple[int, int]]:
+    """The types (f: float32, i: int32, s: string) and ranks of tensors by their names."""
+    named = (one.split(":") for one in text.split())
+    return {name: ({"f": 1, "i": 3, "s": 7}[kind[0]], int(kind[1])) for name, kind in named}
+
+
+STRINGS, PAIR = tensors("text:s1"), tensors("first:s1 second:s1")
+TOLD = tensors("text_tokens:i1 truncated_tokens:i1")
+CLASSES, VECTOR, VALUE = tensors("label:s1 logits:f2 probabilities:f2"), tensors("embedding:f2"), tensors("value:f1")
+SPANS = tensors(
+    "answer:s1 start:i1 end:i1 score:f1 no_answer_score:f1 answers:s2 starts:i2 ends:i2 scores:f2 probabilities:f2"
+)
+WORDS = tensors("labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3")
+PIECES = tensors("input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2")
+STEP, THRESHOLD = tensors("steps:i1"), tensors("threshold:f1")
 # The steps of those that leave early.
 STEPS = 12
 LABELS = [b"dull", b"fine"]
 SIZE = 6
 LONGEST = 16
+
+
+def answers(inputs, outputs, told=None, **others) -> dict:
+    return {"serving_default": (inputs, outputs), "tokenize": (inputs, PIECES | (told or {}))} | others
+
+
 SIGNATURES = {
-    "embedder": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES)},
-    "classifier": {
-        "serving_default": (STRINGS, CLASSES),
-        "tokenize": (STRINGS, PIECES),
-        "classify": ({"inputs": (7, 1)}, {"classes": (7, 2), "scores": (1, 2)}),
-    },
-    "cross-encoder": {"serving_default": (PAIR, CLASSES), "tokenize": (PAIR, PIECES)},
-    "regressor": {"serving_default": (PAIR, {"value": (1, 1)}), "tokenize": (PAIR, PIECES)},
-    "pretrainer": {
-        "serving_default": (STRINGS, {"embedding": (1, 2)}),
-        "early_exit": (STRINGS | {"threshold": (1, 1)}, {"embedding": (1, 2), "steps": (3, 1)}),
-        "fill_mask": (STRINGS, {"pieces": (7, 3), "probabilities": (1, 3)}),
-        "sentence_order": (PAIR, {"probabilities": (1, 2)}),
-        "sparse": (STRINGS, {"ids": (3, 2), "terms": (7, 2), "weights": (1, 2)}),
-        "tokenize": (STRINGS, PIECES),
-    },
-    "exiting classifier": {
-        "serving_default": (STRINGS, CLASSES),
-        "early_exit": (STRINGS | {"threshold": (1, 1)}, CLASSES | {"steps": (3, 1)}),
-    },
-    "spans": {"serving_default": ({"context": (7, 1), "question": (7, 1)}, SPANS), "tokenize": (STRINGS, PIECES)},
-    "tagger": {"serving_default": (STRINGS, WORDS), "tokenize": (STRINGS, PIECES)},
+    "embedder": answers(STRINGS, VECTOR),
+    "classifier": answers(STRINGS, CLASSES, classify=(tensors("inputs:s1"), tensors("classes:s2 scores:f2"))),
+    "cross-encoder": answers(PAIR, CLASSES),
+    "regressor": answers(PAIR, VALUE),
+    "pretrainer": answers(
+        STRINGS,
+        VECTOR,
+        early_exit=(STRINGS | THRESHOLD, VECTOR | STEP),
+        fill_mask=(STRINGS, tensors("pieces:s3 probabilities:f3")),
+        sentence_order=(PAIR, tensors("probabilities:f2")),
+        sparse=(STRINGS, tensors("ids:i2 terms:s2 weights:f2")),
+    ),
+    "exiting classifier": answers(STRINGS, CLASSES, early_exit=(STRINGS | THRESHOLD, CLASSES | STEP)),
+    "spans": answers(tensors("context:s1 question:s1"), SPANS),
+    "tagger": answers(STRINGS, WORDS),
     # As exports of today: they tell what they cut, but never next to a single output.
-    "telling classifier": {"serving_default": (STRINGS, CLASSES | TOLD), "tokenize": (STRINGS, PIECES | TOLD)},
-    "telling regressor": {"serving_default": (PAIR, {"value": (1, 1)}), "tokenize": (PAIR, PIECES | TOLD)},
-    "telling embedder": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES | TOLD)},
-    "cls last": {"serving_default": (STRINGS, {"embedding": (1, 2)}), "tokenize": (STRINGS, PIECES)},
-    "bare": {"serving_default": (STRINGS, {"embedding": (1, 2)})},
+    "telling classifier": answers(STRINGS, CLASSES | TOLD, TOLD),
+    "telling regressor": answers(PAIR, VALUE, TOLD),
+    "telling embedder": answers(STRINGS, VECTOR, TOLD),
+    "cls last": answers(STRINGS, VECTOR),
+    "bare": {"serving_default": (STRINGS, VECTOR)},
 }
+# What is answered to every row.
+SAME = {
+    "classify": {"classes": np.array(LABELS, object)},
+    "sentence_order": {"probabilities": np.float32([0.75, 0.25])},
+    "sparse": {
+        "ids": np.int32([5, 9, 0]), "terms": np.array([b"fine", b"film", b""], object),
+        "weights": np.float32([1.5, 0.25, 0]),
+    },
+}  # fmt: skip
 
 
 def vector(text: bytes) -> np.ndarray:
@@ -79,9 +95,14 @@ def tokens(texts) -> list[bytes]:
 
 
 def truncation(rows) -> dict[str, np.ndarray]:
-    sizes = np.array([sum(len(text.split()) for text in row) for row in rows], np.int32)
-    room = np.array([LONGEST - 1 - len(row) for row in rows], np.int32)
-    return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - room, 0)}
+    sizes = np.int32([sum(len(text.split()) for text in row) for row in rows])
+    free = np.int32([LONGEST - 1 - len(row) for row in rows])
+    return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - free, 0)}
+
+
+def filled_up(rows, dtype=object) -> np.ndarray:
+    width = max(1, *map(len, rows))
+    return np.array([[*row, *[b"" if dtype is object else 0] * (width - len(row))] for row in rows], dtype)
 
 
 class FakeModel:
@@ -93,114 +114,86 @@ class FakeModel:
         self.open = threading.Event()
         self.open.set()
         self.asked = threading.Semaphore(0)
-        self.failure = None
-        self.refuses = None
+        # Called with each request and its context.
+        self.before = lambda asked, context: None
         # Whether the last axis of every answer is turned round.
         self.reverses = False
-        # Outputs that it does not have, whatever its metadata says, as an older version behind the same name.
-        self.lacks = frozenset()
-        # By (model, signature): an event that its answers wait for.
-        self.gates = {}
-        # Names of models that the server has not loaded.
-        self.absent = set()
 
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
-        columns = [read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)]
-        name = asked.model_spec.signature_name
-        threshold = columns.pop(sorted(asked.inputs).index("threshold")) if "threshold" in asked.inputs else None
-        rows = list(zip(*columns))
+        columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
+        threshold = columns.pop("threshold", None)
+        rows = list(zip(*columns.values()))
         self.metadata.append(dict(context.invocation_metadata()))
+        name = asked.model_spec.signature_name
         if name == "serving_default":
             self.batches.append([[text.decode() for text in row] for row in rows])
             self.asked.release()
             assert self.open.wait(30)
-        gate = self.gates.get((asked.model_spec.name, name))
-        assert gate is None or gate.wait(30)
-        if asked.model_spec.name in self.absent:
-            context.abort(grpc.StatusCode.NOT_FOUND, "Servable not found for request")
-        if self.failure:
-            context.abort(*self.failure)
-        for output in self.lacks.intersection(asked.output_filter):
-            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-        if self.refuses and any(self.refuses in text for row in rows for text in row):
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no {self.refuses}\nat all")
+        self.before(asked, context)
         answer = protos.PredictResponse()
         for output, value in self.outputs(name, rows, threshold).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
 
-    def outputs(self, signature, rows, threshold=None):
+    def outputs(self, signature, rows, threshold):
+        if signature in SAME:
+            return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
         if signature == "tokenize":
             pieces = [tokens(row) for row in rows]
             if self.kind == "cls last":
                 pieces = [[*row, cls] for cls, *row in pieces]
-            width = max(map(len, pieces))
-            ids = [[2 if p == b"[CLS]" else 3 if p == b"[SEP]" else 100 + len(p) for p in row] for row in pieces]
-            return {
-                "input_ids": np.array([row + [0] * (width - len(row)) for row in ids], np.int32),
-                "lengths": np.array(list(map(len, pieces)), np.int32),
-                "pieces": np.array([row + [b""] * (width - len(row)) for row in pieces], object),
-                **truncation(rows),
-            }
-        if signature == "classify":
-            return {"classes": np.array([LABELS] * len(rows), object)}
+            known = {b"[CLS]": 2, b"[SEP]": 3}
+            ids = [[known.get(piece, 100 + len(piece)) for piece in row] for row in pieces]
+            lengths = np.int32(list(map(len, pieces)))
+            found = {"input_ids": filled_up(ids, np.int32), "lengths": lengths, "pieces": filled_up(pieces)}
+            return found | truncation(rows)
         if signature == "fill_mask":
-            masks = [row[0].count(b"[MASK]") for row in rows]
-            present = np.arange(max(masks))[None, :, None] < np.array(masks)[:, None, None]
+            masks = np.array([row[0].count(b"[MASK]") for row in rows])
+            present = (np.arange(masks.max()) < masks[:, None])[:, :, None]
             pieces = np.where(present, np.array([b"mat", b"dog"], object), b"")
-            return {"pieces": pieces, "probabilities": np.where(present, np.array([0.7, 0.2], np.float32), 0)}
-        if signature == "sparse":
-            ids = np.array([[5, 9, 0]] * len(rows), np.int32)
-            terms = np.array([[b"fine", b"film", b""]] * len(rows), object)
-            return {"ids": ids, "terms": terms, "weights": np.array([[1.5, 0.25, 0.0]] * len(rows), np.float32)}
-        if signature == "sentence_order":
-            return {"probabilities": np.array([[0.75, 0.25]] * len(rows), np.float32)}
-        if self.kind == "spans":
-            return self.spans(rows)
-        if self.kind == "tagger":
-            return self.words([text for (text,) in rows])
+            return {"pieces": pieces, "probabilities": np.where(present, np.float32([0.7, 0.2]), 0)}
+        if self.kind in ("spans", "tagger"):
+            return (spans if self.kind == "spans" else words)(rows)
         scores = np.array([logits(row) for row in rows], np.float32)
-        shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
         return {
             "steps": np.clip(np.array(threshold or [0.0] * len(rows)) * STEPS, 1, STEPS).astype(np.int32),
             "embedding": np.array([vector(b"|".join(row)) for row in rows], np.float32),
             "label": np.array([LABELS[int(row.argmax())] for row in scores], object),
             "logits": scores,
-            "probabilities": shares,
+            "probabilities": np.exp(scores) / np.exp(scores).sum(1, keepdims=True),
             "value": scores[:, 0],
             **truncation(rows),
         }
 
-    @staticmethod
-    def spans(rows):
-        """The context's first word answers every question, its second is the next best."""
-        words = [[*context.split()[:2], b"", b""][:2] for context, _ in rows]
-        answers, ends = np.array(words, object), np.array([[len(w.decode()) for w in row] for row in words], np.int32)
-        return {
-            "answer": answers[:, 0], "answers": answers, "start": ends[:, 0] * 0, "starts": ends * 0, "end": ends[:, 0],
-            # As exports of before where there is none.
-            "ends": ends, "score": np.where(ends[:, 0], ends[:, 0] / 2, -1e30), "scores": ends / 2,
-            "no_answer_score": np.where(ends[:, 0], ends[:, 0] / -4, 1e30),
-            "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
-        }  # fmt: skip
 
-    @staticmethod
-    def words(texts):
-        """Every second word is a thing; from the fifth on they are cut off."""
-        rows = [text.split() for text in texts]
-        width = max(1, *map(len, rows))
-        padded = [row + [b""] * (width - len(row)) for row in rows]
-        labels = [[b"" if not word or n > 4 else (b"O", b"THING")[n % 2] for n, word in enumerate(r)] for r in padded]
-        starts = [[len(b" ".join(row[:n]).decode()) + (n > 0) for n in range(width)] for row in padded]
-        sizes = [[len(word.decode()) for word in row] for row in padded]
-        return {
-            "labels": np.array(labels, object), "words": np.array(padded, object),
-            "starts": np.array(starts, np.int32), "ends": np.array(starts, np.int32) + np.array(sizes, np.int32),
-            "probabilities": np.full([len(rows), width, 2], 0.5, np.float32),
-        }  # fmt: skip
+def spans(rows):
+    """The context's first word answers every question, its second is the next best."""
+    found = filled_up([context.split()[:2] for context, _ in rows])
+    ends = np.int32([[len(word.decode()) for word in row] for row in found])
+    first = ends[:, 0]
+    return {
+        "answer": found[:, 0], "answers": found, "start": first * 0, "starts": ends * 0, "end": first, "ends": ends,
+        # As exports of before where there is none.
+        "score": np.where(first, first / 2, -1e30), "scores": ends / 2,
+        "no_answer_score": np.where(first, first / -4, 1e30),
+        "probabilities": ends / np.maximum(ends.sum(1, keepdims=True), 1),
+    }  # fmt: skip
+
+
+def words(rows):
+    """Every second word is a thing; from the fifth on they are cut off."""
+    found = [text.split() for (text,) in rows]
+    starts = [[len(b" ".join([*row[:n], b""]).decode()) for n in range(len(row))] for row in found]
+    ends = [[start + len(word.decode()) for start, word in zip(*one)] for one in zip(starts, found)]
+    labels = filled_up([[(b"O", b"THING")[n % 2] for n in range(min(len(row), 5))] for row in found])
+    width = filled_up(found).shape[1]
+    return {
+        "labels": np.pad(labels, [(0, 0), (0, width - labels.shape[1])], constant_values=b""),
+        "words": filled_up(found), "starts": filled_up(starts, np.int32), "ends": filled_up(ends, np.int32),
+        "probabilities": np.full([len(rows), width, 2], 0.5, np.float32),
+    }  # fmt: skip
 
 
 # Of which kind a model is that can do what a route needs.
@@ -208,6 +201,27 @@ KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
+
+
+def failure_of(answer: httpx.Response, path: str) -> str:
+    """The sentence of an error, which has the form that the route's clients read."""
+    read = answer.json()
+    family = {route.path: route.family for route in ROUTES}.get(path)
+    if family == "cohere":
+        assert read.keys() == {"message"}
+        return read["message"]
+    if family == "tei" or (family is None and read.keys() == {"error", "error_type"}):
+        assert read["error_type"] and read.keys() == {"error", "error_type"}
+        return read["error"]
+    error = read["error"]
+    assert error["type"] == ("invalid_request_error" if answer.status_code < 500 else "server_error") and error["code"]
+    return error["message"]
+
+
+def timing_of(answer: httpx.Response) -> list[float]:
+    """Milliseconds in the queue, at the model, and in all."""
+    parts = re.fullmatch(r"queue;dur=(\S+), model;dur=(\S+), total;dur=(\S+)", answer.headers["server-timing"])
+    return list(map(float, parts.groups()))
 
 
 def wait_until(holds, seconds=20.0):

@@ -1,14 +1,13 @@
 """Bodies that nobody would send: no crash, no hang, no stack trace; what is no answer is a 4xx with a reason."""
 
 import json
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.gateway.routes import ROUTES
-from tests.serving.gateway.conftest import KINDS
+from tests.serving.gateway.conftest import KINDS, failure_of
 
 NAMES = sorted({name for route in ROUTES for name in (*route.body.__struct_fields__, *route.example)} | {"", "x"})
 TEXT = st.text(max_size=30) | st.sampled_from(["", "\0", "a " * 300, "\ud800", "🎈", "[MASK]", "default"])
@@ -24,61 +23,26 @@ def near(route):
     return OBJECTS.map(lambda changes: route.example | changes)
 
 
-def check(gateway, path, content):
-    answer = gateway.http.post(path, content=content, timeout=20)
-    assert answer.status_code in (200, 400, 404, 413), (content, answer.status_code, answer.text)
-    assert "Traceback" not in answer.text and 'File "' not in answer.text
-    read = answer.json()
-    if answer.status_code != 200:
-        message = read.get("message") or read["error"]
-        assert message["message"] if isinstance(message, dict) else message
-    return answer.status_code
-
-
 def encoded(value) -> bytes:
     return json.dumps(value).encode()
 
 
+@st.composite
+def damaged(draw, bodies):
+    """Bytes of good bodies exchanged for others, left out or put in."""
+    body = bytearray(encoded(draw(bodies)))
+    place = draw(st.integers(0, len(body)))
+    body[place : place + draw(st.integers(0, 2))] = draw(st.binary(max_size=2))
+    return bytes(body)
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.path)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_strange_bodies(shared_gateway, route, data):
-    body = data.draw(near(route).map(encoded) | VALUES.map(encoded) | st.binary(max_size=60))
-    check(shared_gateway(KINDS.get(route.task, "embedder")), route.path, body)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-def test_a_hundred_thousand_damaged_bodies(shared_gateway):
-    """Bytes of good bodies changed, cut, doubled; and fields exchanged: faster than hypothesis makes them."""
-    chance, statuses = random.Random(1), []
-    odd = [
-        None,
-        True,
-        -1,
-        0,
-        2**70,
-        1.5,
-        "",
-        "x",
-        "\ud800",
-        [],
-        [[]],
-        [1],
-        [[1]],
-        ["a", 1],
-        {},
-        {"text": 1},
-        ["a"] * 3000,
-    ]
-    for _ in range(100_000):
-        route = chance.choice(ROUTES)
-        body = dict(route.example)
-        for _ in range(chance.randrange(3)):
-            body[chance.choice(NAMES)] = chance.choice(odd)
-        content = bytearray(encoded(body))
-        for _ in range(chance.choice((0, 0, 0, 1, 3))):
-            place = chance.randrange(len(content))
-            content[place : place + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
-        statuses.append(check(shared_gateway(KINDS.get(route.task, "embedder")), route.path, bytes(content)))
-    assert statuses.count(200) > 10_000 and statuses.count(400) > 10_000
+    body = data.draw(near(route).map(encoded) | damaged(near(route)) | VALUES.map(encoded) | st.binary(max_size=60))
+    gateway = shared_gateway(KINDS.get(route.task, "embedder"))
+    answer = gateway.http.post(route.path, content=body, timeout=20)
+    assert answer.status_code in (200, 400, 404, 413), (body, answer.status_code, answer.text)
+    assert "Traceback" not in answer.text and 'File "' not in answer.text
+    assert answer.json() is not None and (answer.status_code == 200 or failure_of(answer, route.path))

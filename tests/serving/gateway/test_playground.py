@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import pytest
 
 from serving.client.tasks import FINDERS
-from serving.gateway.keys import Keys
 from serving.gateway.routes import ROUTES
 
 
@@ -70,9 +69,3 @@ def test_it_shows_all_that_models_can(page):
     shown = dict(re.findall(r"^  (\w+): \{\n    title: [^\n]*?route: \"(\w+)\"", tasks, re.MULTILINE))
     routes = {route.path.strip("/"): route.task for route in ROUTES}
     assert set(shown) == set(FINDERS) and all(routes[route] == task for task, route in shown.items())
-
-
-def test_the_page_is_open_and_its_questions_are_not(fake_server, gateway_to):
-    _, stand_in = fake_server("embedder")
-    gateway = gateway_to(stand_in.target, keys=Keys(["alpha"]))
-    assert gateway.http.get("/").status_code == 200 and gateway.http.get("/info").status_code == 401

@@ -60,8 +60,19 @@ def on_a_jumping_clock(test):
     return run
 
 
-def ask(scheduler, *numbers, size=10, timeout_s=100.0, counts=False):
-    rows = [(str(number).encode(),) for number in numbers]
+def numbers(work) -> list[int]:
+    return work.output("number").tolist()
+
+
+def stopped(**limits) -> tuple[FakeRun, Scheduler]:
+    """A model that answers nothing until `run.gate` is set, one batch at a time."""
+    run = FakeRun()
+    run.gate.clear()
+    return run, Scheduler(run, Limits(max_in_flight=1, **limits))
+
+
+def ask(scheduler, *asked, size=10, timeout_s=100.0, counts=False):
+    rows = [(str(number).encode(),) for number in asked]
     return asyncio.ensure_future(scheduler.answer("key", rows, [size] * len(rows), timeout_s, counts))
 
 
@@ -71,48 +82,38 @@ async def settle():
 
 
 @on_a_jumping_clock
-async def test_a_request_waits_for_nobody():
-    run = FakeRun()
-    work = await ask(Scheduler(run, Limits()), 7)
-    assert work.output("number").tolist() == [7] and asyncio.get_running_loop().time() == 0.0
+async def test_a_request_waits_for_nobody_and_tokens_are_counted_for_those_who_ask():
+    scheduler = Scheduler(FakeRun(), Limits())
+    work = await ask(scheduler, 7)
+    assert numbers(work) == [7] and work.tokens is None and asyncio.get_running_loop().time() == 0.0
+    assert (await ask(scheduler, 1, counts=True)).tokens == [1]
 
 
 @on_a_jumping_clock
 async def test_what_has_arrived_when_the_model_is_free_goes_together():
-    run = FakeRun()
-    run.gate.clear()
-    scheduler = Scheduler(run, Limits(max_batch_tokens=50, max_in_flight=1))
+    run, scheduler = stopped(max_batch_tokens=50)
     asked = [ask(scheduler, number) for number in range(12)]
     await settle()
     assert run.batches == [[0]] and scheduler.queued_rows == 11 and scheduler.queued_tokens == 110
     run.gate.set()
-    answers = await asyncio.gather(*asked)
-    assert [work.output("number").tolist() for work in answers] == [[number] for number in range(12)]
+    assert [numbers(work) for work in await asyncio.gather(*asked)] == [[number] for number in range(12)]
     assert run.batches == [[0], [1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [11]]
 
 
 @on_a_jumping_clock
 async def test_a_large_request_comes_back_in_order_from_many_batches():
     run = FakeRun(seconds=1.0)
-    scheduler = Scheduler(run, Limits(max_batch_tokens=30, max_in_flight=2))
+    scheduler = Scheduler(run, Limits(max_batch_tokens=30, max_in_flight=2, max_queued_tokens=40))
+    # It is larger than the queue, and taken because nothing waits.
     work = await ask(scheduler, *range(20), counts=True)
-    assert work.output("number").tolist() == work.tokens == list(range(20))
+    assert numbers(work) == work.tokens == list(range(20))
     assert run.most == 2 and scheduler.in_flight <= 1
     assert asyncio.get_running_loop().time() == math.ceil(7 / 2)
 
 
 @on_a_jumping_clock
-async def test_tokens_are_counted_only_for_those_who_ask():
-    scheduler = Scheduler(FakeRun(), Limits())
-    assert (await ask(scheduler, 1)).tokens is None
-    assert (await ask(scheduler, 1, counts=True)).tokens == [1]
-
-
-@on_a_jumping_clock
 async def test_a_cancelled_request_leaves_the_queue():
-    run = FakeRun()
-    run.gate.clear()
-    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    run, scheduler = stopped()
     first, second, third = ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4)
     await settle()
     second.cancel()
@@ -149,55 +150,33 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back():
 
 
 @on_a_jumping_clock
-async def test_a_request_larger_than_the_queue_is_taken_when_nothing_waits():
-    scheduler = Scheduler(FakeRun(), Limits(max_batch_tokens=10, max_queued_tokens=20))
-    assert len((await ask(scheduler, *range(30))).places) == 30
-
-
-@on_a_jumping_clock
 async def test_a_failed_batch_fails_its_requests_alone():
     run = FakeRun()
     scheduler = Scheduler(run, Limits(max_in_flight=1, max_batch_tokens=20))
-    run.failure = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "", "h:1")
-    large = ask(scheduler, 1, 2, 3, 4, 5)
-    with pytest.raises(ServingError):
-        await large
-    # What waited of it is not asked any more.
-    assert scheduler.queued_rows == 0 and len(run.batches) == 1
+    for run.failure in (ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "", "h:1"), ValueError("a bug")):
+        run.batches.clear()
+        with pytest.raises(type(run.failure), match=r"gone|a bug"):
+            await ask(scheduler, 1, 2, 3, 4, 5)
+        # What waited of it is not asked any more.
+        assert scheduler.queued_rows == 0 and len(run.batches) == 1
     run.failure = None
-    assert (await ask(scheduler, 6)).output("number").tolist() == [6]
+    assert numbers(await ask(scheduler, 6)) == [6]
 
 
 @on_a_jumping_clock
 async def test_a_request_that_the_model_refuses_fails_no_other():
-    run = FakeRun()
+    run, scheduler = stopped()
     run.poison = 3
-    run.gate.clear()
-    scheduler = Scheduler(run, Limits(max_in_flight=1))
     asked = [ask(scheduler, number) for number in range(5)]
     await settle()
     run.gate.set()
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert [isinstance(answer, ServingError) for answer in answers] == [number == 3 for number in range(5)]
-    assert [answers[number].output("number").tolist() for number in (0, 1, 2, 4)] == [[0], [1], [2], [4]]
-
-
-@on_a_jumping_clock
-async def test_a_broken_run_fails_its_requests_and_the_next_goes_on():
-    run = FakeRun()
-    scheduler = Scheduler(run, Limits())
-    run.failure = ValueError("a bug")
-    with pytest.raises(ValueError, match="a bug"):
-        await ask(scheduler, 1)
-    run.failure = None
-    assert (await ask(scheduler, 2)).output("number").tolist() == [2]
+    assert isinstance(answers.pop(3), ServingError) and list(map(numbers, answers)) == [[0], [1], [2], [4]]
 
 
 @on_a_jumping_clock
 async def test_closing_tells_those_who_wait():
-    run = FakeRun()
-    run.gate.clear()
-    scheduler = Scheduler(run, Limits(max_in_flight=1))
+    _, scheduler = stopped()
     asked = [ask(scheduler, number) for number in range(3)]
     await settle()
     await scheduler.close()

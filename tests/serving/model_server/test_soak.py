@@ -114,7 +114,7 @@ def soak(base: Path, seconds: float, swap_every: float, pause: float = 0) -> Non
             states.append(process_state(process.pid))
         load.stop()
         assert load.failures == []
-        assert load.good > 10 * seconds
+        assert load.good > seconds
     finally:
         process.terminate()
         assert process.wait(60) == 0
@@ -131,7 +131,7 @@ def test_eight_seconds(tmp_path):
     soak(tmp_path / "m", seconds=8, swap_every=0.5, pause=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(2000)
-def test_thirty_minutes(tmp_path):
-    soak(tmp_path / "m", seconds=1800, swap_every=20)
+@pytest.mark.slow("soak")
+@pytest.mark.timeout(1000)
+def test_ten_minutes(tmp_path):
+    soak(tmp_path / "m", seconds=600, swap_every=7)

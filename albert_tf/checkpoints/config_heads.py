@@ -1,0 +1,67 @@
+"""What a published config.json says of the answers of a head: the classes' names, and what scores pass through."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+from absl import logging
+
+from albert_tf.checkpoints.sentence_folders import score_activation
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, ClassesModel
+from tfrecords.base.errors import UserError
+
+
+def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
+    """Gives a new model what the configuration beside its weights says of its answers.
+
+    Raises:
+        UserError: it says what is not offered here, or contradicts the weights.
+    """
+    problem = values.get("problem_type")
+    if isinstance(model, ClassesModel):
+        names = class_names(values, folder / "config.json", model.num_classes)
+        made_up = names is None or all(label == f"LABEL_{number}" for number, label in enumerate(names))
+        model.name_classes(model.num_classes, None if made_up else names)
+    if isinstance(model, (AlbertClassifier, AlbertRegressor)):
+        classes = getattr(model, "num_classes", 1)
+        activation = score_activation(values, folder, classes)
+        if problem == "multi_label_classification" and activation in ("linear", None):
+            activation = "sigmoid"
+    if isinstance(model, AlbertRegressor):
+        model.activation = activation or "linear"
+        if activation is None and problem != "regression":
+            logging.warning("'%s' does not say what its score passes through; the logit is given", folder)
+    elif isinstance(model, AlbertClassifier):
+        if problem == "regression":
+            raise UserError(
+                f"'{folder / 'config.json'}': problem_type 'regression' of {classes} numbers is not offered"
+            )
+        model.multi_label = activation == "sigmoid"
+        if activation not in ("linear", "softmax", "sigmoid", None):
+            logging.warning(
+                "scores of '%s' pass through %s there; here are the softmax's probabilities", folder, activation
+            )
+
+
+def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str] | None:
+    """Returns the names that a configuration gives its classes, each another; None where it has no `id2label`.
+
+    Raises:
+        UserError: it names another number of classes than there are.
+    """
+    named = values.get("id2label")
+    if not named:
+        count = values.get("num_labels", num_classes)
+        if count != num_classes:
+            raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
+        return None
+    if sorted(named, key=str) != sorted(map(str, range(num_classes))):
+        raise UserError(
+            f"'{where}': id2label names {len(named)} classes ({', '.join(map(str, list(named)[:5]))}), and the weights"
+            f" have {num_classes}, numbered from 0; write a name for each"
+        )
+    names = [str(named[str(number)]) for number in range(num_classes)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        logging.warning("'%s': id2label names several classes %s; their numbers are added", where, ", ".join(twice))
+        names = [f"{name} ({number})" if name in twice else name for number, name in enumerate(names)]
+    return names

@@ -1,0 +1,295 @@
+"""What sentence-transformers writes about a model: its modules, the longest row, prompts and the activation of scores.
+
+Every key of its files is followed, listed here as without effect on a vector, or refused by name.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from albert_tf.checkpoints.tensor_files import read_tensors
+from albert_tf.checkpoints.variables import Source, layer_sources
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+# The list of a model's modules, and the folder of each.
+MODULES = "modules.json"
+_SETTINGS = "config_sentence_transformers.json"
+# Of the transformer, the first that is there counts; all but the first are names of older versions.
+TRANSFORMER_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+# The order in which several are concatenated where each has a key of its own.
+_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+POOLINGS = {name: name.removesuffix("_tokens") for name in _POOLING_KEYS.values()}
+ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Softmax": "softmax",
+}
+_SENTENCE = ("sentence_embedding",)
+# Of each kind of module the keys of its file that are not read, with the values that change nothing; (): any value.
+FIXED: dict[str, dict[str, tuple]] = {
+    "Pooling": {"word_embedding_dimension": (), "embedding_dimension": ()},
+    "Dense": {
+        "in_features": (),
+        "use_residual": (False,),
+        "module_input_name": _SENTENCE,
+        "module_output_name": (*_SENTENCE, None),
+    },
+    "Normalize": {"module_input_name": _SENTENCE, "module_output_name": (*_SENTENCE, None)},
+    # It drops nothing after training.
+    "Dropout": {"dropout": ()},
+    "Transformer": {
+        "transformer_task": ("feature-extraction", "sequence-classification"),
+        "modality_config": (),
+        "module_output_name": ("token_embeddings", "scores"),
+        "processing_kwargs": ({}, None),
+        "unpad_inputs": (),
+        **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
+        **dict.fromkeys(("model_args", "model_kwargs", "config_args", "config_kwargs"), ({}, None)),
+        **dict.fromkeys(("tokenizer_args", "tokenizer_kwargs", "processor_kwargs"), ({}, None)),
+        # Read with the tokenizer.
+        "do_lower_case": (),
+    },
+    _SETTINGS: {
+        "__version__": (),
+        "requirements": (),
+        "model_type": ("SentenceTransformer", "CrossEncoder"),
+        # How vectors are compared is the caller's business.
+        "similarity_fn_name": (),
+        "keep_in_fp32_modules": (),
+    },
+}
+READ = {
+    "Pooling": (*_POOLING_KEYS, "pooling_mode", "include_prompt"),
+    "Dense": ("out_features", "bias", "activation_function"),
+    "Transformer": ("max_seq_length",),
+    _SETTINGS: ("prompts", "default_prompt_name", "activation_fn"),
+}
+
+
+def read_modules(folder: Path) -> list[dict[str, Any]]:
+    """Reads what makes a vector, the transformer first; [] for folders of other libraries.
+
+    Raises:
+        UserError: the first module is no transformer.
+    """
+    path = folder / MODULES
+    modules = files.read_json(path) if path.is_file() else []
+    if modules and _kind(modules[0]) != "Transformer":
+        raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
+    return modules
+
+
+def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
+    """Reads what decides how texts become rows.
+
+    Args:
+        folder: of the model.
+        inside: of its transformer.
+
+    Returns:
+        A dict of those that are said: `max_seq_length` (tokens), `prompts` (texts by their names) and
+        `default_prompt_name` (whose text is put before every text).
+
+    Raises:
+        UserError: a key asks for what is not known here.
+    """
+    found: dict[str, Any] = {}
+    path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
+    length = _read("Transformer", path).get("max_seq_length") if path else None
+    length = length or _read_object(inside / "tokenizer_config.json").get("model_max_length")
+    if isinstance(length, (int, float)):
+        # Tokenizers without a limit say 1e30.
+        found["max_seq_length"] = int(min(length, 2**31 - 1))
+    values = _read(_SETTINGS, folder / _SETTINGS)
+    if prompts := {name: text for name, text in (values.get("prompts") or {}).items() if text}:
+        found["prompts"] = prompts
+    if (name := values.get("default_prompt_name")) is not None:
+        if name not in (values.get("prompts") or {}):
+            raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
+        if name in prompts:
+            found["default_prompt_name"] = name
+    return found
+
+
+def default_prompt(task: Mapping[str, Any]) -> str:
+    """Returns the text that goes before every text of a task; "" where there is none."""
+    return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
+
+
+def make_embedder(
+    encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: Mapping[str, Any]
+) -> AlbertSentenceEmbedder:
+    """Makes the model of an encoder and the modules after it.
+
+    Args:
+        encoder: the first module.
+        folder: of the model.
+        modules: as from `read_modules`.
+        task: as from `read_settings`.
+
+    Raises:
+        UserError: a module, or an order of them, is not known here.
+    """
+    pooling, normalize = "", False
+    projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
+    for module in modules[1:]:
+        kind, path = _kind(module), folder / module["path"]
+        known = kind in ("Dropout", "Normalize") or (kind == "Pooling" and not pooling) or (kind == "Dense" and pooling)
+        if not known or (normalize and kind != "Normalize"):
+            after = "one Pooling, then Dense, then Normalize"
+            raise UserError(
+                f"'{folder / MODULES}': the module {module.get('type')} is not followed here, known is {after}; to load"
+                f" the encoder alone, copy the folder without {MODULES}"
+            )
+        values = _read(kind, path / "config.json")
+        if kind == "Pooling":
+            pooling = _pooling(values, path / "config.json")
+            if values.get("include_prompt") is False and default_prompt(task):
+                raise UserError(
+                    f"'{path / 'config.json'}': include_prompt false, with a default prompt in '{_SETTINGS}', is not"
+                    " followed here; remove default_prompt_name there to embed texts without a prompt"
+                )
+        elif kind == "Dense":
+            projections.append(_dense(values, path / "config.json"))
+            tensors.append(read_tensors(_weights(path)))
+        normalize = normalize or kind == "Normalize"
+    if not pooling:
+        raise UserError(f"'{folder / MODULES}' has no Pooling; to load the encoder alone, copy the folder without it")
+    model = AlbertSentenceEmbedder(encoder, pooling, normalize, projections)
+    for layer, held in zip(model.projections, tensors):
+        _fill(layer, held, folder)
+    return model
+
+
+def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
+    """Reads what a cross-encoder's scores pass through: "linear", "sigmoid", ...; None where nothing says it is one.
+
+    sentence-transformers/cross_encoder/model.py, `get_default_activation_fn`: the settings of the folder come first,
+    then config.json's, which have two names.
+
+    Args:
+        values: of the folder's config.json.
+        folder: of the model.
+        classes: that it scores.
+
+    Raises:
+        UserError: the activation is not known here.
+    """
+    newer = values.get("sentence_transformers") or {}
+    # Without a list of modules the settings are not read there either.
+    settings = _read_object(folder / _SETTINGS) if (folder / MODULES).is_file() else {}
+    is_cross_encoder = settings.get("model_type") == "CrossEncoder"
+    named = settings.get("activation_fn") if is_cross_encoder else None
+    named = named or newer.get("activation_fn") or values.get("sbert_ce_default_activation_function")
+    if named is None:
+        # What sentence-transformers takes where its own file names none.
+        default = "sigmoid" if classes == 1 else "linear"
+        return default if is_cross_encoder or newer else None
+    if named not in ACTIVATIONS:
+        raise UserError(
+            f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[named]
+
+
+def is_of_sentence_transformers(folder: Path) -> bool:
+    """Tells whether sentence-transformers wrote a folder: its list of modules, or a cross-encoder of older versions."""
+    if (folder / MODULES).is_file():
+        return True
+    values = _read_object(folder / "config.json")
+    return bool(values.get("sentence_transformers") or values.get("sbert_ce_default_activation_function"))
+
+
+def written_activation(name: str) -> dict[str, Any]:
+    """Returns what config.json says of an activation, in the form of sentence-transformers 4 and later.
+
+    Raises:
+        UserError: it has no name there that is known.
+    """
+    theirs = next((theirs for theirs, ours in ACTIVATIONS.items() if ours == name), None)
+    if theirs is None:
+        raise UserError(f"activation '{name}' has no form there; known are {', '.join(ACTIVATIONS.values())}")
+    return {"sentence_transformers": {"activation_fn": theirs}}
+
+
+def _kind(module: Mapping[str, Any]) -> str:
+    return str(module.get("type", "")).rsplit(".", 1)[-1]
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    values = files.read_json(path) if path.is_file() else {}
+    return values if isinstance(values, dict) else {}
+
+
+def _read(kind: str, path: Path) -> dict[str, Any]:
+    """The values of a file, once each is seen to be known."""
+    values = _read_object(path)
+    for key, value in values.items():
+        fixed = FIXED[kind].get(key)
+        if fixed is None and key not in READ.get(kind, ()):
+            raise UserError(f"'{path}': the key '{key}' is not known of a {kind}; remove it if it changes no vector")
+        if fixed and value not in fixed:
+            raise UserError(f"'{path}': {key} {value!r} is not followed here; known: {', '.join(map(repr, fixed))}")
+    return values
+
+
+def _pooling(values: Mapping[str, Any], path: Path) -> str:
+    asked = values.get("pooling_mode")
+    if asked is None:
+        asked = [name for key, name in _POOLING_KEYS.items() if values.get(key)] or ["mean"]
+    names = [asked] if isinstance(asked, str) else list(asked)
+    if unknown := [name for name in names if name not in POOLINGS]:
+        raise UserError(f"'{path}': pooling {unknown[0]!r} is not known; known are {', '.join(POOLINGS)}")
+    return "+".join(POOLINGS[name] for name in names)
+
+
+def _dense(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in ACTIVATIONS:
+        raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(ACTIVATIONS)}")
+    if not isinstance(values.get("out_features"), int):
+        raise UserError(f"'{path}' lacks out_features; copy or download it again")
+    # Keras's "gelu" is the exact one, as PyTorch's is.
+    return {
+        "units": values["out_features"],
+        "activation": ACTIVATIONS[activation],
+        "use_bias": values.get("bias", True),
+    }
+
+
+def _weights(path: Path) -> Path:
+    names = ("model.safetensors", "pytorch_model.bin")
+    return next((path / name for name in names if (path / name).is_file()), path / names[0])
+
+
+def _fill(layer: keras.layers.Dense, tensors: Mapping[str, Any], folder: Path) -> None:
+    wanted = layer_sources({layer.name: "linear"}, "{layer}.{part}", kernel="weight")
+    for variable in layer.variables:
+        source: Source = wanted[f"{layer.name}/{variable.name}"]
+        tensor = tensors.get(source.name)
+        tensor = tensor.T if tensor is not None and source.transposed else tensor
+        if tensor is None or tensor.shape != tuple(variable.shape) or len(tensors) != len(layer.variables):
+            found = ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
+            raise UserError(
+                f"a Dense of '{folder}' has {found}; its config.json asks for {source.name} {variable.shape}"
+            )
+        variable.assign(tensor)

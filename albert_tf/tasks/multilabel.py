@@ -1,0 +1,105 @@
+"""Texts that may have several labels, or none: a probability for each label by itself."""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.classifiers import AlbertClassifier
+from albert_tf.models.early_exit import LearnedExit
+from albert_tf.tasks.cells import listed
+from albert_tf.tasks.metrics import f1
+from albert_tf.tasks.rows import FeatureRows
+from albert_tf.tasks.tables import Row, Table, write_table
+from albert_tf.tasks.text_task import TextExample, TextTask
+
+# A label is given where its probability is above.
+THRESHOLD = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class MultilabelTask(TextTask):
+    """Labels of texts as lists of names, in JSON lines or in cells as `cells.listed` reads them; [] for none.
+
+    The label of an example is the tuple of its labels' numbers. Metrics are the mean of all labels' F1 and the F1 over
+    all labels of all texts together.
+    """
+
+    def _label(self, table: Table, row: Row) -> tuple[int, ...]:
+        names = labels_of(table, row, self.label_column)
+        if unknown := [name for name in names if name not in self.label_names]:
+            known = ", ".join(self.label_names)
+            raise table.wrong(row, f"label '{unknown[0]}' is none of those trained on: {known}")
+        return tuple(sorted(list(self.label_names).index(name) for name in names))
+
+    def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
+        return "labels", self._indicators(examples)
+
+    def _indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """1 where an example has a label: float32 [examples, labels]."""
+        values = np.zeros((len(examples), len(self.labels)), np.float32)
+        for row, example in zip(values, examples):
+            row[list(example.label)] = 1
+        return values
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+        return AlbertClassifier(encoder, len(self.labels), dropout, early_exit, multi_label=True)
+
+    def score(
+        self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        given, expected = self.predictions(outputs), self._indicators(examples)
+        of_labels = [f1(*columns) for columns in zip(given.T, expected.T)]
+        return {"macro_f1": float(np.mean(of_labels)), "micro_f1": f1(given.ravel(), expected.ravel())}
+
+    def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns which labels are given: bool [rows, labels]."""
+        return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
+
+    def write_predictions(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[TextExample],
+        rows: FeatureRows,
+        outputs: Sequence[np.ndarray],
+    ) -> list[Path]:
+        is_labelled = split not in self.test_splits
+        header = ["index", "prediction", *["label"] * is_labelled, *(f"logit:{name}" for name in self.labels)]
+        lines = []
+        for number, (example, given, logits) in enumerate(zip(examples, self.predictions(outputs), outputs)):
+            labels = [np.flatnonzero(given), *[example.label] * is_labelled]
+            names = [json.dumps([self.labels[one] for one in numbers], ensure_ascii=False) for numbers in labels]
+            lines.append([str(number), *names, *(repr(float(logit)) for logit in logits)])
+        return [write_table(folder / f"{split}.tsv", header, lines)]
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"threshold": THRESHOLD}
+
+
+def labels_of(table: Table, row: Row, column: str) -> list[str]:
+    """Returns the names of a row's labels.
+
+    Raises:
+        UserError: they are no list of different names; the message says the line.
+    """
+    value = row.values[column]
+    names = listed(value)
+    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
+        raise table.wrong(row, f"{column} {value!r} is no list of names", """write names, as ["joy", "anger"] or []""")
+    if len(set(names)) < len(names):
+        raise table.wrong(row, f"{column} {value!r} names a label twice", "name it once")
+    return names
+
+
+def names_in(table: Table, column: str) -> Mapping[str, str]:
+    """Returns the labels of a training file, in alphabetical order. Raises UserError where there are none."""
+    names = {name for row in table.rows for name in labels_of(table, row, column)}
+    if not names:
+        raise table.wrong(Row(1, {}), f"no row has a {column}", "give a file with labels")
+    return {name: name for name in sorted(names)}

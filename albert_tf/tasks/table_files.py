@@ -1,0 +1,59 @@
+"""The files of a folder with a task's data: which one holds which examples, and which ones hold none."""
+
+import glob
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import logging
+
+from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
+
+SUFFIXES = (".tsv", ".csv", *JSON_LINES)
+# What data sets come with; it decides no number.
+_DESCRIPTIONS = re.compile(
+    r"\..*|(readme|licen[cs]e|citation|changelog|notice|dataset_infos?)\b.*|.*\.(md|py|ipynb|sh)", re.I
+)
+
+
+def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
+    """Finds the one file of that name with one of the suffixes, in any case, gzipped or not.
+
+    Raises:
+        UserError: there are several, so that nobody could say which is meant.
+    """
+    return find_tables(folder, suffixes, stem).get(stem)
+
+
+def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
+    """Finds the files of a folder with one of the suffixes, by their names without it; with `stem` those alone.
+
+    Raises:
+        UserError: there are several of one name.
+    """
+    found: dict[str, list[Path]] = {}
+    for path in folder.glob(f"{glob.escape(stem)}*"):
+        of_name = path.name[: len(path.name) - len(ending(path)) - 3 * is_gzipped(path)]
+        if ending(path) in suffixes and path.is_file() and of_name == (stem or of_name):
+            found.setdefault(of_name, []).append(path)
+    for paths in found.values():
+        # A .json file next to another table may be anything.
+        paths[:] = [path for path in paths if ending(path) != ".json"] or paths
+        paths.sort(key=lambda path: (suffixes.index(ending(path)), path.name))
+        if len(paths) > 1:
+            raise UserError(f"'{folder}' holds {' and '.join(path.name for path in paths)}; keep the one that is meant")
+    return {of_name: paths[0] for of_name, paths in sorted(found.items(), key=lambda item: f"{item[0]}.")}
+
+
+def warn_of_unused(used: Sequence[Path]) -> None:
+    """Warns of files next to those that are used, by their names, unless they are known to be descriptions."""
+    names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
+    if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
+        more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+        logging.warning(
+            "'%s': nothing reads %s%s; docs/finetuning.md says how each task's files are named",
+            used[0].parent,
+            ", ".join(unused[:5]),
+            more,
+        )

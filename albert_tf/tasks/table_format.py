@@ -1,0 +1,138 @@
+"""What separates the cells of a user's table, and whether they are quoted: as its lines show, by its name in doubt."""
+
+import csv
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tfrecords.base.text_files import ending
+
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
+_BY_ENDING = {".csv": ",", ".tsv": "\t"}
+# What Excel writes and reads above the header: sep=;
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
+# Of a file, by which its separator is found.
+_HEAD_CHARACTERS = 1 << 16
+# A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
+_CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
+_QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
+_LONGEST_CELL = 1 << 24
+
+
+class TableFormat(NamedTuple):
+    """How the cells of a table are written.
+
+    Attributes:
+        separator: of the cells.
+        quoted: whether quotation marks around a cell are no part of it, and may hold separators and line feeds.
+        skipped: lines before the header.
+        doubtful: the first line with a cell in quotation marks that may be part of it or not; 0 for none.
+    """
+
+    separator: str
+    quoted: bool = True
+    skipped: int = 0
+    doubtful: int = 0
+
+
+# GLUE's files do not quote: a quotation mark is text.
+PUBLISHED = TableFormat("\t", quoted=False)
+
+
+def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
+    """Finds the format of a file.
+
+    The separator is that of the file's ending, unless the header holds none of it and another one gives the header and
+    the first row equally many cells, more than one. Cells separated by tabs are quoted where all quotation marks are as
+    pandas writes them, and one cell at least needs them.
+
+    >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
+    ';'
+    """
+    head = list(_head(read_lines()))
+    skipped, separator = 0, _BY_ENDING[ending(path)]
+    if head and (named := _SEPARATOR_LINE.fullmatch(head[0])):
+        skipped, separator = 1, named[1]
+    else:
+        others = [other for other in SEPARATORS if other != separator]
+        separator = next((one for one in (separator, *others) if _fits(head, one)), separator)
+    if separator != "\t":
+        return TableFormat(separator, skipped=skipped)
+    quoted, doubtful = _tab_quotes(itertools.islice(read_lines(), skipped, None))
+    return TableFormat(separator, quoted, skipped, doubtful + skipped * bool(doubtful))
+
+
+def other_separator(columns: Sequence[str]) -> str:
+    """Returns how to go on where the header is one column and may be several, separated otherwise; "" where it may not.
+
+    >>> other_separator(["text^label"])
+    "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
+    """
+    found = re.findall(r"\W+", columns[0].strip()) if len(columns) == 1 else []
+    *names, last = SEPARATORS.values()
+    return f"if {found[0]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
+
+
+def _head(lines: Iterable[str]) -> Iterator[str]:
+    size = 0
+    for line in lines:
+        yield line
+        size += len(line)
+        if size > _HEAD_CHARACTERS:
+            return
+
+
+def _fits(lines: Sequence[str], separator: str) -> bool:
+    """Whether header and first row have equally many cells, more than one."""
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        header, row = next(reader, []), next((cells for cells in reader if cells), [])
+    except csv.Error:
+        return False
+    return len(header) > 1 and len(row) in (len(header), 0)
+
+
+def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
+    """Whether cells separated by tabs are quoted, and the first line where that is in doubt (0: nowhere).
+
+    They are where each cell with a quotation mark is as a program would write it, and one is as no text is: with a mark
+    doubled, all over the header, or with a tab or line feed without which rows have too many cells. In doubt are cells
+    in quotation marks that no program would have quoted, and that may be speech: "Hello!".
+    """
+    width, needed, rows_fit, doubtful = 0, False, True, 0
+    for start, record in _records_with_marks(lines):
+        if not _QUOTED_ROW.fullmatch(record):
+            return False, 0
+        (cells,) = csv.reader(record.splitlines(keepends=True), delimiter="\t")
+        marks = record.count('"')
+        if start == 1:
+            width = len(cells)
+            needed = marks >= 2 * width
+        if len(cells) != width and marks:
+            return False, 0
+        needed |= any('"' in cell for cell in cells)
+        rows_fit &= all(line.count("\t") + 1 == width for line in record.split("\n") if line)
+        doubtful = doubtful or (start if marks else 0)
+    is_quoted = needed or not rows_fit
+    return is_quoted, 0 if is_quoted else doubtful
+
+
+def _records_with_marks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The header and all rows with a quotation mark, each with its first line; the last may lack the end of a cell."""
+    waiting: list[str] = []
+    is_open, size, start = False, 0, 0
+    for number, line in enumerate(lines, 1):
+        marks = line.count('"')
+        if not (marks or waiting or number == 1):
+            continue
+        start = start if waiting else number
+        waiting.append(line)
+        size += len(line)
+        is_open ^= bool(marks % 2)
+        if not is_open or size > _LONGEST_CELL:
+            yield start, "".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield start, "".join(waiting)

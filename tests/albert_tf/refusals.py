@@ -1,0 +1,30 @@
+"""Tables of what is refused, a line each: flags as a user gives them, " => ", and a pattern of the sentence."""
+
+import dataclasses
+import shlex
+
+import pytest
+from absl import flags
+
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import define_flags
+
+
+def changed(settings, line: str):
+    """Returns settings as the flags of a line change them."""
+    values = flags.FlagValues()
+    define_flags(type(settings), values)
+    values(["command", *shlex.split(line)])
+    names = [field.name for field in dataclasses.fields(settings) if values[field.name].present]
+    return dataclasses.replace(settings, **{name: values[name].value for name in names})
+
+
+def lines(table: str) -> list[str]:
+    return table.strip().splitlines()
+
+
+def assert_refused(line: str, settings, run) -> None:
+    """Asserts that `run` of settings changed by the line's flags ends with its sentence."""
+    given, _, said = line.partition("=> ")
+    with pytest.raises(UserError, match=said):
+        run(changed(settings, given))

@@ -1,0 +1,134 @@
+"""Several labels a text: read, trained, scored, answered by `predict` and exports."""
+
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf import AlbertClassifier, AlbertConfig, load
+from albert_tf.compression.settings import CompressSettings
+from albert_tf.compression.text import task_of
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning
+from albert_tf.training.distillation import load_teacher
+from serving.exportable import ExportOptions, make_exportable
+from tfrecords.base.errors import UserError
+
+LABELS = ["anger", "fear", "joy"]
+ROWS = [("bad", ["anger", "fear"]), ("good", ["joy"]), ("so", []), ("bad good", ["joy", "anger", "fear"])]
+CONFIG = {
+    "vocab_size": 8, "embedding_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 32, "max_position_embeddings": 16, "initializer_range": 0.2, "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+}  # fmt: skip
+
+
+def settings_of(folder):
+    (folder / "data").mkdir()
+    for split in ("train", "dev"):
+        lines = (json.dumps({"text": text, "label": labels}) + "\n" for text, labels in ROWS * 4)
+        (folder / "data" / f"{split}.jsonl").write_text("".join(lines))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "so"]))
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return FinetuningSettings(
+        task="multilabel", data_dir=str(folder / "data"), output_dir=str(folder / "run"),
+        config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
+        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=30, classifier_dropout=0.0,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, eagerly):
+    return finetuning.finetune(settings_of(tmp_path_factory.mktemp("multilabel")))
+
+
+def test_a_trained_model_gives_every_label_a_probability(trained):
+    task = json.loads((trained / "task.json").read_text())
+    assert task["kind"] == "multilabel" and task["labels"] == LABELS and task["threshold"] == 0.5
+    loaded = load(trained)
+    answers = loaded.predict([text for text, _ in ROWS])
+    with open(trained / "predictions" / "dev.tsv", newline="") as file:
+        lines = list(csv.DictReader(file, delimiter="\t"))[: len(ROWS)]
+    outputs = []
+    for line, answer, (_, labels) in zip(lines, answers, ROWS, strict=True):
+        outputs.append([float(line[f"logit:{name}"]) for name in LABELS])
+        given = [name for name, logit in zip(LABELS, outputs[-1]) if logit > 0]
+        assert json.loads(line["prediction"]) == answer["labels"] == given and json.loads(line["label"]) == sorted(
+            labels
+        )
+        shares = 1 / (1 + np.exp(-np.array(outputs[-1])))
+        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, atol=1e-5)
+    settings = FinetuningSettings(task="multilabel", data_dir=str(trained.parent / "data"), output_dir="", config="x")
+    multilabel = create_task(settings, task)
+    assert multilabel.score(multilabel.read("dev")[: len(ROWS)], None, outputs) == pytest.approx(task["metrics"])
+    assert task["metrics"]["micro_f1"] > 0.7
+    exportable = make_exportable(loaded.model, ExportOptions(16, task=task))
+    exported = exportable.outputs(np.log([[3.0, 1 / 3, 1]]).astype("float32"), None)
+    np.testing.assert_allclose(exported["probabilities"], [[0.75, 0.25, 0.5]], rtol=1e-6)
+    assert exported["labels"].numpy().tolist() == [[b"anger", b"", b""]] and exported["label"].numpy() == [b"anger"]
+
+
+def test_other_ways_of_training_are_refused(tmp_path, trained):
+    settings = settings_of(tmp_path)
+    refused = {
+        "--class_weights is for tasks that give every text a class": {"class_weights": "balanced"},
+        "--early_exit is for classification, regression, tagging": {"early_exit": True},
+        "--teacher shows probabilities of one label a text": {"teacher": str(trained)},
+    }
+    for message, changes in refused.items():
+        with pytest.raises(UserError, match=message):
+            finetuning.finetune(dataclasses.replace(settings, **changes))
+    with pytest.raises(UserError, match="--task=multilabel is not offered here"):
+        task_of(CompressSettings(model=str(trained), output_dir="x", task="multilabel", data_dir=settings.data_dir))
+    model = AlbertClassifier(AlbertConfig.named("albert_tiny"), 3, multi_label=True)
+    with pytest.raises(UserError, match="leave it out for --task=multilabel"):
+        load_teacher("", model, None, 16, None)
+    # A head of one label a text is no start for several.
+    AlbertClassifier(AlbertConfig(**CONFIG), 3, labels=LABELS).save(tmp_path / "one.keras")
+    changes = {"init_from": str(tmp_path / "one.keras"), "config": "", "keep_head": True}
+    with pytest.raises(UserError, match="gives a text one label, --task=multilabel does not"):
+        finetuning.finetune(dataclasses.replace(settings, **changes))
+
+
+def test_figures_are_the_means_of_labels_and_of_all_together(tmp_path):
+    task = create_task(settings_of(tmp_path))
+    outputs = np.array([[1, -1, -1], [-1, -1, 1], [1, -1, -1], [1, 1, -1]], float)
+    # anger: 2 right of 3 given and 2 there; fear: 1 of 1 and 2; joy: 1 of 1 and 2.
+    figures = task.score(task.read("train")[:4], None, outputs)
+    assert figures == pytest.approx({"macro_f1": (4 / 5 + 2 / 3 + 2 / 3) / 3, "micro_f1": 8 / 11})
+
+
+@pytest.mark.parametrize("cell", ["['joy', 'anger']", "['joy' 'anger']", '["joy", "anger"]'])
+def test_lists_in_cells_are_labels(tmp_path, cell):
+    with open(tmp_path / "train.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["text", "label"], ["a", cell], ["b", "[]"]])
+    task = create_task(FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x"))
+    assert task.labels == ("anger", "joy") and [one.label for one in task.read("train")] == [(0, 1), ()]
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ('"joy"', r"label 'joy' is no list of names; write names, as \[\"joy\", \"anger\"\] or \[\]"),
+        ("[0, 1]", r"label \[0, 1\] is no list of names"),
+        ('{"joy": 1}', "is no list of names"),
+        ("null", "is no list of names"),
+        ('["joy", ""]', "is no list of names"),
+        ('["joy", "joy"]', "names a label twice"),
+    ],
+)
+def test_other_labels_are_refused(tmp_path, label, message):
+    line = f'{{"text": "a", "label": ["joy"]}}\n{{"text": "a", "label": {label}}}\n'
+    (tmp_path / "train.jsonl").write_text(line)
+    settings = FinetuningSettings(task="multilabel", data_dir=str(tmp_path), output_dir="", config="x")
+    with pytest.raises(UserError, match=f"train.jsonl' line 2: .*{message}"):
+        create_task(settings)
+    (tmp_path / "dev.jsonl").write_text(line)
+    with pytest.raises(UserError, match=r"dev.jsonl' line 1: label 'joy' is none of those trained on: fear"):
+        create_task(settings, {"labels": ["fear"]}).read("dev")
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": []}\n')
+    with pytest.raises(UserError, match=r"train.jsonl' line 1: no row has a label"):
+        create_task(settings)

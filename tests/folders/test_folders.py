@@ -1,0 +1,103 @@
+"""Folders as transformers and sentence-transformers write them: answered as they do, or refused, or warned of by name.
+
+It needs PyTorch, transformers and sentence-transformers (requirements-folders.txt), here or in the environment of the
+interpreter that FOLDERS_PYTHON names. FOLDERS_DRAWS says how many folders are drawn, FOLDERS_SEED which.
+"""
+
+import json
+import logging as standard_logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.models.classifiers import AlbertTokenClassifier
+from tests.folders.texts import SECONDS, TEXTS
+from tfrecords.base.errors import UserError
+
+PYTHON = os.environ.get("FOLDERS_PYTHON", sys.executable)
+DRAWS, SEED = int(os.environ.get("FOLDERS_DRAWS", "300")), int(os.environ.get("FOLDERS_SEED", "1"))
+NEEDED = "import torch, transformers, sentence_transformers"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    if subprocess.run([PYTHON, "-c", NEEDED], capture_output=True).returncode:
+        pytest.skip(f"{PYTHON} has no torch, transformers and sentence_transformers (requirements-folders.txt)")
+    output = tmp_path_factory.mktemp("folders")
+    program = Path(__file__).with_name("theirs.py")
+    subprocess.run([PYTHON, str(program), str(output), str(SEED), str(DRAWS)], check=True, capture_output=True)
+    return output
+
+
+def softmax(numbers):
+    powers = np.exp(np.subtract(numbers, np.max(numbers, axis=-1, keepdims=True)))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def ours(folder, kind, theirs):
+    """Our answers and theirs in one form."""
+    loaded = albert_tf.load(folder)
+    if kind == "embedder":
+        return loaded.predict(TEXTS), theirs
+    if isinstance(loaded.model, AlbertTokenClassifier):
+        features = [loaded.preprocessor()([text]) for text in TEXTS[:3]]
+        return [softmax(loaded.model(row).numpy())[0, 1:2] for row in features], theirs
+    pairs = (TEXTS, SECONDS) if kind == "cross_encoder" else (TEXTS[:3],)
+    answers = loaded.predict(*pairs)
+    if kind == "classifier":
+        values = [sorted(one["probabilities"].items()) if isinstance(one, dict) else [("", one)] for one in answers]
+        if [[name for name, _ in row] for row in values] != [[name for name, _ in row] for row in theirs] and len(
+            values[0]
+        ) > 1:
+            return [np.inf], [0]
+        return [[score for _, score in row] for row in values], [[score for _, score in row] for row in theirs]
+    if isinstance(answers[0], dict):
+        found = [list(one["probabilities"].values()) for one in answers]
+        # Logits there, where no activation is named.
+        return found, theirs if np.ptp(np.sum(found, axis=-1)) > 1e-6 else softmax(theirs)
+    return answers, np.reshape(theirs, -1)
+
+
+def judged(folder, result, caplog):
+    """ "equal", "refused", "warned", or what the difference is."""
+    caplog.clear()
+    try:
+        found, expected = ours(folder, result["chosen"]["kind"], result["answers"])
+    except UserError as error:
+        return f"refused: {error}"
+    found, expected = np.asarray(found, "float64"), np.asarray(expected, "float64")
+    if found.shape == expected.shape and np.abs(found - expected).max() <= 1e-5:
+        return "equal"
+    warned = [record.getMessage() for record in caplog.records if "truncated to rows" not in record.getMessage()]
+    if warned:
+        return f"warned: {warned}"
+    difference = np.abs(found - expected).max() if found.shape == expected.shape else (found.shape, expected.shape)
+    return f"silent: {difference}"
+
+
+@pytest.mark.slow("folders")
+@pytest.mark.timeout(3000)
+def test_no_folder_is_answered_otherwise_without_a_word(drawn, caplog):
+    caplog.set_level(standard_logging.WARNING)
+    counts, silent = {}, []
+    for number in range(DRAWS):
+        result = json.loads((drawn / f"{number}.json").read_text())
+        if "answers" not in result:
+            counts["not answered there"] = counts.get("not answered there", 0) + 1
+            continue
+        verdict = judged(drawn / str(number), result, caplog)
+        word = verdict.split(":")[0]
+        counts[word] = counts.get(word, 0) + 1
+        if os.environ.get("FOLDERS_VERBOSE"):
+            print(number, result["chosen"]["kind"], verdict[:300], flush=True)
+        if word == "silent":
+            silent.append((number, verdict, result["chosen"]))
+    print(counts)
+    assert not silent, f"{len(silent)} silent differences, the first ones: {silent[:3]}; {counts}"
+    # Refusing everything would be no differences either.
+    assert counts["equal"] >= 0.5 * DRAWS, counts

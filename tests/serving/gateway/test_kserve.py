@@ -1,0 +1,138 @@
+"""KServe's protocol, version 2: tensors as JSON, as bytes behind JSON, and over gRPC; what is wrong is named."""
+
+import json
+import struct
+
+import grpc
+import numpy as np
+import pytest
+
+from serving.gateway.keys import Keys
+from serving.wire import protos
+from tests.serving.gateway.conftest import vector
+
+INFER = "/v2/models/default/infer"
+TEXT = {"name": "text", "shape": [2], "datatype": "BYTES", "data": ["a", "bé"]}
+EXPECTED = np.array([vector(b"a"), vector("bé".encode())])
+
+
+def infer(gateway, *tensors, tail=b"", path=INFER, **more):
+    body = json.dumps({"inputs": tensors or [TEXT], "outputs": [{"name": "embedding"}]} | more).encode()
+    headers = {"Inference-Header-Content-Length": str(len(body))} if tail else {}
+    return gateway.http.post(path, content=body + tail, headers=headers)
+
+
+def test_tensors_pass_as_json(shared_gateway):
+    answer = infer(shared_gateway("embedder"), id="x").json()
+    assert (answer["model_name"], answer["model_version"], answer["id"]) == ("default", "1", "x")
+    (output,) = answer["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("embedding", "FP32", [2, 6])
+    np.testing.assert_array_equal(np.reshape(output["data"], [2, 6]).astype("float32"), EXPECTED)
+    nested = infer(shared_gateway("embedder"), TEXT | {"shape": [2], "data": [["a"], ["bé"]]}).json()
+    assert nested["outputs"] == answer["outputs"]
+    versioned = infer(shared_gateway("embedder"), path="/v2/models/default/versions/1/infer")
+    assert versioned.json()["outputs"] == answer["outputs"]
+
+
+def test_tensors_pass_as_bytes(shared_gateway):
+    packed = b"".join(struct.pack("<I", len(one)) + one for one in (b"a", "bé".encode()))
+    tensor = {"name": "text", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(packed)}}
+    output = {"name": "embedding", "parameters": {"binary_data": True}}
+    for asked in ({"outputs": [output]}, {"parameters": {"binary_data_output": True}}):
+        answer = infer(shared_gateway("embedder"), tensor, tail=packed, **asked)
+        size = int(answer.headers["inference-header-content-length"])
+        (said,) = json.loads(answer.content[:size])["outputs"]
+        assert (
+            said["parameters"] == {"binary_data_size": 48}
+            and answer.headers["content-type"] == "application/octet-stream"
+        )
+        np.testing.assert_array_equal(np.frombuffer(answer.content[size:], "float32").reshape(2, 6), EXPECTED)
+
+
+def test_signatures_and_outputs_are_chosen(shared_gateway):
+    answer = infer(
+        shared_gateway("embedder"),
+        parameters={"signature_name": "tokenize"},
+        outputs=[{"name": "lengths"}, {"name": "pieces"}],
+    ).json()["outputs"]
+    assert [one["name"] for one in answer] == ["lengths", "pieces"]
+    assert answer[0]["datatype"] == "INT32" and answer[0]["data"] == [3, 3]
+    assert answer[1]["datatype"] == "BYTES" and answer[1]["data"] == ["[CLS]", "a", "[SEP]", "[CLS]", "bé", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "message"),
+    [
+        ({"datatype": "FP32", "data": [1.0, 2.0]}, {}, "the input 'text' has datatype FP32; it must be BYTES"),
+        ({"datatype": "FP12"}, {}, "the input 'text' has the unknown datatype 'FP12'"),
+        ({"shape": [3]}, {}, "the input 'text' is no BYTES of shape [3]"),
+        ({"name": "other"}, {}, "the inputs are other; 'serving_default' takes text"),
+        ({}, {"outputs": [{"name": "other"}]}, "there is no output 'other'; 'serving_default' gives embedding"),
+        ({}, {"parameters": {"signature_name": "other"}}, "has no signature 'other'; it has serving_default, tokenize"),
+        ({}, {"parameters": {"priority": 1}}, "the parameter 'priority' is not known"),
+        ({"data": None}, {}, "the input 'text' is no BYTES of shape [2]"),
+        ({"parameters": {"binary_data_size": 5}}, {}, "the input 'text' is no BYTES of shape [2]"),
+    ],
+)
+def test_what_is_wrong_is_named(shared_gateway, changes, more, message):
+    answer = infer(shared_gateway("embedder"), TEXT | changes, **more)
+    assert answer.status_code == 400 and message in answer.json()["error"]
+
+
+def test_other_bodies_are_no_requests(shared_gateway):
+    for body in (b"", b"[]", b"{}", b'{"inputs": [{}]}', b'{"inputs": 1}'):
+        answer = shared_gateway("embedder").http.post(INFER, content=body)
+        assert answer.status_code == 400 and "no request for inference" in answer.json()["error"]
+
+
+@pytest.fixture
+def calls(fake_server, gateway_to):
+    """calls(method, authorization="", **fields): a method of the gateway's gRPC service, which asks for a key."""
+    model, stand_in = fake_server("embedder")
+    gateway = gateway_to(stand_in.target, grpc_address="127.0.0.1:0", keys=Keys(["alpha"]))
+    with grpc.insecure_channel(f"127.0.0.1:{gateway.server.gateway.grpc_port}") as channel:
+
+        def call(method, authorization="Bearer alpha", **fields):
+            request, answer = protos.KSERVE_METHODS[method]
+            path = f"/inference.GRPCInferenceService/{method}"
+            stub = channel.unary_unary(path, request.SerializeToString, answer.FromString)
+            return stub(request(**fields), timeout=20, metadata=[("authorization", authorization)])
+
+        call.model = model
+        yield call
+
+
+def test_the_service_answers_over_grpc(calls):
+    assert calls("ServerLive", authorization="").live and calls("ServerReady", authorization="").ready
+    assert calls("ServerMetadata", authorization="").name == "albert-tf gateway"
+    assert calls("ModelReady", name="default").ready and calls("ModelReady", name="default", version="1").ready
+    assert not calls("ModelReady", name="other").ready and not calls("ModelReady", name="default", version="7").ready
+    described = calls("ModelMetadata", name="default")
+    assert [(one.name, one.datatype, list(one.shape)) for one in described.inputs] == [("text", "BYTES", [-1])]
+    packed = b"".join(struct.pack("<I", len(one)) + one for one in (b"a", "bé".encode()))
+    tensor = {"name": "text", "shape": [2], "datatype": "BYTES"}
+    contents = {"contents": {"bytes_contents": [b"a", "bé".encode()]}}
+    for fields in ({"inputs": [tensor], "raw_input_contents": [packed]}, {"inputs": [tensor | contents]}):
+        answer = calls("ModelInfer", model_name="default", id="x", outputs=[{"name": "embedding"}], **fields)
+        assert (answer.model_name, answer.model_version, answer.id) == ("default", "1", "x")
+        (output,), (raw,) = answer.outputs, answer.raw_output_contents
+        assert (output.name, output.datatype, list(output.shape)) == ("embedding", "FP32", [2, 6])
+        np.testing.assert_array_equal(np.frombuffer(raw, "float32").reshape(2, 6), EXPECTED)
+
+
+def test_failures_over_grpc_have_their_codes(calls):
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "contents": {"bytes_contents": [b"a"]}}
+    asked = {"model_name": "default", "inputs": [tensor]}
+    usual = calls.model.outputs
+    calls.model.outputs = lambda *inputs: {
+        name: values * np.float32("nan") for name, values in usual(*inputs).items() if name == "embedding"
+    }
+    for changes, code, message in (
+        ({"model_name": "other"}, grpc.StatusCode.NOT_FOUND, "the model 'other' does not exist"),
+        ({"raw_input_contents": [b"", b""]}, grpc.StatusCode.INVALID_ARGUMENT, "2 raw_input_contents for 1 inputs"),
+        ({"authorization": "Bearer beta"}, grpc.StatusCode.UNAUTHENTICATED, "no key that is known here"),
+        ({}, grpc.StatusCode.INTERNAL, "gave NaN or infinity (embedding)"),
+    ):
+        with pytest.raises(grpc.RpcError) as failed:
+            calls("ModelInfer", **asked | changes)
+        assert failed.value.code() == code and message in failed.value.details()

@@ -1,0 +1,167 @@
+"""What all routes have in common, and one table of requests with their answers, requests.txt: new routes join both."""
+
+import json
+import re
+from pathlib import Path
+
+import grpc
+import pytest
+
+from serving.gateway.keys import Keys
+from serving.gateway.pages import PAGES
+from serving.gateway.routes import ROUTES
+from tests.serving.gateway.conftest import KINDS, LONGEST, TOLD, failure_of, timing_of
+
+LINES = [line for line in Path(__file__).with_name("requests.txt").read_text("utf-8").splitlines() if line[0] != "#"]
+REQUESTS = [line.split(" | ") for line in LINES]
+PATHS = {f"POST {route.path}" for route in ROUTES} | {f"GET {page.path}" for page in PAGES}
+LONG = "word " * 40
+
+
+def read(text: str):
+    return json.loads(text, parse_float=lambda digits: round(float(digits), 3))
+
+
+def post(gateway, path, **body):
+    return gateway.http.post(path, json=body)
+
+
+@pytest.mark.parametrize(("kind", "called", "body", "status", "answer"), REQUESTS)
+def test_a_request_has_its_answer(shared_gateway, kind, called, body, status, answer):
+    method, path = called.split()
+    found = shared_gateway(kind).http.request(method, path, content=b"" if body == "-" else body.encode())
+    assert found.status_code == int(status), found.text
+    if status != "200":
+        assert answer in failure_of(found, path)
+        return
+    given = read(found.text) if answer[0] in "[{" else None
+    if given is None:
+        assert answer in found.text
+    else:
+        assert given == (given | read(answer) if isinstance(given, dict) else read(answer))
+    if method == "POST":
+        queue, model, total = timing_of(found)
+        assert queue >= 0 and 0 < model < total and queue + model <= total
+        assert ("x-truncated-inputs" in found.headers) == ('"truncated"' in found.text)
+
+
+def test_every_route_is_in_the_table():
+    asked = {called for _, called, _, status, _ in REQUESTS if status == "200"}
+    asked = {re.sub("/v1/models/.+", "/v1/models/{name:path}", called) for called in asked}
+    asked = {
+        called.replace("/models/default", "/models/{name}").replace("versions/1", "versions/{version}")
+        for called in asked
+    }
+    assert asked == PATHS
+
+
+def test_keys_open_all_but_health_and_description(fake_server, gateway_to):
+    gateway = gateway_to(fake_server("embedder")[1].target, keys=Keys(["alpha", "bêta"]))
+    is_open = {page.path for page in PAGES if page.is_open}
+    health = {"/health", "/health/ready", "/health/live", "/v2/health/ready", "/v2/health/live"}
+    assert is_open == health | {"/", "/openapi.json", "/docs"}
+    for called in PATHS:
+        method, path = called.split()
+        for key in ("alpha", "bêta"):
+            headers = {"Authorization": f"Bearer {key}".encode()}
+            assert gateway.http.request(method, path, content=b"{", headers=headers).status_code != 401
+        for wrong in ({}, {"Authorization": "alpha"}, {"Authorization": b"Bearer \xff"}):
+            answer = gateway.http.request(method, path, content=b"{", headers=wrong)
+            assert (answer.status_code == 401) == (path not in is_open), path
+            if path not in is_open:
+                assert answer.headers["www-authenticate"] == "Bearer" and "alpha" not in answer.text
+                assert "no key that is known here" in failure_of(answer, path)
+
+
+def test_every_other_method_is_refused(shared_gateway):
+    http = shared_gateway("embedder").http
+    for called in PATHS:
+        method, path = called.split()
+        for other in {"GET", "POST", "PUT"} - {method}:
+            answer = http.request(other, path)
+            methods = ["GET", "HEAD"] if method == "GET" else [method]
+            assert answer.status_code == 405 and answer.headers["allow"] == ", ".join(methods)
+            assert failure_of(answer, path) == f"{path} takes {' and '.join(methods)}"
+
+
+def test_the_openapi_document_has_every_route_and_its_examples_work(shared_gateway):
+    document = shared_gateway("embedder").http.get("/openapi.json").json()
+    kinds = {route.path: KINDS.get(route.task, "embedder") for route in ROUTES}
+    posts = {path: methods["post"] for path, methods in document["paths"].items() if "post" in methods}
+    assert set(posts) == set(kinds)
+    for path, operation in posts.items():
+        content = operation["requestBody"]["content"]["application/json"]
+        assert content["schema"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
+        assert post(shared_gateway(kinds[path]), path, **content["example"]).status_code == 200
+    for path in (path for path, methods in document["paths"].items() if "get" in methods):
+        assert f"GET {path}" in PATHS
+    page = shared_gateway("embedder").http.get("/docs").text
+    assert all(f"POST {path}" in page for path in posts)
+    assert "http:" not in page.replace("http://HOST:PORT", ""), "it loads something from elsewhere"
+
+
+@pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])
+def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, path):
+    (route,) = (route for route in ROUTES if route.path == path)
+    gateway, found = shared_gateway(KINDS[route.task]), []
+    try:
+        for gateway.model.reverses in (False, True):
+            text = post(gateway, path, **route.example).text
+            found.append(re.findall(r'"(?:score|value)":([\d.]+)', text.partition('"answers"')[2] or text))
+    finally:
+        gateway.model.reverses = False
+    assert len(found[0]) == 2 and sorted(found[0], reverse=True) == found[0] == found[1]
+
+
+def test_answers_are_those_of_single_requests(shared_gateway):
+    gateway = shared_gateway("embedder")
+    texts = [f"{'word ' * (n % 9)}{n}" for n in range(300)]
+    together = post(gateway, "/embed", inputs=texts).json()
+    assert together[::37] == [post(gateway, "/embed", inputs=text).json()[0] for text in texts[::37]]
+    assert gateway.service.models["default"].estimate.longest == LONGEST
+
+
+def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
+    gateway, metrics = shared_gateway("telling embedder"), {}
+
+    def counted():
+        lines = (line.rpartition(" ") for line in gateway.http.get("/metrics").text.splitlines() if line[0] != "#")
+        before = dict(metrics)
+        metrics.update((name, float(value)) for name, _, value in lines)
+        return {name: value - before.get(name, 0) for name, value in metrics.items() if value != before.get(name, 0)}
+
+    counted()
+    answer = post(gateway, "/embed", inputs=["a", LONG, LONG, "word " * (LONGEST - 2)])
+    assert answer.headers["x-truncated-inputs"] == "2"
+    assert gateway.http.post("/embed", content=b"{").status_code == 400
+    found = counted()
+    expected = {
+        'gateway_requests_total{route="/embed",status="200"}': 1, 'gateway_truncated_tokens_total{model="default"}': 52,
+        'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 2,
+        'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
+        'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
+        'gateway_batch_seconds_count{model="default"}': 1,
+    }  # fmt: skip
+    assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
+    assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "name"), [("classifier", "/predict", "inputs"), ("embedder", "/v1/embeddings", "input")]
+)
+def test_an_older_version_that_answers_meanwhile_is_asked_for_what_it_has(shared_gateway, kind, path, name):
+    gateway = shared_gateway(f"telling {kind}")
+    usual = gateway.model.before
+
+    def older(asked, context):
+        for output in TOLD.keys() & set(asked.output_filter):
+            message = f"output tensor alias not found in signature: {output} Outputs expected to be in the set {{}}."
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+    gateway.model.before = older
+    try:
+        answer = post(gateway, path, **{name: [LONG]})
+    finally:
+        gateway.model.before = usual
+    assert answer.status_code == 200, answer.text
+    assert "truncated" not in answer.text and "x-truncated-inputs" not in answer.headers

@@ -1,0 +1,105 @@
+"""Files of text as other programs write them: their endings, their encodings, and what is no text."""
+
+import gzip
+import json
+
+import pytest
+
+from serving.score import rows
+from tfrecords import corpus
+from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import JSON_LINES, kind_of
+from tfrecords.build_settings import BuildSettings
+from tfrecords.builder import build
+from tfrecords.tokenizers.loading import read_tokenizer
+
+TEXTS = ["One. Two.", "Three."]
+LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+LATIN = "Le café était fermé, à l'heure où nous sommes allés là.\n"
+
+
+@pytest.mark.parametrize("end", [*JSON_LINES, ".JSONL", ".NDJson", ".jsonl.gz", ".JL.GZ"])
+def test_one_list_of_endings_for_corpora_and_rows_to_score(tmp_path, end):
+    path = tmp_path / f"rows{end}"
+    path.write_bytes(gzip.compress(LINES) if end.lower().endswith(".gz") else LINES)
+    assert list(corpus.read_documents(str(path))) == [[text] for text in TEXTS]
+    if not end.lower().endswith(".gz"):
+        pieces = rows.cut(rows.find_files(str(path)), 1000)
+        found = [row.texts for piece in pieces for row in rows.read(piece, ["text"])]
+        assert found == [(text.encode(),) for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"text\nfine\n", "is a table, its lines are no texts; make JSON lines of it"),
+        ("a.TSV.gz", gzip.compress(b"text\nfine\n"), "is a table"),
+        ("a.parquet", b"PAR1", "is a table"),
+        ("a.xlsx", b"PK\x03\x04", "is a table"),
+        ("a.txt", LINES, "holds JSON objects, and its name does not say so; give it one of the endings .jsonl, .nd"),
+        ("a.data", b"\xef\xbb\xbf" + LINES * 200, "holds JSON objects"),
+        ("a.txt", "plain text\n".encode("utf-16-le"), "is UTF-16 text without a byte-order mark .iconv -f utf-16le"),
+        ("a.txt", "plain text\n".encode("utf-32"), "is UTF-32 text"),
+        (
+            "a.txt",
+            ("Съешь ещё этих мягких булок. " * 9).encode("utf-16-be"),
+            "is UTF-16 text without a byte-order mark",
+        ),
+    ],
+)
+@pytest.mark.parametrize("find", [corpus.read_documents, rows.find_files])
+def test_what_is_no_text_is_refused_by_name(tmp_path, name, content, message, find):
+    (tmp_path / name).write_bytes(content)
+    if find is rows.find_files and name.endswith(".gz"):
+        message = "is packed"
+    with pytest.raises(UserError, match=f"{name}' {message}"):
+        list(find(str(tmp_path / name)))
+
+
+def test_lines_that_are_not_all_json_objects_are_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b'{"text": "one"}\nThat was JSON.\n')
+    assert list(corpus.read_documents(f"{tmp_path}/a.txt")) == [['{"text": "one"}', "That was JSON."]]
+
+
+ENCODED = {
+    "latin-1": (LATIN, "Latin-1 or Windows-1252"),
+    "cp1252": (LATIN.replace("'", "\u2019"), "Latin-1 or Windows-1252"),
+    "cp850": (LATIN, "the DOS code page 850"),
+    "mac_roman": (LATIN, "Mac OS Roman"),
+    "cp1250": ("Zażółć gęślą jaźń, że ćma łąka święto źródło są. ", "Windows-1250"),
+    "cp1254": ("Şişli'de bir iş için çok güç, geçmiş günler değişti. ", "Windows-1254"),
+    "cp1251": ("Съешь же ещё этих мягких булок да выпей чаю. ", "Windows-1251"),
+    "koi8-r": ("Съешь же ещё этих мягких булок да выпей чаю. ", "KOI8-R"),
+    "cp1253": ("Ξεσκεπάζω την ψυχοφθόρα βδελυγμία και τον ήλιο. ", "Windows-1253"),
+    "gb18030": ("这部电影很好看,我们都很喜欢的。他是在中国的城市里生活的人。", "GB18030"),
+    "big5": ("這部電影很好看,我們都很喜歡的。他是在中國的城市裡生活的人。", "Big5"),
+    "cp932": ("この映画はとても面白かったです。明日はどこへ行きますか。", "Shift JIS"),
+    "euc_jp": ("この映画はとても面白かったです。明日はどこへ行きますか。", "EUC-JP"),
+    "cp949": ("이 영화는 정말 재미있었습니다. 우리는 내일 어디로 가나요. ", "EUC-KR"),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_other_encodings_are_called_what_they_are_also_behind_ascii(tmp_path, encoding):
+    text, name = ENCODED[encoding]
+    path, licence = tmp_path / "book.txt", "All rights reserved.\n" * 300
+    for before, line in (("", "' is"), (licence, "not UTF-8 text, from line 301 on")):
+        path.write_bytes(before.encode() + (text * 12).encode(encoding))
+        with pytest.raises(UserError, match=f"book.txt' is text in another encoding, such as {name} .iconv") as error:
+            list(corpus.read_documents(str(path)))
+        assert line in str(error.value)
+    assert kind_of((text * 12).encode()) is None
+
+
+def test_damaged_bytes_are_counted(tmp_path, caplog, capsys):
+    path = tmp_path / "book.txt"
+    path.write_bytes(("A line of text.\nAnother line.\n\n" * 300).encode() + b"A caf\xe9 on the br\xfccke.\nYes.\n")
+    assert list(corpus.read_documents(str(path)))[-1] == ["A caf\ufffd on the br\ufffdcke.", "Yes."]
+    assert "book.txt': 2 bytes are not UTF-8, each became U+FFFD" in caplog.text
+    vocabulary = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.", "line"])
+    # A byte-order mark before a vocabulary is no part of its first piece.
+    (tmp_path / "vocab.txt").write_text(vocabulary, "utf-8-sig")
+    tokenizer = read_tokenizer(tmp_path / "vocab.txt")
+    assert tokenizer.pad_id == 0 and tokenizer.encode("line") == [31 + 1]
+    build(str(path), tmp_path / "data", tokenizer, BuildSettings(max_seq_length=32), workers=1, overwrite=False)
+    assert "warning: corpus file" in capsys.readouterr().out
