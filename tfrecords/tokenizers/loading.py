@@ -11,16 +11,8 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
-from tfrecords.tokenizers.published import (
-    TOKENIZERS_FILE,
-    Beside,
-    from_merges,
-    from_tokenizers,
-    lowers_first,
-    make_tokenizer,
-    sentencepiece,
-    wordpiece,
-)
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first
+from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
 # By precedence: a folder may hold copies under other names.
@@ -177,7 +169,7 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
     try:
         if path.suffix != ".json":
             make = wordpiece if path.suffix == ".txt" else sentencepiece
-            tokenizer = make(_read(path), Beside(folder), lower_case, keep_accents, path)
+            tokenizer = make(_read(path), FolderFiles(folder), lower_case, keep_accents, path)
         elif "model" in files.read_json(path):
             tokenizer = from_tokenizers(path, lower_case, keep_accents)
         else:

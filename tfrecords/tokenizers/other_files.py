@@ -69,6 +69,12 @@ CLASSES = {
     kind: (*_ANY_CLASS, *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")))
     for kind, names in _CLASSES.items()
 }
+# Of these classes, or types of models, transformers makes the steps itself; see `folder_files`.
+CLASSES_WITH_STEPS = {
+    "WordPiece": "bert electra mobilebert distilbert retribert convbert mpnet funnel layoutlm splinter",
+    "Unigram": "albert xlnet",
+    "BPE": "roberta longformer bart led",
+}
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
@@ -105,7 +111,7 @@ WITHOUT_EFFECT = {"truncation": _ROWS, "padding": _ROWS, "decoder": _DECODING}
 _TRUE_OR_FALSE = (True, False)
 _BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), (True, False))
 _BYTES = {"add_prefix_space": _TRUE_OR_FALSE, "trim_offsets": _TRUE_OR_FALSE, "use_regex": _TRUE_OR_FALSE}
-_FRAMES = {
+FRAMES = {
     "TemplateProcessing": {"single": ANY, "pair": ANY, "special_tokens": ANY},
     "BertProcessing": {"cls": ANY, "sep": ANY},
     "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
@@ -115,7 +121,7 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     "WordPiece": {
         "normalizer": {"BertNormalizer": _BERT},
         "pre_tokenizer": {"BertPreTokenizer": _NOTHING},
-        "post_processor": _FRAMES,
+        "post_processor": FRAMES,
         "model": {
             "WordPiece": {
                 "vocab": ANY,
@@ -144,7 +150,7 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
                 "split": (True,),
             },
         },
-        "post_processor": _FRAMES,
+        "post_processor": FRAMES,
         "model": {"Unigram": {"vocab": ANY, "unk_id": ANY, "byte_fallback": (False,)}},
     },
     "BPE": {
@@ -154,7 +160,7 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
             "Digits": {"individual_digits": _TRUE_OR_FALSE},
             "Split": {"pattern": ANY, "behavior": ("Isolated",), "invert": (False,)},
         },
-        "post_processor": _FRAMES | {"ByteLevel": _BYTES},
+        "post_processor": FRAMES | {"ByteLevel": _BYTES},
         "model": {
             "BPE": {
                 **dict.fromkeys(("vocab", "merges", "unk_token", "ignore_merges")),
