@@ -72,6 +72,16 @@ class ByteBPERules:
         return values
 
 
+# What RoBERTa's class in transformers makes, by fields of the rules: where it is said, and the value without a word.
+ROBERTA: dict[str, tuple[str, Any]] = {
+    "add_prefix_space": ("add_prefix_space", False),
+    "compose": ("normalizer", False),
+    "patterns": ("pre_tokenizer", (GPT2_PATTERN,)),
+    "separators_between": ("post_processor", 2),
+    "second_segment_id": ("post_processor", 0),
+}
+
+
 @functools.cache
 def byte_characters() -> list[str]:
     """The character that stands for each byte in a piece: itself where it is visible, or one above U+00FF.

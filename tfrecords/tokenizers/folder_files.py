@@ -1,8 +1,8 @@
 """What the files of a folder say about the vocabulary in it, by the rules of the program that reads them.
 
 transformers makes the steps of a class such as BertTokenizer by tokenizer_config.json alone, with a default for every
-key that is missing there; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads tokenizer.json
-(transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
+key that is missing there; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads
+tokenizer.json (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
 """
 
 import re
@@ -72,9 +72,7 @@ class FolderFiles:
             other_files.check_file(self.described, self.where)
             frames = [step for step in self.steps("post_processor") if step["type"] in other_files.FRAMES]
             if not frames and not self.by_class:
-                logging.warning(
-                    "'%s' has no post_processor that frames rows; they get [CLS] and [SEP] here", self.where
-                )
+                logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
 
     def steps(self, part: str) -> list[dict[str, Any]]:
         """The steps of a part of the tokenizer.json; none where there is no file."""
@@ -98,7 +96,7 @@ class FolderFiles:
         of_class |= {"strip_accents": True} if self._class in ("albert", "xlnet") else {}
         return (_DEFAULTS | of_class).get(key)
 
-    def choose(self, key: str, inside: bool | None, default: bool | None) -> bool | None:
+    def choose(self, key: str, inside: Any, default: Any) -> Any:
         """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns where they differ.
 
         Args:
@@ -112,7 +110,7 @@ class FolderFiles:
             found = inside if self.described else stated
         else:
             found = default if stated is None else stated
-        if self.described and inside != found or stated not in (None, found):
+        if (self.described and inside != found) or stated not in (None, found):
             logging.warning(
                 "%s is %s by '%s' and %s by %s; transformers takes %s, and so it is done here",
                 *(key, inside, self.where, "not stated" if stated is None else stated, _CONFIG, found),
@@ -126,10 +124,8 @@ class FolderFiles:
 
     def roles(self) -> dict[str, str]:
         """The strings of special tokens that the files name."""
-        named = {
-            role: [self.settings[name] for name in names if self.settings.get(name)] for role, names in ROLES.items()
-        }
-        return {role: _content(tokens[0]) for role, tokens in named.items() if tokens}
+        found = {role: [self.settings.get(name) for name in names] for role, names in ROLES.items()}
+        return {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
         """The tokens that the files add, by id; those that have none yet come after all others.
@@ -137,9 +133,8 @@ class FolderFiles:
         Args:
             ids: of the pieces of the vocabulary.
         """
-        tokens = {
-            token["content"]: added_token(token, token["id"]) for token in self.described.get("added_tokens") or []
-        }
+        listed = self.described.get("added_tokens") or []
+        tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
             tokens.setdefault(token["content"], added_token(token, int(number)))
         named = [self.settings[key] for key in other_files.ROLE_KEYS if self.settings.get(key)]

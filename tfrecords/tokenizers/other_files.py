@@ -16,12 +16,9 @@ from absl import logging
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
 
 # Files of sentence-transformers: whether it lower-cases a text before any tokenizer. The first is the name of today.
-SENTENCE_FILES = (
-    "sentence_bert_config.json",
-    *(
-        f"sentence_{name}_config.json"
-        for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-    ),
+SENTENCE_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 ANY = None
 

@@ -47,15 +47,16 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind == "BPE":
         refuse_lower_case(lower_case, path)
         from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-        from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json
+        from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json
 
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(_read(path), path=path, roles=near.roles())
         near.check("bpe")
-        blank = near.choose("add_prefix_space", tokenizer.rules.add_prefix_space, False)
-        if blank == tokenizer.rules.add_prefix_space:
+        made = {name: near.choose(key, getattr(tokenizer.rules, name), usual) for name, (key, usual) in ROBERTA.items()}
+        rules = dataclasses.replace(tokenizer.rules, **made)
+        if rules == tokenizer.rules:
             return tokenizer
-        rules = dataclasses.replace(tokenizer.rules, add_prefix_space=blank, keep_first_space=blank)
+        rules = dataclasses.replace(rules, keep_first_space=rules.add_prefix_space)
         return ByteBPETokenizer(as_tokenizer_json(rules), path=path, roles=rules.roles)
     if kind == "Unigram":
         if not {"[CLS]", "<cls>"} & {piece for piece, _ in values["model"]["vocab"]}:
@@ -177,7 +178,7 @@ def _warn_of_capitals(near: FolderFiles, tokenizer: Tokenizer) -> None:
     """Warns where texts are lower-cased although pieces have capital letters, since a key is missing."""
     if near.by_class and "do_lower_case" not in near.settings and is_cased(tokenizer):
         logging.warning(
-            "the tokenizer_config.json in '%s' has no do_lower_case, so texts are lower-cased, as by transformers, though "
+            "tokenizer_config.json in '%s' has no do_lower_case, so texts are lower-cased, as by transformers, though "
             'the vocabulary has capital letters; if the model is cased, write "do_lower_case": false there',
             near.folder,
         )
@@ -192,10 +193,12 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
         if types not in (["BertNormalizer", "BertPreTokenizer"], ["BertPreTokenizer"]):
             other_files.refuse(near.where, f"has the normalizer and pre_tokenizer {', '.join(types) or 'none'}")
         model = near.described["model"]
-        longest = model.get("max_input_chars_per_word") or rules.longest_word
+        usual = rules.longest_word
+        longest = near.choose("max_input_chars_per_word", model.get("max_input_chars_per_word") or usual, usual)
         if not 0 < longest <= _LONGEST_WORD:
             other_files.refuse(near.where, f"has max_input_chars_per_word={longest}")
         ends, pair = framing(near.steps("post_processor"), model["vocab"], near.where)
+        pair = near.choose("post_processor", pair or pair_rules(1, 1), pair_rules(1, 1))
         names |= ends | ({"unk": model["unk_token"]} if model.get("unk_token") else {})
         rules = dataclasses.replace(rules, longest_word=longest, **pair)
     for name, key in (("clean", "clean_text"), ("chinese", "tokenize_chinese_chars")):
@@ -265,7 +268,7 @@ def _check_unigram(near: FolderFiles) -> bool:
     _, pair = framing(near.steps("post_processor"), ids, near.where, True)
     if pair not in ({}, pair_rules(1, 1)):
         other_files.refuse(near.where, "frames pairs as RoBERTa does (post_processor)")
-    return len(pre) > 1
+    return near.choose("pre_tokenizer WhitespaceSplit", len(pre) > 1, True)
 
 
 def _check_same_pieces(near: FolderFiles, pieces: list[str], ids: dict[str, int], path: Path) -> None:
