@@ -25,7 +25,10 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
     if isinstance(model, (AlbertClassifier, AlbertRegressor)):
         classes = getattr(model, "num_classes", 1)
         activation = score_activation(values, folder, classes)
-        if problem == "multi_label_classification" and activation in ("linear", None):
+        is_several = problem == "multi_label_classification"
+        if is_several and activation == "linear" and classes > 1:
+            logging.warning("scores of '%s' are logits there; here each passes through a sigmoid", folder)
+        if is_several and (activation is None or (activation == "linear" and classes > 1)):
             activation = "sigmoid"
     if isinstance(model, AlbertRegressor):
         model.activation = activation or "linear"

@@ -114,6 +114,7 @@ def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = Tr
 
 _ASSETS = {"sentencepiece": "assets/tokenizer/vocabulary.spm", "wordpiece": "assets/tokenizer/vocabulary.txt"}
 _CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer", "bpe": "RobertaTokenizer"}
+_BY_FILE = "PreTrainedTokenizerFast"
 _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} | {
     name: f"{name}_id" for name in ("pad", "unk", "mask")
 }
@@ -146,13 +147,8 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
         return
     contents = tokenizer.published_files()
     if form == "keras_hub":
-        lost = [name for name in contents if name == "special_tokens_map.json"] + [
-            "lower case"
-        ] * tokenizer.lowers_first
-        if lost:
-            logging.warning(
-                "keras-hub has no form for all rules of the tokenizer: those of '%s' are not written", folder
-            )
+        if tokenizer.lowers_first or "special_tokens_map.json" in contents:
+            logging.warning("keras-hub has no form for all rules of this tokenizer: '%s' has the usual ones", folder)
         if tokenizer.kind != "bpe":
             contents = {_ASSETS[tokenizer.kind]: tokenizer.vocabulary}
     for name, content in contents.items():
@@ -172,9 +168,7 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     if in_file:
         # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
-        return (
-            values | named | ({"tokenizer_class": "PreTrainedTokenizerFast"} if tokenizer.kind == "wordpiece" else {})
-        )
+        return values | named | ({"tokenizer_class": _BY_FILE} if tokenizer.kind == "wordpiece" else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents
     accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
     return values | {"do_lower_case": lower} | accents

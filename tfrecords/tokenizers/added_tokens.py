@@ -25,10 +25,14 @@ class AddedToken:
     rstrip: bool = False
     normalized: bool | None = None
 
+    def __post_init__(self):
+        if self.normalized is None:
+            object.__setattr__(self, "normalized", not self.special)
+
     @property
     def is_cut_first(self) -> bool:
         """Whether it is cut out of a text before the tokens that are not."""
-        return self.special if self.normalized is None else not self.normalized
+        return not self.normalized
 
 
 def as_values(tokens: Iterable[AddedToken]) -> list[dict[str, Any]]:

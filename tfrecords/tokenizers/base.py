@@ -16,6 +16,7 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken
 
 # The name until version 0.2 is that of another file of the `tokenizers` library, too.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
@@ -47,6 +48,9 @@ class Tokenizer(abc.ABC):
         cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
             the model's to say; see `with_cls_last`.
         knows_case: whether the vocabulary file said itself whether text is lower-cased.
+        cut_tokens: added tokens whose strings are cut out of a text.
+        added_ids: of added tokens, for which the table of a model may have no rows.
+        table_rows: of a model with fewer rows than pieces, its rows: `check_ids` refuses others. 0: none is so.
         lowers_first: whether a text is lower-cased before all else, as sentence-transformers does where a folder says
             so; see `with_lowers_first`.
     """
@@ -64,6 +68,9 @@ class Tokenizer(abc.ABC):
     word_prefix: str = ""
     cls_last: bool = False
     knows_case: bool = False
+    cut_tokens: Sequence[AddedToken] = ()
+    added_ids: set[int] = frozenset()  # type: ignore[assignment]
+    table_rows: int = 0
     lowers_first: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
@@ -72,7 +79,7 @@ class Tokenizer(abc.ABC):
 
     def __reduce__(self):
         made_of = (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
-        return type(self), made_of, {"cls_last": self.cls_last, "lowers_first": self.lowers_first}
+        return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
 
     def with_cls_last(self, cls_last: bool) -> Self:
         """Gives a tokenizer of the same ids whose rows end with `cls_id`, or begin with it."""
@@ -85,7 +92,20 @@ class Tokenizer(abc.ABC):
         """
         return self if self.lowers_first else self._with(lowers_first=True)
 
-    def _with(self, **values: bool) -> Self:
+    def with_table_rows(self, rows: int) -> Self:
+        """Gives a tokenizer for a model whose table has fewer rows than there are pieces."""
+        return self._with(table_rows=rows)
+
+    def check_ids(self, ids: np.ndarray) -> None:
+        """Raises UserError for an id that the model's table has no row for."""
+        if self.table_rows and ids.max(initial=0) >= self.table_rows:
+            piece = self.pieces[ids.max()]
+            raise UserError(
+                f"a text holds {piece!r}, an added token, for which the model's table of {self.table_rows} rows has "
+                "none; leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
+            )
+
+    def _with(self, **values: bool | int) -> Self:
         # Not copy.copy, which makes a tokenizer anew from its vocabulary.
         other = object.__new__(type(self))
         other.__dict__ |= self.__dict__ | values

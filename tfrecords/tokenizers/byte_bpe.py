@@ -109,6 +109,12 @@ class ByteBPETokenizer(Tokenizer):
         found = ((contents.get(number), piece) for number, piece in enumerate(self.pieces))
         return [piece_bytes(piece) or piece.encode() if content is None else content for content, piece in found]
 
+    @property
+    def added_ids(self) -> set[int]:
+        """See `Tokenizer`."""
+        unused = {number for number, piece in enumerate(self.pieces) if piece not in self.rules.ids}
+        return unused | {token.id for token in self.rules.added}
+
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
         """The added tokens whose strings are cut out of a text, longest first."""

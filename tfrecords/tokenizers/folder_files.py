@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken
 
@@ -60,8 +61,8 @@ class FolderFiles:
         self.is_of_library = bool(self.described) or any((folder / one).is_file() for one in (_CONFIG, _MAP, _ADDED))
         self._class = str(self._config.get("tokenizer_class") or model.get("model_type") or "")
         self._class = re.sub(r"Tokenizer(Fast)?$", "", self._class).lower()
-        kind = other_files.kind_of(self.described) if self.described else ""
-        has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(kind, "").split()
+        self._kind = other_files.kind_of(self.described) if self.described else ""
+        has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
 
     def check(self, kind: str) -> None:
@@ -93,7 +94,7 @@ class FolderFiles:
     def default(self, key: str) -> bool | None:
         """What transformers takes where the key is missing; of Unigram classes, accents go."""
         of_class = {"do_lower_case": False} if self._class == "xlnet" else {}
-        of_class |= {"strip_accents": True} if self._class in ("albert", "xlnet") else {}
+        of_class |= {"strip_accents": True} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
@@ -122,9 +123,9 @@ class FolderFiles:
         keeps = self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
-    def roles(self) -> dict[str, str]:
-        """The strings of special tokens that the files name."""
-        found = {role: [self.settings.get(name) for name in names] for role, names in ROLES.items()}
+    def roles(self, others: bool = True) -> dict[str, str]:
+        """The strings of special tokens that the files name; `others`: with bos for cls and eos for sep."""
+        found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         return {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
@@ -171,6 +172,16 @@ def lowers_first(folder: Path) -> bool:
     """
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     return bool(read_object(next(found, folder)).get("do_lower_case"))
+
+
+def read_file(path: Path) -> bytes:
+    """Reads a vocabulary's file; raises UserError where that is not possible, or it is a pointer of Git LFS."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
+    files.check_content(path, content)
+    return content
 
 
 def read_object(path: Path) -> dict[str, Any]:

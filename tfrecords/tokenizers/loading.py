@@ -11,7 +11,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
-from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
@@ -70,7 +70,7 @@ def load_tokenizer(
     if path.suffix == ".json":
         return read_tokenizer(path, lower_case, keep_accents)
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return make_tokenizer(kind, _read(path), lower_case, keep_accents, path)
+    return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
 
 
 def check_tokenizer(path: str | os.PathLike) -> None:
@@ -169,7 +169,7 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
     try:
         if path.suffix != ".json":
             make = wordpiece if path.suffix == ".txt" else sentencepiece
-            tokenizer = make(_read(path), FolderFiles(folder), lower_case, keep_accents, path)
+            tokenizer = make(read_file(path), FolderFiles(folder), lower_case, keep_accents, path)
         elif "model" in files.read_json(path):
             tokenizer = from_tokenizers(path, lower_case, keep_accents)
         else:
@@ -179,10 +179,3 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
             f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
         ) from error
     return tokenizer.with_lowers_first() if lowers_first(folder) else tokenizer
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error

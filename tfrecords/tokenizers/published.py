@@ -12,7 +12,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.folder_files import ROLES, FolderFiles
+from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
 
@@ -50,7 +50,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json
 
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
-        tokenizer = ByteBPETokenizer(_read(path), path=path, roles=near.roles())
+        tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
         near.check("bpe")
         made = {name: near.choose(key, getattr(tokenizer.rules, name), usual) for name, (key, usual) in ROBERTA.items()}
         rules = dataclasses.replace(tokenizer.rules, **made)
@@ -93,7 +93,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
     settings["keep_first_space"] = settings["add_prefix_space"]
     roles, ids = near.roles(), files.read_json(path)
     added = near.added_tokens(ids) if isinstance(ids, dict) else []
-    rules = rules_of_files(_read(path), _read(merges), roles, added, str(path), **settings)
+    rules = rules_of_files(read_file(path), read_file(merges), roles, added, str(path), **settings)
     return ByteBPETokenizer(as_tokenizer_json(rules), path=path, roles=rules.roles)
 
 
@@ -101,13 +101,6 @@ def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
     """Raises UserError where a byte-level BPE is to lower-case."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
 
 
 def make_tokenizer(
@@ -165,7 +158,7 @@ def wordpiece(
             other_files.refuse(near.folder, f"adds {token.content!r} as {token.id}, which is {pieces[token.id]!r}")
     added = tuple(token for token in listed if token.content not in own)
     others = plain.pieces if path.suffix == ".txt" else []
-    outside = tuple(dict.fromkeys(one for one in [*others, *(token.content for token in added)] if one not in ids))
+    outside = tuple(dict.fromkeys(one for one in [*others, *(token.content for token in listed)] if one not in ids))
     own_rules = dataclasses.replace(rules, added=added, outside=outside, strip_accents=bool(strips) and not lower)
     if (own_rules, lower, len(pieces)) == (rules, plain.lower_case, plain.vocab_size):
         return plain
@@ -186,7 +179,7 @@ def _warn_of_capitals(near: FolderFiles, tokenizer: Tokenizer) -> None:
 
 def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
     rules = LIBRARY_RULES if near.is_of_library else BERT_RULES
-    names = near.roles()
+    names = near.roles(others=False)
     if near.described:
         steps = {part: near.steps(part) for part in ("normalizer", "pre_tokenizer")}
         types = [step["type"] for step in (*steps["normalizer"], *steps["pre_tokenizer"])]

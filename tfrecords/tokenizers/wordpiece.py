@@ -79,9 +79,9 @@ class WordPieceTokenizer(Tokenizer):
             *(rules.clean, rules.chinese, rules.of_library),
         )
         added = [token for token in rules.added if token.content in self._ids]
-        self.added = [dataclasses.replace(token, id=self._ids[token.content]) for token in added]
-        self._cutter = TokenCutter(self.added, self._characters, str(path)) if added else None
-        if any(len(token.content) >= rules.longest_word for token in self.added):
+        self.cut_tokens = [dataclasses.replace(token, id=self._ids[token.content]) for token in added]
+        self._cutter = TokenCutter(self.cut_tokens, self._characters, str(path)) if added else None
+        if any(len(token.content) >= rules.longest_word for token in self.cut_tokens):
             raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
 
     def __reduce__(self):
@@ -132,9 +132,15 @@ class WordPieceTokenizer(Tokenizer):
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        special = {token.id for token in self.added if token.special}
+        special = {token.id for token in self.cut_tokens if token.special}
         special |= {token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)}
         return np.array(sorted(special | {self._ids[piece] for _, piece in self.rules.names}), np.int32)
+
+    @property
+    def added_ids(self) -> set[int]:
+        """See `Tokenizer`; numbers between those of added tokens, which no file names, are of no text either."""
+        named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
+        return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
     @property
     def _model_ids(self) -> dict[str, int]:

@@ -83,7 +83,7 @@ def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": as_values([*control, *tokenizer.added]),
+        "added_tokens": as_values([*control, *tokenizer.cut_tokens]),
         "normalizer": {"type": "BertNormalizer"} | normalizer,
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "post_processor": as_template(cls, sep, rules.separators_between, rules.second_segment_id),
