@@ -46,6 +46,7 @@ class FolderFiles:
         described: as given.
         has_config: whether there is a tokenizer_config.json.
         by_class: whether transformers makes the steps by tokenizer_config.json, and not by tokenizer.json.
+        of_model: whether transformers would take the defaults of BERT's or ALBERT's class by the type of the model.
         is_of_library: whether any file is there that transformers or the `tokenizers` library wrote.
     """
 
@@ -64,6 +65,7 @@ class FolderFiles:
         self._kind = other_files.kind_of(self.described) if self.described else ""
         has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
+        self.of_model = not self.has_config and self._class in ("albert", "bert")
 
     def check(self, kind: str) -> None:
         """Raises UnknownTokenizer where a step or key is not followed; see `other_files`."""

@@ -143,8 +143,8 @@ def wordpiece(
     strips = near.strips_accents() if keep_accents is None else False if keep_accents else None
     plain = make_tokenizer("wordpiece", vocabulary, said, strips is False, path, rules)
     lower = not is_cased(plain) if said is None else said
-    if lower_case is None and lower:
-        _warn_of_capitals(near, plain)
+    if lower_case is None:
+        _warn_of_case(near, lower, plain)
     described = near.described["model"]["vocab"] if near.described else {}
     _check_same_pieces(near, plain.pieces, described, path)
     ids = described or {piece: number for number, piece in enumerate(plain.pieces)}
@@ -167,9 +167,17 @@ def wordpiece(
     return make_tokenizer("wordpiece", vocabulary, lower, strips is False, path, own_rules)
 
 
-def _warn_of_capitals(near: FolderFiles, tokenizer: Tokenizer) -> None:
-    """Warns where texts are lower-cased although pieces have capital letters, since a key is missing."""
-    if near.by_class and "do_lower_case" not in near.settings and is_cased(tokenizer):
+def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
+    """Warns where no file says do_lower_case: of capital letters that are lower-cased, or not so in transformers."""
+    if "do_lower_case" in near.settings or not is_cased(tokenizer):
+        return
+    if near.of_model and not lower:
+        logging.warning(
+            "no tokenizer_config.json in '%s' says do_lower_case; texts keep their case, as the vocabulary does, but "
+            "transformers lower-cases them",
+            near.folder,
+        )
+    if near.by_class and lower:
         logging.warning(
             "tokenizer_config.json in '%s' has no do_lower_case, so texts are lower-cased, as by transformers, though "
             'the vocabulary has capital letters; if the model is cased, write "do_lower_case": false there',
@@ -222,8 +230,8 @@ def sentencepiece(
         return tokenizer
     said = near.said("do_lower_case")
     lower = not is_cased(tokenizer) if said is None else said
+    _warn_of_case(near, lower, tokenizer)
     if lower == tokenizer.lower_case:
-        _warn_of_capitals(near, tokenizer)
         return tokenizer
     return make_tokenizer("sentencepiece", vocabulary, lower, keep_accents, path)
 
