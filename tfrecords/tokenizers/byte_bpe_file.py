@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken, as_values
 from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.folder_files import added_token
 from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
 
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
@@ -119,57 +121,59 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
         UserError: it is damaged, or (an UnknownTokenizer) no byte-level BPE, or has a rule without a twin in the graph.
     """
     try:
-        return _checked(_parse(values, roles, where), where)
+        parting = other_files.steps_of(values, "pre_tokenizer")
+        if not parting or parting[-1]["type"] != "ByteLevel":
+            raise UnknownTokenizer(
+                f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)"
+            )
+        other_files.check_file(values, where)
+        return _checked(_parse(values, parting, roles, where), where)
     except UserError:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(f"'{where}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
 
 
-def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    model, (patterns, add_prefix_space), compose = values["model"], _parting(values, where), _composes(values, where)
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(key):
-            raise UnknownTokenizer(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
+def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[str, str], where: str) -> ByteBPERules:
+    model, steps = values["model"], other_files.steps_of(values, "post_processor")
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    tokens = [_added(token, where) for token in values.get("added_tokens") or []]
+    tokens = tuple(added_token(token, token["id"]) for token in values.get("added_tokens") or [])
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
-    steps = list(_steps(values.get("post_processor"), "processors"))
     ends, pair = framing(steps, ids, where)
     found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
     roles = {role: _name(role, found, ids, where) for role in ROLES}
-    pair = pair or (pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1))
     trimming = [step for step in steps if "trim_offsets" in step]
+    add_prefix_space = parting[-1].get("add_prefix_space", True)
+    if add_prefix_space and len(parting) > 1:
+        raise UnknownTokenizer(
+            f"'{where}' puts a blank before every word (add_prefix_space behind a {parting[0]['type']})"
+        )
+    patterns = [_pattern(step) for step in parting[:-1]]
+    if parting[-1].get("use_regex", True) and patterns != [GPT2_PATTERN]:
+        patterns.append(GPT2_PATTERN)
     return ByteBPERules(
         ids,
         merges,
-        tuple(tokens),
+        tokens,
         roles,
         add_prefix_space,
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
-        compose,
-        patterns=patterns,
-        **pair,
+        compose=bool(other_files.steps_of(values, "normalizer")),
+        patterns=tuple(patterns),
+        **(pair or _usual_pair(roles)),
     )
 
 
-def _steps(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
-    """A step of the file, or those of a sequence."""
-    if step and step["type"] == "Sequence":
-        for inner in step[name]:
-            yield from _steps(inner, name)
-    elif step:
-        yield step
+def _usual_pair(roles: dict[str, str]) -> dict[str, int]:
+    return pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
 
 
-def _added(token: dict[str, Any], where: str) -> AddedToken:
-    if token.get("single_word"):
-        raise UnknownTokenizer(
-            f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known"
-        )
-    flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
-    return AddedToken(token["content"], token["id"], *flags, normalized=token.get("normalized"))
+def _pattern(step: dict[str, Any]) -> str:
+    if step["type"] == "Digits":
+        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
+    pattern = step["pattern"]
+    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -183,42 +187,6 @@ def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> 
             f'beside it: {{"{role}_token": ...}}'
         )
     return names[0]
-
-
-def _composes(values: dict[str, Any], where: str) -> bool:
-    steps = [step["type"] for step in _steps(values.get("normalizer"), "normalizers")]
-    if set(steps) - {"NFC"}:
-        raise UnknownTokenizer(f"'{where}' normalizes text by {', '.join(steps)}; of byte-level BPE only NFC is known")
-    return bool(steps)
-
-
-def _parting(values: dict[str, Any], where: str) -> tuple[tuple[str, ...], bool]:
-    """The patterns that part a text into words, and whether a blank is put before it."""
-    steps = list(_steps(values.get("pre_tokenizer"), "pretokenizers"))
-    last = steps[-1] if steps else {"type": None}
-    if last["type"] != "ByteLevel":
-        raise UnknownTokenizer(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
-    add_prefix_space = last.get("add_prefix_space", True)
-    if add_prefix_space and len(steps) > 1:
-        raise UnknownTokenizer(
-            f"'{where}' puts a blank before every word (add_prefix_space behind a {steps[0]['type']})"
-        )
-    patterns = [_pattern(step, where) for step in steps[:-1]]
-    if last.get("use_regex", True) and patterns != [GPT2_PATTERN]:
-        patterns.append(GPT2_PATTERN)
-    return tuple(patterns), add_prefix_space
-
-
-def _pattern(step: dict[str, Any], where: str) -> str:
-    if step["type"] == "Digits":
-        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
-    if step["type"] != "Split" or step["behavior"] != "Isolated" or step.get("invert"):
-        how = {key: value for key, value in step.items() if key != "type"}
-        raise UnknownTokenizer(
-            f"'{where}' parts text into words by {step['type']} {how}; known are Split (Isolated), Digits and ByteLevel"
-        )
-    pattern = step["pattern"]
-    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
@@ -270,9 +238,8 @@ def rules_of_files(
         raise
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
-    pair = pair_rules(2, 0) if names["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
     tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
-    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **pair), where)
+    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **_usual_pair(names)), where)
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:

@@ -15,9 +15,7 @@ import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers import library_characters as library
-from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
-_HALVES = range(0xD800, 0xE000)
 # An edge is one number, node | character | child: a step of the walk reads one place of memory.
 _CHARACTER_BITS, _CHILD_BITS = 21, 21
 _LARGEST_CHILD = (1 << _CHILD_BITS) - 1
@@ -32,8 +30,6 @@ _CHINESE = (
     (0x2F800, 0x2FA1F),
 )
 PAGE = 256
-# Chinese characters in shorter runs are decomposed.
-_LONG_RUN = 0x300
 # In an expansion, the character that is expanded; no code point is as large.
 ITSELF = 0x110000
 
@@ -60,7 +56,7 @@ class CharacterRules:
         """Returns what the normalizer makes of a character; words are not yet separated at punctuation."""
         code = ord(character)
         if self.of_library:
-            return self._normal_of_library(character, code)
+            return "" if self.clean and _within(code, library.NOT_TEXT) else self._changed.get(character, character)
         category = unicodedata.category(character)
         if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
             return " "
@@ -72,25 +68,21 @@ class CharacterRules:
             normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
         return f" {normal} " if _within(code, _CHINESE) else normal
 
-    def _normal_of_library(self, character: str, code: int) -> str:
-        if self.clean:
-            if code in _HALVES or character in library.dropped() or _within(code, library.PRIVATE):
-                return ""
-            if character in _spaces():
-                return " "
-        normal = character
-        if self.strip_accents:
-            normal = library.stripped(library.decomposed(character, "NFD"), of_bert=True)
-        normal = library.lowered(normal) if self.lower_case else normal
-        return f" {normal} " if self.chinese and _within(code, library.chinese()) else normal
+    @property
+    def _changed(self) -> dict[str, str]:
+        return library.changed_by_bert(self.clean, self.chinese, self.strip_accents, self.lower_case)
 
     def split(self, character: str) -> str:
         """Returns a character of normalized text with blanks where words begin and end."""
         if self.of_library:
-            if character in _spaces():
-                return " "
-            return f" {character} " if character in library.punctuation() else character
+            return library.split_by_bert().get(character, character)
         return f" {character} " if _is_punctuation(character) else character
+
+    def changing(self) -> Iterable[int]:
+        """Returns the code points of all characters that may change."""
+        if self.of_library:
+            return map(ord, {*self._changed, *library.split_by_bert()})
+        return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
 
     def all(self, character: str) -> str:
         """Returns a character normalized and split."""
@@ -113,33 +105,19 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
     expansions = {(ITSELF,): 0}
     change = getattr(rules, step)
 
-    def row(code: int) -> int:
+    if rules.of_library:
+        for first, last in library.NOT_TEXT:
+            target = tuple(map(ord, change(chr(first)))) and (ITSELF,)
+            rows[first : last + 1] = expansions.setdefault(target, len(expansions))
+    for code in rules.changing():
         character = chr(code)
         target = tuple(ITSELF if part == character != " " else ord(part) for part in change(character))
-        return expansions.setdefault(target, len(expansions))
-
-    known = {code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co")}
-    if rules.of_library:
-        known |= set(library.new_lower_case())
-        # The rules of these runs are also those of their unassigned characters. Of long runs, all become the same.
-        for first, last in (*library.PRIVATE, *library.chinese()):
-            if last - first < _LONG_RUN:
-                known |= set(range(first, last + 1))
-            else:
-                rows[first : last + 1] = row(first)
-                known -= set(range(first, last + 1))
-    for code in known:
-        rows[code] = row(code)
+        rows[code] = expansions.setdefault(target, len(expansions))
     pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
     table = np.zeros((len(expansions), max(map(len, expansions))), np.int32)
     for target, row in expansions.items():
         table[row, : len(target)] = target
     return page_of.ravel().astype(np.int32), pages.ravel(), table
-
-
-@functools.cache
-def _spaces() -> frozenset[str]:
-    return frozenset(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
 
 
 def _within(code: int, runs: Iterable[tuple[int, int]]) -> bool:

@@ -6,9 +6,6 @@ into the name of the rules.
 """
 
 import base64
-import functools
-import unicodedata
-from collections.abc import Callable
 from typing import Any
 
 from sentencepiece import SentencePieceNormalizer
@@ -96,40 +93,24 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
     at = next((number for number, step in enumerate(steps) if step["type"] == "Precompiled"), len(steps))
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
-    before, after = _together(steps[:at]), _together(steps[at + 1 :])
+    before, after = (
+        library.normalizing([step["type"] for step in part if step["type"] != "Replace"])
+        for part in (steps[:at], steps[at + 1 :])
+    )
     white = {code: " " for first, last in ranges(SPACE) for code in range(first, last + 1)} | {ord(WORD_BOUNDARY): " "}
 
     def end(text: str) -> str:
         return after(text).translate(white if splits_at_white_space else {})
 
-    # Of single characters, all together: that is fast. No step looks over the zeros.
-    characters = _assigned()
-    changed = dict(zip(characters, before("\0".join(characters)).split("\0")))
+    # Of single characters, all together: that is fast. No step looks over the signs between them.
+    characters = library.characters()
+    changed = dict(zip(characters, before(library.BETWEEN.join(characters)).split(library.BETWEEN)))
     mapped = [one for one, new in changed.items() if charsmap and (new != one or new in base_rules)]
     rules = changed | dict(zip(mapped, base.normalize([changed[one] for one in mapped]) if mapped else []))
-    rules = dict(zip(rules, end("\0".join(rules.values())).split("\0")))
+    rules = dict(zip(rules, end(library.BETWEEN.join(rules.values())).split(library.BETWEEN)))
     # With a character that a step before changes, a sequence cannot be in what the map reads.
     gone = {one for one, new in changed.items() if new != one}
     sequences = [source for source in base_rules if len(source) > 1 and gone.isdisjoint(source)]
     rules |= {source: end(base_rules[source]) for source in sequences}
     rules |= {step["pattern"]["String"]: end('"') for step in steps if is_step_of_quotes(step)}
     return sorted((source, target) for source, target in rules.items() if source != target)
-
-
-def _together(steps: list[dict[str, Any]]) -> Callable[[str], str]:
-    functions = [_STEPS[step["type"]] for step in steps if step["type"] in _STEPS]
-    return lambda text: functools.reduce(lambda found, function: function(found), functions, text)
-
-
-_STEPS: dict[str, Callable[[str], str]] = {
-    "NFD": functools.partial(library.decomposed, form="NFD"),
-    "NFKD": functools.partial(library.decomposed, form="NFKD"),
-    "StripAccents": functools.partial(library.stripped, of_bert=False),
-    "Lowercase": library.lowered,
-}
-
-
-@functools.cache
-def _assigned() -> list[str]:
-    known = (one for one in map(chr, range(1, 0x110000)) if unicodedata.category(one) not in ("Cn", "Cs", "Co"))
-    return list(dict.fromkeys([*known, *map(chr, library.new_lower_case())]))
