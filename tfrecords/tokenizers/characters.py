@@ -68,20 +68,24 @@ class CharacterRules:
             normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
         return f" {normal} " if _within(code, _CHINESE) else normal
 
-    @property
+    @functools.cached_property
     def _changed(self) -> dict[str, str]:
         return library.changed_by_bert(self.clean, self.chinese, self.strip_accents, self.lower_case)
+
+    @functools.cached_property
+    def _split(self) -> dict[str, str]:
+        return library.split_by_bert()
 
     def split(self, character: str) -> str:
         """Returns a character of normalized text with blanks where words begin and end."""
         if self.of_library:
-            return library.split_by_bert().get(character, character)
+            return self._split.get(character, character)
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
         """Returns the code points of all characters that may change."""
         if self.of_library:
-            return map(ord, {*self._changed, *library.split_by_bert()})
+            return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
 
     def all(self, character: str) -> str:
