@@ -18,6 +18,7 @@ GROUPS = {
     "browser": (),
     "jax": (),
     "folders": (),
+    "clients": (),
     "soak": (),
 }
 

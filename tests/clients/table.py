@@ -1,0 +1,319 @@
+"""The table of clients: each call that is made to one pair of servers, and what must come back.
+
+`calls.py`, `calls.mjs` and `Calls.java` have a program for each row of their language. docs/clients.md is written from
+this table by `python -m scripts.clients_page`.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REQUIREMENTS = ROOT / "requirements-clients.txt"
+# Installed without what it asks for: PyTorch, of which the calls below use nothing.
+ALONE = HERE / "requirements-alone.txt"
+PACKAGE = HERE / "package.json"
+
+# What comes back, in the words of the page. tests/clients/answers.py asks our own client for the same.
+OUTCOMES = {
+    "vectors": "the model's vectors",
+    "shorter vectors": "the first 8 numbers of the model's vectors, of length 1 again",
+    "many vectors": "the model's 2,048 vectors, in order",
+    "one vector": "the model's vector of the first text",
+    "prompted vectors": "the vectors of the texts behind the prompt of their folder",
+    "int8 vectors": "the model's vectors in int8",
+    "similarities": "the cosine of each text with the first",
+    "nearest": "the index of the nearest text",
+    "ranking": "documents by their relevance",
+    "two of the ranking": "the two most relevant documents",
+    "scores": "the relevance of each document, in their order",
+    "classes": "all classes of each text, likeliest first",
+    "classes of one": "all classes of a text, likeliest first",
+    "pieces for a mask": "the likeliest pieces for the mask",
+    "entities": "the words of a text that have a label",
+    "an answer": "the likeliest span of the context",
+    "token vectors": "a vector of each token",
+    "pieces": "the pieces of a text",
+    "text of ids": "the text that the ids are of",
+    "names": "the names of the models",
+    "available": "the state of the version",
+    "no failure": "no failed request",
+    "head": "the headers of GET, without a body",
+}
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client, and how it is pointed at the servers.
+
+    Attributes:
+        name: As the page has it.
+        language: "Python", "JavaScript", "Java" or "command".
+        package: As the registry has it; of a program of the machine, with the version that was tried.
+        example: What a user writes; the gateway is at 127.0.0.1:8080, the model server at 8500 and 8501.
+        own: Whether it runs where albert-tf runs.
+    """
+
+    name: str
+    language: str
+    package: str
+    example: str
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A call of a client.
+
+    Attributes:
+        client: Its name.
+        program: The function that makes the call.
+        call: As the page has it.
+        answer: Of OUTCOMES; "" for a call that is refused.
+        refused: What the client's error says: its status and words of the message.
+        why: Of a refused call: what to do, for the page.
+        awaited: Whether the servers do not answer it yet; its test then fails as soon as they do.
+    """
+
+    client: str
+    program: str
+    call: str
+    answer: str = ""
+    refused: str = ""
+    why: str = ""
+    awaited: bool = False
+
+
+CLIENTS = (
+    Client(
+        "openai", "Python", "openai",
+        """client = openai.OpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")
+client.embeddings.create(model="minilm", input=["a fine film"])""",
+    ),
+    Client(
+        "langchain-openai", "Python", "langchain-openai",
+        """OpenAIEmbeddings(
+    base_url="http://127.0.0.1:8080/v1", api_key="none", model="minilm", check_embedding_ctx_length=False
+).embed_documents(["a fine film"])""",
+    ),
+    Client(
+        "llama-index", "Python", "llama-index-embeddings-openai",
+        """OpenAIEmbedding(
+    api_base="http://127.0.0.1:8080/v1", api_key="none", model_name="minilm"
+).get_text_embedding_batch(["a fine film"])""",
+    ),
+    Client(
+        "haystack", "Python", "haystack-ai",
+        """OpenAITextEmbedder(
+    api_key=Secret.from_token("none"), api_base_url="http://127.0.0.1:8080/v1", model="minilm"
+).run("a fine film")""",
+    ),
+    Client(
+        "haystack, Hugging Face API", "Python", "huggingface-api-haystack",
+        """server = {"url": "http://127.0.0.1:8080/embed"}
+HuggingFaceAPITextEmbedder("text_embeddings_inference", server).run("a fine film")
+HuggingFaceTEIRanker(url="http://127.0.0.1:8080").run("capital of France", documents)""",
+    ),
+    Client(
+        "litellm", "Python", "litellm",
+        """litellm.embedding("openai/minilm", ["a fine film"], api_base="http://127.0.0.1:8080/v1", api_key="none")
+litellm.rerank("cohere/ranker", query, documents, api_base="http://127.0.0.1:8080/v2/rerank", api_key="none")""",
+    ),
+    Client(
+        "chromadb", "Python", "chromadb",
+        """OpenAIEmbeddingFunction(api_key="none", api_base="http://127.0.0.1:8080/v1", model_name="minilm")
+HuggingFaceEmbeddingServer("http://127.0.0.1:8080/embed")""",
+    ),
+    Client(
+        "txtai", "Python", "txtai",
+        """server = {"api_base": "http://127.0.0.1:8080/v1", "api_key": "none"}
+Embeddings(path="openai/minilm", method="litellm", vectors=server).index(["a fine film"])""",
+    ),
+    Client(
+        "semantic-kernel", "Python", "semantic-kernel",
+        """client = openai.AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")
+OpenAITextEmbedding(ai_model_id="minilm", async_client=client)""",
+    ),
+    Client(
+        "cohere", "Python", "cohere",
+        """client = cohere.ClientV2(base_url="http://127.0.0.1:8080", api_key="none")
+client.rerank(model="ranker", query=query, documents=documents, top_n=3)""",
+    ),
+    Client(
+        "huggingface_hub", "Python", "huggingface_hub",
+        """client = InferenceClient()
+client.feature_extraction("a fine film", model="http://127.0.0.1:8080/embed")
+client.text_classification("a fine film", model="http://127.0.0.1:8080/predict")""",
+    ),
+    Client(
+        "tritonclient", "Python", "tritonclient",
+        """client = tritonclient.http.InferenceServerClient("127.0.0.1:8080")  # grpc: --grpc_port of the gateway
+text = tritonclient.http.InferInput("text", [1], "BYTES")
+text.set_data_from_numpy(np.array([b"a fine film"], object))""",
+    ),
+    Client(
+        "ovmsclient", "Python", "ovmsclient",
+        """client = ovmsclient.make_grpc_client("127.0.0.1:8500")
+client.predict({"text": ["a fine film"]}, "minilm", model_version=1)""",
+    ),
+    Client(
+        "locust", "Python", "locust",
+        """class User(locust.FastHttpUser):  # locust --host=http://127.0.0.1:8080
+    @locust.task
+    def embed(self): self.client.post("/embed", json={"inputs": "a fine film"})""",
+    ),
+    Client(
+        "requests", "Python", "requests",
+        """body = {"instances": ["a fine film"]}
+requests.post("http://127.0.0.1:8501/v1/models/minilm:predict", json=body).json()["predictions"]""",
+    ),
+    Client(
+        "tensorflow-serving-api", "Python", "tensorflow-serving-api",
+        """stub = PredictionServiceStub(grpc.insecure_channel("127.0.0.1:8500"))
+stub.Predict(request)""",
+        own=True,
+    ),
+    Client(
+        "openai (JavaScript)", "JavaScript", "openai",
+        """const client = new OpenAI({ baseURL: "http://127.0.0.1:8080/v1", apiKey: "none" });
+await client.embeddings.create({ model: "minilm", input: ["a fine film"] });""",
+    ),
+    Client(
+        "langchain (JavaScript)", "JavaScript", "@langchain/openai",
+        """const configuration = { baseURL: "http://127.0.0.1:8080/v1" };
+await new OpenAIEmbeddings({ configuration, apiKey: "none", model: "minilm" }).embedQuery("a fine film");""",
+    ),
+    Client(
+        "cohere-ai", "JavaScript", "cohere-ai",
+        """const client = new CohereClientV2({ environment: "http://127.0.0.1:8080", token: "none" });
+await client.rerank({ model: "ranker", query, documents, topN: 3 });""",
+    ),
+    Client(
+        "@huggingface/inference", "JavaScript", "@huggingface/inference",
+        """const client = new InferenceClient("none");
+await client.featureExtraction({ endpointUrl: "http://127.0.0.1:8080/embed", inputs: "a fine film" });""",
+    ),
+    Client(
+        "java.net.http", "Java", "OpenJDK 17",
+        """var body = HttpRequest.BodyPublishers.ofString("{\\"inputs\\": \\"a fine film\\"}");
+var request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:8080/embed")).POST(body).build();
+HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString());""",
+    ),
+    Client(
+        "curl", "command", "curl 7.88",
+        """curl --http2 http://127.0.0.1:8080/embed -d '{"inputs": "a fine film"}'""",
+    ),
+)  # fmt: skip
+
+_IDS = "Bad ?Request.*token ids are not taken|400.*token ids are not taken"
+_SEND_TEXT = "send text; in langchain-openai for Python `check_embedding_ctx_length=False`"
+_NOT_HERE = "404.*(does not exist|no such route)"
+
+ROWS = (
+    Row("openai", "openai_floats", "`embeddings.create`, `encoding_format=\"float\"`", "vectors"),
+    Row("openai", "openai_base64", "the same, as the client asks by itself: base64", "vectors"),
+    Row("openai", "openai_dimensions", "the same, `dimensions=8`", "shorter vectors"),
+    Row("openai", "openai_many", "the same, 2,048 texts", "many vectors"),
+    Row("openai", "openai_async", "`AsyncOpenAI`, 16 calls at once", "vectors"),
+    Row("openai", "openai_models", "`models.list`", "names"),
+    Row("openai", "openai_other", "a model that is not there", refused=_NOT_HERE, why="name one of `models.list`"),
+    Row("openai", "openai_ids", "token ids", refused=_IDS, why=_SEND_TEXT),
+    Row("openai", "openai_chat", "`chat.completions.create`", refused=_NOT_HERE, why="encoders write no text"),
+    Row("langchain-openai", "langchain_documents", "`embed_documents`", "vectors"),
+    Row("langchain-openai", "langchain_query", "`aembed_query`", "one vector"),
+    Row("llama-index", "llama_texts", "`get_text_embedding_batch`", "vectors"),
+    Row("llama-index", "llama_query", "`aget_query_embedding`", "one vector"),
+    Row("haystack", "haystack_text", "`OpenAITextEmbedder`", "one vector"),
+    Row("haystack", "haystack_documents", "`OpenAIDocumentEmbedder`", "vectors"),
+    Row("haystack, Hugging Face API", "haystack_tei_text", "`HuggingFaceAPITextEmbedder`", "one vector"),
+    Row("haystack, Hugging Face API", "haystack_tei_documents", "`HuggingFaceAPIDocumentEmbedder`", "vectors"),
+    Row("haystack, Hugging Face API", "haystack_tei_ranker", "`HuggingFaceTEIRanker`", "two of the ranking"),
+    Row("litellm", "litellm_openai", "`embedding`, openai/", "vectors"),
+    Row("litellm", "litellm_vllm", "`embedding`, hosted_vllm/", "vectors"),
+    Row("litellm", "litellm_tei", "`embedding`, huggingface/, `input_type=\"embed\"`", "vectors"),
+    Row("litellm", "litellm_rerank", "`rerank`, cohere/", "two of the ranking"),
+    Row("litellm", "litellm_vllm_rerank", "`rerank`, hosted_vllm/", "two of the ranking", awaited=True),
+    Row("chromadb", "chroma_openai", "`OpenAIEmbeddingFunction`", "vectors"),
+    Row("chromadb", "chroma_tei", "`HuggingFaceEmbeddingServer`", "vectors"),
+    Row("chromadb", "chroma_query", "a collection of it: `query`", "nearest"),
+    Row("txtai", "txtai_vectors", "`Embeddings(method=\"litellm\")`", "vectors"),
+    Row("txtai", "txtai_search", "its `index` and `search`", "nearest"),
+    Row("semantic-kernel", "kernel_embed", "`OpenAITextEmbedding`", "vectors"),
+    Row("cohere", "cohere_rerank", "`ClientV2.rerank`, `top_n=2`", "two of the ranking"),
+    Row("cohere", "cohere_rerank_v1", "`Client.rerank`", "ranking"),
+    Row("cohere", "cohere_embed", "`ClientV2.embed`", "vectors", awaited=True),
+    Row("cohere", "cohere_embed_v1", "`Client.embed`", "vectors", awaited=True),
+    Row("cohere", "cohere_query", "`ClientV2.embed`, `input_type=\"search_query\"`", "prompted vectors", awaited=True),
+    Row("cohere", "cohere_int8", "`ClientV2.embed`, `embedding_types=[\"int8\"]`", "int8 vectors", awaited=True),
+    Row("cohere", "cohere_tokenize", "`Client.tokenize`", "pieces", awaited=True),
+    Row("huggingface_hub", "hub_vector", "`feature_extraction` of a text", "one vector"),
+    Row("huggingface_hub", "hub_vectors", "`feature_extraction` of a list at `/`", "vectors", awaited=True),
+    Row("huggingface_hub", "hub_prompt", "the same, `prompt_name=\"query\"`", "prompted vectors", awaited=True),
+    Row("huggingface_hub", "hub_classes", "`text_classification`", "classes of one", awaited=True),
+    Row("huggingface_hub", "hub_mask", "`fill_mask`", "pieces for a mask", awaited=True),
+    Row("huggingface_hub", "hub_words", "`token_classification`", "entities", awaited=True),
+    Row("huggingface_hub", "hub_answer", "`question_answering`", "an answer"),
+    Row("huggingface_hub", "hub_similarity", "`sentence_similarity`", "similarities", awaited=True),
+    Row("huggingface_hub", "hub_async", "`AsyncInferenceClient.feature_extraction`", "one vector"),
+    Row("tritonclient", "triton_http", "HTTP: `infer`, binary tensors", "vectors"),
+    Row("tritonclient", "triton_json", "HTTP: `infer`, tensors as JSON", "vectors"),
+    Row("tritonclient", "triton_grpc", "gRPC: `infer`", "vectors"),
+    Row("tritonclient", "triton_other", "HTTP: a model that is not there", refused=_NOT_HERE,
+        why="`get_model_metadata` of one that is there"),
+    Row("ovmsclient", "ovms_grpc", "gRPC: `predict`, `model_version=1`", "vectors"),
+    Row("ovmsclient", "ovms_http", "HTTP: `predict`, `model_version=1`", "vectors"),
+    Row("ovmsclient", "ovms_status", "`get_model_status`, `model_version=1`", "available"),
+    Row("ovmsclient", "ovms_zero", "`predict` without `model_version`", refused="NotFound.*Servable not found",
+        why="name the version: without one this client asks for version 0, which TensorFlow Serving's own server"
+        " does not find either"),
+    Row("locust", "locust_embed", "`FastHttpUser`, 4 users for 3 seconds", "no failure"),
+    Row("requests", "requests_rows", "REST of the model server: `instances`", "vectors"),
+    Row("requests", "requests_columns", "REST of the model server: `inputs`", "vectors"),
+    Row("requests", "requests_embed", "text-embeddings-inference's `/embed`", "vectors"),
+    Row("requests", "requests_all", "its `/embed_all`", "token vectors", awaited=True),
+    Row("requests", "requests_decode", "its `/decode`", "text of ids", awaited=True),
+    Row("requests", "requests_similarity", "its `/similarity`", "similarities", awaited=True),
+    Row("requests", "requests_alias", "its `/embeddings`", "vectors", awaited=True),
+    Row("requests", "requests_predict", "its `/predict`", "classes"),
+    Row("requests", "requests_rerank", "its `/rerank`", "scores"),
+    Row("tensorflow-serving-api", "serving_predict", "gRPC: `Predict`", "vectors"),
+    Row("openai (JavaScript)", "openaiVectors", "`embeddings.create`", "vectors"),
+    Row("openai (JavaScript)", "openaiMany", "the same, 2,048 texts", "many vectors"),
+    Row("openai (JavaScript)", "openaiIds", "token ids", refused=_IDS, why=_SEND_TEXT),
+    Row("langchain (JavaScript)", "langchainDocuments", "`embedDocuments`", "vectors"),
+    Row("langchain (JavaScript)", "langchainQuery", "`embedQuery`", "one vector"),
+    Row("cohere-ai", "cohereRerank", "`rerank`, `topN: 2`", "two of the ranking"),
+    Row("cohere-ai", "cohereEmbed", "`embed`", "vectors", awaited=True),
+    Row("cohere-ai", "cohereTokenize", "`tokenize`, of `CohereClient`", "pieces", awaited=True),
+    Row("@huggingface/inference", "hubVectors", "`featureExtraction`", "vectors"),
+    Row("@huggingface/inference", "hubClasses", "`textClassification`", "classes of one", awaited=True),
+    Row("@huggingface/inference", "hubMask", "`fillMask`", "pieces for a mask", awaited=True),
+    Row("@huggingface/inference", "hubWords", "`tokenClassification`", "entities", awaited=True),
+    Row("@huggingface/inference", "hubAnswer", "`questionAnswering`", "an answer"),
+    Row("@huggingface/inference", "hubSimilarity", "`sentenceSimilarity`", "similarities", awaited=True),
+    Row("java.net.http", "gateway", "POST to the gateway; the client asks for HTTP/2", "vectors"),
+    Row("java.net.http", "rest", "POST to REST of the model server", "vectors"),
+    Row("java.net.http", "chunked", "POST in chunks, to the gateway", "vectors"),
+    Row("java.net.http", "many", "2,048 texts to the gateway", "many vectors"),
+    Row("java.net.http", "again", "16 requests one after the other, to both", "vectors"),
+    Row("curl", "curl_gateway", "`--http2`, POST to the gateway", "vectors"),
+    Row("curl", "curl_rest", "`--http2`, POST to REST of the model server", "vectors"),
+    Row("curl", "curl_many", "`--http2`, 2,048 texts to the gateway", "many vectors"),
+    Row("curl", "curl_gzip", "a body in gzip, to the gateway", "vectors"),
+    Row("curl", "curl_gzip_rest", "a body in gzip, to REST of the model server", "vectors"),
+    Row("curl", "curl_head", "`--head` of `/health` and `/v1/models`", "head"),
+)  # fmt: skip
+
+
+def version_of(client: Client) -> str:
+    """Returns the version that is pinned, or that was tried."""
+    if client.language == "JavaScript":
+        return json.loads(PACKAGE.read_text())["dependencies"][client.package]
+    if client.language != "Python":
+        return client.package.split()[-1]
+    file = ROOT / "requirements.txt" if client.own else REQUIREMENTS
+    lines = [*file.read_text().splitlines(), *ALONE.read_text().splitlines()]
+    pins = dict(re.match(r"([\w-]+)(?:\[.*\])?==(\S+)", line).groups() for line in lines if "==" in line)
+    return pins[client.package]
