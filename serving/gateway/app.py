@@ -52,7 +52,7 @@ class Gateway:
         """The application: without the prefix that a proxy has put before paths, or a slash at their end."""
         if scope["type"] == "http":
             path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
-            scope = scope | {"path": path.rstrip("/") or "/"}
+            scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}
         await self._application(scope, receive, send)
 
     @contextlib.asynccontextmanager
@@ -225,7 +225,11 @@ class _Get(_Endpoint):
         self._draw = page.draw
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        return self._draw(self._gateway.service, **scope["path_params"])
+        reply = self._draw(self._gateway.service, **scope["path_params"])
+        if self._path == "/docs" and scope["slash"]:
+            # Its links are relative to its address.
+            reply = reply._replace(body=reply.body.replace(b'href="', b'href="../'))
+        return reply
 
 
 def _timing(call: Call, seconds: float) -> bytes:
