@@ -147,9 +147,7 @@ class Framer:
         ids = self._between([], tokens)
         return FramedRows(ids, self._segments(ids, ids.values < 0), tokenizer.pad_id)
 
-    def pair(
-        self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None
-    ) -> FramedRows:
+    def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
         """Makes rows [CLS] first [SEP] second [SEP]; what does not fit is cut off the end of the longer one.
 
         It is as many tokens as a loop would cut one by one (google-research/albert:classifier_utils.py,
@@ -338,7 +336,7 @@ def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, co
 
 
 def _some(tokens: tf.RaggedTensor, sizes: tf.Tensor, last: tf.Tensor | None = None) -> tf.RaggedTensor:
-    """Cuts each row to its first `sizes[row]` tokens, int64 [batch], or to its last where `last`, bool [batch], says so."""
+    """Cuts each row to its first `sizes[row]` tokens, int64 [batch], or where `last`, bool [batch], is set its last."""
     starts = tokens.row_starts()
     if last is not None:
         starts += tf.where(last, tokens.row_lengths() - sizes, 0)

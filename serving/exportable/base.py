@@ -355,7 +355,7 @@ class Exportable(tf.Module, abc.ABC):
     def pair(self, first: tf.Tensor, second: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
         """Reads pairs of strings, each [batch]; `truncate_left` as in `single`."""
         tokens = self.framer.tokenize(first, second)
-        return self.framed(self.framer.pair(*tokens, truncate_left), *tokens)
+        return self.framed(self.framer.pair(tokens[0], tokens[1], truncate_left), *tokens)
 
 
 class DenseHeadExportable(Exportable):
