@@ -125,9 +125,10 @@ class Client(ClientBase):
     ) -> np.ndarray:
         """Vectors of texts, float32 [texts, size], in order.
 
-        `max_batch_tokens`: what one call may hold, guessed from the texts' length; texts of like length travel
-        together. `timeout_s`: of each call. `prompt_name`: of the prompt before each text, one of the exported folder's; "":
-        the default one. `truncate_left`: whether a text that is too long is cut at its beginning. Raises UserError for a model that gives no vectors of single texts, or takes no such option.
+        `prompt_name`: of the prompt before each text, one of the exported folder's; "": the default one.
+        `truncate_left`: whether a text that is too long is cut at its beginning. `max_batch_tokens`: what one call may
+        hold, guessed from the texts' length; texts of like length travel together. `timeout_s`: of each call. Raises
+        UserError for a model that gives no vectors of single texts, or does not take such an option.
         """
         options: dict[str, Any] = {"prompt_name": prompt_name, "truncate_left": truncate_left}
         return self._run(self._embed_steps(texts, max_batch_tokens, timeout_s, **options))

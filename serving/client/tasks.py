@@ -109,8 +109,9 @@ def tokens_task(signatures: Mapping[str, Signature]) -> Task | None:
 
 
 def masks_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`."""
-    return _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
+    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`, of newer exports more."""
+    more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
+    return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
 
 
 def order_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -121,6 +122,18 @@ def order_task(signatures: Mapping[str, Signature]) -> Task | None:
 def terms_task(signatures: Mapping[str, Signature]) -> Task | None:
     """Finds the weights of terms for a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
     return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
+
+
+def token_vectors_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds a vector for each token of a text: `sequence_output`, and how many tokens there are."""
+    return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
+
+
+def decode_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds the text of token ids, which are its input in place of texts."""
+    signature = signatures.get("decode")
+    is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
+    return Task("decode", (), ("text",)) if is_known else None
 
 
 def spans_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -181,6 +194,8 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
     "sentence_order": order_task,
     "early_exit": exits_task,
     "tokenize": tokens_task,
+    "embed_all": token_vectors_task,
+    "decode": decode_task,
 }
 
 
