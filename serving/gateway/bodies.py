@@ -68,19 +68,6 @@ class Body(msgspec.Struct, kw_only=True):
 
     model: str | None = None
 
-    @property
-    def cuts(self) -> bool:
-        """Whether texts that are too long are cut."""
-        return True
-
-    def options(self, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-        """Returns by option of models (serving.client.tasks.OPTIONS) the field that asks for it, and its value.
-
-        Args:
-            prompts: The names of the model's prompts; None where it does not tell.
-        """
-        return {}
-
 
 class AnyBody(Body, kw_only=True):
     """That of the route of the model's first task."""
@@ -117,38 +104,20 @@ class Cut(Body, kw_only=True):
 
     Attributes:
         truncate: False: a text that fills the model's longest row is an error; else it is cut at its end.
-        truncation_direction: Whether it is cut at its beginning, which is for models that can.
+        truncation_direction: Whether it is cut at its beginning, of models that can.
+        prompt_name: Of the prompt before each text, of models that have some.
     """
 
     truncate: bool | None = None
     truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
-
-    @property
-    def cuts(self) -> bool:
-        """See Body."""
-        return self.truncate is not False
-
-    def options(self, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-        """See Body."""
-        is_left = (self.truncation_direction or "").lower() == "left"
-        return {"truncate_left": ("truncation_direction", is_left)}
-
-
-class Prompted(Cut, kw_only=True):
-    """With a prompt before each text, one of the model's by its name."""
-
     prompt_name: str | None = None
 
-    def options(self, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-        """See Body."""
-        return super().options(prompts) | {"prompt_name": ("prompt_name", self.prompt_name or "")}
 
-
-class EmbedBody(Prompted, kw_only=True):
+class EmbedBody(Cut, kw_only=True):
     """Texts to embed."""
 
     inputs: Text
-    normalize: bool | None = True
+    normalize: bool | None = None
     dimensions: Positive | None = None
     encoding_format: Literal["float"] | None = None
 
@@ -160,13 +129,7 @@ class Sentences(msgspec.Struct):
     sentences: list[str]
 
 
-class PromptedTextsBody(Prompted, kw_only=True):
-    """A text or several."""
-
-    inputs: str | list[str]
-
-
-class SimilarityBody(Prompted, kw_only=True):
+class SimilarityBody(Cut, kw_only=True):
     """Sentences to compare with one."""
 
     inputs: Sentences
@@ -186,10 +149,17 @@ class RerankBody(Cut, kw_only=True):
 
 
 class PredictBody(Cut, kw_only=True):
-    """A text, a list of texts, or of models that take pairs a pair or a list of pairs."""
+    """A text, a list of texts, or of models that take pairs a pair or a list of pairs.
+
+    Attributes:
+        top_k: How many classes are wanted.
+        function_to_apply: To the model's logits, in place of its own; raw_scores: none.
+    """
 
     inputs: str | list[str | list[str]]
     raw_scores: bool = False
+    top_k: Positive | None = None
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
 
 
 class TextsBody(Cut, kw_only=True):
@@ -202,13 +172,6 @@ class MasksBody(TextsBody, kw_only=True):
     """Texts with masked words, and how many words are wanted for each."""
 
     top_k: Positive | None = None
-
-
-class ClassesBody(PredictBody, kw_only=True):
-    """Rows as of /predict, and how many classes are wanted, by which function of the model's logits."""
-
-    top_k: Positive | None = None
-    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
 
 
 class EntitiesBody(TextsBody, kw_only=True):
@@ -239,21 +202,16 @@ class Question(msgspec.Struct):
 
 
 class AnswerBody(Body, kw_only=True):
-    """A question with its context, or several."""
+    """A question with its context, or several, and how many answers are wanted."""
 
     inputs: Question | list[Question]
-
-
-class SpansBody(AnswerBody, kw_only=True):
-    """The same, and how many answers are wanted."""
-
     top_k: Positive | None = None
 
 
 class DecodeBody(Body, kw_only=True):
     """Ids of tokens."""
 
-    ids: list[int] | list[list[int]]
+    ids: list[int | list[int]]
     skip_special_tokens: bool = True
 
 
@@ -275,18 +233,6 @@ class CohereEmbedBody(Body, kw_only=True):
     truncate: Literal["NONE", "START", "END"] | None = None
     output_dimension: Positive | None = None
 
-    @property
-    def cuts(self) -> bool:
-        """See Body."""
-        return self.truncate != "NONE"
-
-    def options(self, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-        """See Body."""
-        kind = self.input_type or ""
-        names = (kind, *_PROMPTS.get(kind, ()))
-        prompt = kind if prompts is None else next((name for name in names if name in prompts), "")
-        return {"truncate_left": ("truncate", self.truncate == "START"), "prompt_name": ("input_type", prompt)}
-
 
 class CohereTokensBody(Body, kw_only=True):
     """A text to cut into pieces."""
@@ -305,6 +251,29 @@ class TokenizeBody(Body, kw_only=True):
 
     inputs: str | list[str]
     add_special_tokens: bool = True
+
+
+def cuts(body: Body) -> bool:
+    """Returns whether texts that are too long are cut."""
+    return getattr(body, "truncate", None) not in (False, "NONE")
+
+
+def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
+    """Returns by option of models (serving.client.tasks.OPTIONS) the field that asks for it, and its value.
+
+    Args:
+        body: Of a request.
+        prompts: The names of the model's prompts; None where it does not tell.
+    """
+    if isinstance(body, Cut):
+        is_left = (body.truncation_direction or "").lower() == "left"
+        return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
+    if not isinstance(body, CohereEmbedBody):
+        return {}
+    kind = body.input_type or ""
+    names = (kind, *_PROMPTS.get(kind, ()))
+    prompt = kind if prompts is None else next((name for name in names if name in prompts), "")
+    return {"truncate_left": ("truncate", body.truncate == "START"), "prompt_name": ("input_type", prompt)}
 
 
 def texts_of(value: Text, name: str) -> list[str]:

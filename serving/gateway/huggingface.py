@@ -10,14 +10,10 @@ from serving.gateway.errors import bad_request
 from serving.gateway.service import Answer, Call, Service, best_first
 
 
-async def text_classification(service: Service, body: bodies.ClassesBody, call: Call) -> Answer:
-    """Answers of each row the classes, likeliest first; the one row of a single input is in a list, too."""
-    model, task = service.model(body.model, "classify")
-    rows, _ = bodies.rows_of(body.inputs, len(task.inputs))
-    work = await service.answer(model, task, rows, call, body)
-    function = body.function_to_apply or ("none" if body.raw_scores else None)
-    found = understanding.classes_of(model, work, task.outputs, function)
-    return [classes[: body.top_k] for classes in found]
+async def text_classification(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
+    """Answers as /predict; the one row of a single input is in a list, too."""
+    found = await understanding.predict(service, body, call)
+    return [found] if found and isinstance(found[0], dict) else found
 
 
 async def token_classification(service: Service, body: bodies.EntitiesBody, call: Call) -> Answer:
@@ -61,21 +57,16 @@ def _class(label: str) -> tuple[bool, str]:
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
     """Answers the likeliest words of a text's mask; of several masks, or of a list of texts, a list of such lists."""
-    model, task = service.model(body.model, "fill_mask")
-    if "ids" not in task.outputs:
-        raise bad_request(
-            f"the model '{model.name}' does not give the ids of its words; export it again, or ask /fill_mask"
-        )
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    model, work = await understanding.masks(service, texts, body, call)
+    if "ids" not in model.tasks["fill_mask"].outputs:
+        raise bad_request(f"the model '{model.name}' gives no ids of words; export it again, or ask /fill_mask")
     answers = []
     for text, *row in zip(texts, *(work.rows(name) for name in ("texts", "ids", "probabilities")), strict=True):
-        masks = [mask for mask in zip(*row, strict=True) if mask[2].any()]
-        if not masks:
+        found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
+        if not found:
             raise bad_request(f"the text '{text[:50]}' has no mask ({model.mask or 'as the vocabulary calls it'})")
-        if body.top_k is not None and body.top_k > len(masks[0][0]):
-            raise bad_request(f"top_k is {body.top_k}; the export gives {len(masks[0][0])} (--top_k)")
-        words = [_words(text, model.mask, place, *mask)[: body.top_k] for place, mask in enumerate(masks)]
+        words = [_words(text, model.mask, place, *mask)[: body.top_k] for place, mask in enumerate(found)]
         answers.append(words if len(words) > 1 else words[0])
     return answers[0] if lone else answers
 
@@ -90,14 +81,9 @@ def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray,
     ]
 
 
-async def question_answering(service: Service, body: bodies.SpansBody, call: Call) -> Answer:
+async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
     """Answers with the best span, or the best `top_k` as a list."""
-    model, task = service.model(body.model, "answer")
-    given = (model.signatures[task.signature].outputs["answers"].shape or (-1,))[-1]
-    if body.top_k is not None and 0 < given < body.top_k:
-        raise bad_request(f"top_k is {body.top_k}; the export gives {given} (--top_k)")
     found = await understanding.answer(service, body, call)
     if body.top_k in (None, 1):
         return found
-    several = [one["answers"][: body.top_k] for one in (found if isinstance(found, list) else [found])]
-    return several if isinstance(found, list) else several[0]
+    return [one["answers"] for one in found] if isinstance(found, list) else found["answers"]

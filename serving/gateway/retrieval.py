@@ -37,7 +37,7 @@ async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
     rows = [(text,) for text in bodies.texts_of(body.inputs, "inputs")]
     work = await service.answer(model, task, rows, call, body)
     vectors = shortened(vectors_of(task, outputs_of(work, task)), body.dimensions)
-    return (of_length_one(vectors) if body.normalize or body.dimensions else vectors).tolist()
+    return (vectors if body.normalize is False and not body.dimensions else of_length_one(vectors)).tolist()
 
 
 async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
@@ -66,7 +66,7 @@ async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) 
     return [float(first @ other) for other in others]
 
 
-async def embed_all(service: Service, body: bodies.PromptedTextsBody, call: Call) -> Answer:
+async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: of each text the vectors of all tokens, [CLS] and [SEP] too."""
     model, task = service.model(body.model, "embed_all")
     texts, _ = bodies.listed(body.inputs)

@@ -79,7 +79,7 @@ ROUTES = (
         "Vectors of texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
     ),
     Route(
-        "/embed_all", "tei", "embed_all", bodies.PromptedTextsBody, retrieval.embed_all,
+        "/embed_all", "tei", "embed_all", bodies.TextsBody, retrieval.embed_all,
         "Vectors of all tokens of texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
     ),
     Route(
@@ -130,7 +130,7 @@ ROUTES = (
         {"inputs": "a fine film", "threshold": 0.9},
     ),
     Route(
-        "/fill_mask", "tei", "fill_mask", bodies.TextsBody, understanding.fill_mask,
+        "/fill_mask", "tei", "fill_mask", bodies.MasksBody, understanding.fill_mask,
         "The likeliest pieces for each mask of texts.", {"inputs": "a [MASK] film"},
     ),
     Route(
@@ -159,10 +159,10 @@ ROUTES = (
         for name, task, body, handler, inputs in (
             ("feature-extraction", "embed", bodies.EmbedBody, retrieval.embed, "a fine film"),
             ("sentence-similarity", "embed", bodies.SimilarityBody, retrieval.similarity, _SENTENCES),
-            ("text-classification", "classify", bodies.ClassesBody, huggingface.text_classification, "a fine film"),
+            ("text-classification", "classify", bodies.PredictBody, huggingface.text_classification, "a fine film"),
             ("token-classification", "tag", bodies.EntitiesBody, huggingface.token_classification, "a fine film"),
             ("fill-mask", "fill_mask", bodies.MasksBody, huggingface.fill_mask, "a [MASK] film"),
-            ("question-answering", "answer", bodies.SpansBody, huggingface.question_answering, _QUESTION),
+            ("question-answering", "answer", bodies.AnswerBody, huggingface.question_answering, _QUESTION),
         )
     ),
 )  # fmt: skip

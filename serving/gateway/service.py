@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from serving.client import Connection
-from serving.client.tasks import WITH_OPTIONS, Task
+from serving.client.tasks import DEFAULT, WITH_OPTIONS, Task
 from serving.gateway import tracing
-from serving.gateway.bodies import Body
+from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
@@ -165,14 +165,14 @@ class Service:
             encoded = [tuple(text.encode() for text in row) for row in rows]
         except UnicodeEncodeError:
             raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
-        if not body.cuts and task.signature != WITH_OPTIONS:
+        if not cuts(body) and task.signature != WITH_OPTIONS:
             await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
         counts = counts or model.may_truncate(task, encoded)
         work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
         _check_numbers(model, work, task)
-        if not body.cuts:
+        if not cuts(body):
             _check_whole(model, work.truncated or ())
         call.queue_ns += work.started_ns - work.queued_ns
         call.model_ns += work.ended_ns - work.started_ns
@@ -222,17 +222,15 @@ class Service:
 
 def _with_options(model: Model, task: Task, body: Body) -> Task:
     """Returns the task as a body asks for it; raises Refusal naming the field that the model does not follow."""
-    asked = body.options(model.prompts)
+    asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
-            said = value if isinstance(value, str) else "this"
-            raise bad_request(
-                f"{field_name}: the model '{model.name}' does not follow '{said[:50]}' here; leave it out"
-            )
+            newer = ", or export the model again" if task.signature == DEFAULT and not task.options else ""
+            raise bad_request(f"{field_name}: the model '{model.name}' does not follow it here; leave it out{newer}")
         if value and name == "prompt_name" and value not in (model.prompts or ()):
             known = ", ".join(model.prompts or ())
             raise bad_request(f"{field_name}: the model '{model.name}' has no prompt '{value[:50]}'; it has {known}")
-    return task.asked_with(**{name: value for name, (_, value) in asked.items()})
+    return task.asked_with(**{name: value for name, (_, value) in asked.items() if value})
 
 
 def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
@@ -240,7 +238,7 @@ def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
     for number, is_too_long in enumerate(too_long):
         if is_too_long:
             longest = model.estimate.longest
-            message = f"input {number} does not fit into the model's {longest} tokens; leave out truncate=false"
+            message = f"input {number} does not fit into the model's {longest} tokens; let it be truncated"
             raise Refusal(413, message, "too_long")
 
 

@@ -21,8 +21,8 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
     model, task = service.model(body.model, "classify")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     work = await service.answer(model, task, rows, call, body)
-    found = classes_of(model, work, task.outputs, "none" if body.raw_scores else None)
-    answers = [_flagged(work, row, classes) for row, classes in enumerate(found)]
+    found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
+    answers = [_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found)]
     return answers[0] if lone else answers
 
 
@@ -39,8 +39,7 @@ _FUNCTIONS = {
 }
 
 
-def classes_of(model: Model, work: Work, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
-    """Returns the classes of each row, likeliest first, with probabilities, or a function of logits by its name."""
+def _classes(model: Model, work: Work, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
     if "value" in outputs:
         if function not in (None, "none"):
             raise bad_request(
@@ -80,14 +79,12 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
 async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: the texts of lists of ids."""
     model, _ = service.model(body.model, "decode")
-    rows = body.ids if body.ids and isinstance(body.ids[0], list) else [body.ids]
+    rows = body.ids if any(isinstance(one, list) for one in body.ids) else [body.ids]
     service.check_count(len(rows))
+    if not all(isinstance(row, list) and all(0 <= one < 2**31 for one in row) for row in rows):
+        raise bad_request("ids must be a list of numbers from 0 on, or a list of such lists")
     sizes = np.array([len(row) for row in rows], np.int32)
-    ids = np.zeros([len(rows), max(1, sizes.max())], np.int32)
-    for place, row in enumerate(rows):
-        if any(not 0 <= one < 2**31 for one in row):
-            raise bad_request(f"ids of row {place} must be from 0 to those of the vocabulary")
-        ids[place, : len(row)] = row
+    ids = np.array([row + [0] * (sizes.max() - len(row)) for row in rows], np.int32)
     inputs = {"ids": ids, "lengths": sizes, "skip_special_tokens": constant(body.skip_special_tokens, len(rows))}
     begin = time.time_ns()
     found = await model.predict(inputs, ("text",), "decode", service.options.timeout_s)
@@ -95,17 +92,30 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
     return [_text(text) for text in found["text"]]
 
 
-async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
     """Returns the likeliest pieces for each mask of each text, likeliest first."""
-    model, task = service.model(body.model, "fill_mask")
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    _, work = await masks(service, texts, body, call)
     answers = [
         # What a batch is filled up with are masks of empty pieces.
-        [_flagged(work, number, _scored(*mask, "text")) for mask in zip(*row, strict=True) if mask[0][0]]
+        [_flagged(work, number, _scored(*mask, "text")[: body.top_k]) for mask in zip(*row, strict=True) if mask[0][0]]
         for number, row in enumerate(zip(work.rows("pieces"), work.rows("probabilities"), strict=True))
     ]
     return answers[0] if lone else answers
+
+
+async def masks(service: Service, texts: list[str], body: bodies.MasksBody, call: Call) -> tuple[Model, Work]:
+    """Has texts with masks answered; raises Refusal where the export proposes fewer words than are wanted."""
+    model, task = service.model(body.model, "fill_mask")
+    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    check_top_k(body.top_k, work.rows("pieces"))
+    return model, work
+
+
+def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
+    """Raises Refusal where more are wanted than the rows [..., top_k] have."""
+    if wanted is not None and wanted > rows[0].shape[-1]:
+        raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 
 
 def _scored(names: Any, scores: Any, key: str) -> list[dict]:
@@ -129,8 +139,9 @@ async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answe
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
+    check_top_k(body.top_k, work.rows("answers"))
     found = [
-        _answers({name: values[place] for name, values in _places(work, task)}) | work.flagged(place)
+        _answers({name: values[place] for name, values in _places(work, task)}, body.top_k) | work.flagged(place)
         for place in range(len(asked))
     ]
     return found[0] if lone else found
@@ -140,7 +151,7 @@ def _places(work: Work, task: Task) -> list[tuple[str, list]]:
     return [(name, work.rows(name)) for name in task.outputs]
 
 
-def _answers(row: dict[str, Any]) -> dict[str, Any]:
+def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
     several = list(zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True))
     ranked = [several[place] for place in best_first(row["probabilities"])]
     # The best one's probability; none has one where the context holds no answer.
@@ -149,7 +160,7 @@ def _answers(row: dict[str, Any]) -> dict[str, Any]:
         **_span(row["answer"], row["start"], row["end"], score),
         "log_odds": _limited(row["score"]),
         "no_answer_score": _limited(row["no_answer_score"]),
-        "answers": [_span(*one) for one in ranked if one[0]],
+        "answers": [_span(*one) for one in ranked if one[0]][:count],
     }
 
 
@@ -185,7 +196,7 @@ async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Ans
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     at = task_at(task, body.threshold)
     work = await service.answer(model, at, rows, call, body)
-    classes = classes_of(model, work, task.outputs, None) if len(task.outputs) > 1 else None
+    classes = _classes(model, work, task.outputs, None) if len(task.outputs) > 1 else None
     answers = [
         {"steps": int(steps), "of": max(model.steps.values(), default=None)}
         | work.flagged(row)
