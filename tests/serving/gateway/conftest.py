@@ -147,11 +147,12 @@ class FakeModel:
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
         columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
-        threshold = columns.pop("threshold", None)
+        threshold, told = columns.pop("threshold", None), {}
         if "truncate_left" in columns:
             left, texts = columns.pop("truncate_left"), columns["text"]
             prompts = [PROMPTS[name] for name in columns.pop("prompt_name", [b""] * len(left))]
             whole = [prompt + text for prompt, text in zip(prompts, texts)]
+            told = truncation([(text,) for text in whole])
             columns["text"] = [cut_left(text) if at_start else text for text, at_start in zip(whole, left)]
         rows = list(zip(*columns.values()))
         self.metadata.append(dict(context.invocation_metadata()))
@@ -162,7 +163,8 @@ class FakeModel:
             assert self.open.wait(30)
         self.before(asked, context)
         answer = protos.PredictResponse()
-        for output, value in (decoded(rows) if name == "decode" else self.outputs(name, rows, threshold)).items():
+        found = decoded(rows) if name == "decode" else self.outputs(name, rows, threshold)
+        for output, value in (found | told).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
