@@ -44,7 +44,8 @@ class Decoder(tf.Module):
         message = f"ids must be from 0 to {self._pieces.shape[0] - 1}, the last of the vocabulary"
         are_known = tf.reduce_all((ids >= 0) & (ids < tf.size(self._pieces)))
         with tf.control_dependencies([tf.debugging.Assert(are_known, [message])]):
-            is_special = tf.reduce_any(ids[:, :, tf.newaxis] == tf.constant(self._special), axis=2)
+            ids = tf.identity(ids)
+        is_special = tf.reduce_any(ids[:, :, tf.newaxis] == tf.constant(self._special), axis=2)
         present = tf.sequence_mask(lengths, tf.shape(ids)[1]) & ~(is_special & skip_special_tokens[:, tf.newaxis])
         pieces = tf.ragged.boolean_mask(tf.gather(self._pieces, ids), present)
         between, replaced = _JOINED[self._kind]

@@ -74,9 +74,14 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> list[dict]:
     parts = text.split(mask) if mask else [text]
     before, after = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
+
+    def sequence(word: str) -> str:
+        # A piece of WordPiece that goes on, or one of byte-level BPE that has its blank.
+        return f"{before if word[:2] != '##' and word[:1] != ' ' else before.rstrip()}{word.removeprefix('##')}{after}"
+
     found = [(words[one].decode(errors="replace"), ids[one], scores[one]) for one in best_first(scores)]
     return [
-        {"score": float(score), "token": int(number), "token_str": word, "sequence": f"{before}{word}{after}"}
+        {"score": float(score), "token": int(number), "token_str": word, "sequence": sequence(word)}
         for word, number, score in found
     ]
 

@@ -121,7 +121,9 @@ class Service:
             raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {known}", "model_not_found")
         asked = list(self.models.values()) if name is None else [self.models[name]]
         for model in asked:
-            if task := next((model.tasks[one] for one in wanted if one in model.tasks), None):
+            task = next((model.tasks[one] for one in wanted if one in model.tasks), None)
+            # Which is the first of several is known when all are.
+            if task and (model.version is not None or len(wanted) == 1):
                 return model, task
             # No later model takes its place: the same request would be answered by another one a moment later.
             if model.version is None and (name is not None or not model.is_missing):
