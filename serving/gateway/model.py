@@ -21,7 +21,7 @@ from serving.client.tasks import (
     find_tasks,
 )
 from serving.gateway import tracing
-from serving.gateway.errors import Refusal, not_ready, unreadable
+from serving.gateway.errors import Refusal, is_passing, not_ready, unreadable
 from serving.gateway.scheduler import Batch, BatchAnswer, Work
 from serving.wire import protos
 from serving.wire.tensors import DT_STRING
@@ -224,6 +224,8 @@ class Model:
         try:
             answer = await self._client.predict(inputs, outputs=("classes",), signature="classify")
         except ServingError as error:
+            if is_passing(error):
+                raise
             _LOG.warning("model %s does not name its classes: %s", self.name, error)
             return []
         return [label.decode(errors="replace") for label in answer["classes"][0]]

@@ -6,12 +6,15 @@ from serving.client import Client
 
 TEXTS = ["the cat sat on the mat", "paris is the capital of france", "who ran in the river ?", "café ☕ fine film"]
 DOCUMENTS = ["a fine film", "paris is the capital of france", "the dull cat", "the river runs in paris"]
+# Longer than a row of 48 tokens, of words that are a token each.
+LONG = "a river is in paris " * 9 + "the dull cat sat in the mat"
 # Of the clients' programs, but for the addresses.
 WHERE = {
     "texts": TEXTS,
     "many": [f"the cat {number} sat on mat {number % 7}" for number in range(2048)],
     "query": "what is the capital of france",
     "documents": DOCUMENTS,
+    "long": LONG,
     "masked": "the cat sat on the [MASK]",
     "question": "what is the capital of france",
     "context": "paris is the capital of france and the river runs in it",
@@ -57,8 +60,12 @@ class Answers:
     def _prompted_vectors(self):
         return self._embedded([self._prompts["query"] + text for text in TEXTS])
 
+    def _vector_of_the_end(self):
+        return self._embedded([" ".join(LONG.split()[-46:])])
+
     def _int8_vectors(self):
-        return np.clip(np.round(self["vectors"] * 127), -127, 127)
+        """The largest number of each vector is 127 or -127."""
+        return np.rint(self["vectors"] / np.abs(self["vectors"]).max(axis=1, keepdims=True) * 127).astype(int)
 
     def _token_vectors(self):
         return self._pieces_of(TEXTS)["lengths"]
@@ -95,9 +102,22 @@ class Answers:
         return [[piece.decode(), score] for piece, score in zip(found["pieces"][0, 0], found["probabilities"][0, 0])]
 
     def _entities(self):
+        """Words one after the other of one class are one entity, unless a word begins another."""
         found = {name: values[0] for name, values in self._asked("tagger", text=[TEXTS[1]]).items()}
         rows = zip(found["words"], found["labels"], found["probabilities"], found["starts"], found["ends"])
-        return [[word.decode(), label.decode(), row.max(), start, end] for word, label, row, start, end in rows]
+        entities, last = [], None
+        for word, label, row, start, end in rows:
+            begins, name = label[:2] == b"B-", label[2:].decode()
+            if not name:
+                last = None
+                continue
+            if name != last or begins:
+                entities.append([[], name, [], start, end])
+            last = name
+            entities[-1][0].append(word.decode())
+            entities[-1][2].append(row.max())
+            entities[-1][4] = end
+        return [[" ".join(words), name, np.mean(scores), start, end] for words, name, scores, start, end in entities]
 
     def _an_answer(self):
         found = self._asked("spans", question=[WHERE["question"]], context=[WHERE["context"]])

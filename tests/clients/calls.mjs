@@ -40,23 +40,23 @@ const programs = {
     return (await client.tokenize({ model: "embedder", text: at.texts[0] })).tokenStrings;
   },
   hubVectors: () => hub.featureExtraction({ endpointUrl: `${url}/embed`, inputs: at.texts }),
-  hubClasses: async () => pairs(await hub.textClassification({ endpointUrl: `${url}/predict`, inputs: at.texts[0] })),
+  hubClasses: async () => pairs(await hub.textClassification({ endpointUrl: `${url}/pipeline/text-classification`, inputs: at.texts[0] })),
   async hubMask() {
-    const found = await hub.fillMask({ endpointUrl: `${url}/fill_mask`, inputs: at.masked });
+    const found = await hub.fillMask({ endpointUrl: `${url}/pipeline/fill-mask`, inputs: at.masked });
     return found.map((one) => [one.token_str, one.score]);
   },
   async hubWords() {
-    const found = await hub.tokenClassification({ endpointUrl: `${url}/tag`, inputs: at.texts[1] });
+    const found = await hub.tokenClassification({ endpointUrl: `${url}/pipeline/token-classification`, inputs: at.texts[1] });
     return found.map((one) => [one.word, one.entity_group, one.score, one.start, one.end]);
   },
   async hubAnswer() {
     const inputs = { question: at.question, context: at.context };
-    const found = await hub.questionAnswering({ endpointUrl: `${url}/answer`, inputs });
+    const found = await hub.questionAnswering({ endpointUrl: `${url}/pipeline/question-answering`, inputs });
     return [found.answer, found.start, found.end, found.score];
   },
   hubSimilarity() {
     const inputs = { source_sentence: at.texts[0], sentences: at.texts.slice(1) };
-    return hub.sentenceSimilarity({ endpointUrl: `${url}/similarity`, inputs });
+    return hub.sentenceSimilarity({ endpointUrl: `${url}/pipeline/sentence-similarity`, inputs });
   },
 };
 

@@ -47,6 +47,22 @@ def cohere_int8(at):
     return cohere_vectors(at, "classification", "int8")
 
 
+def cohere_left(at):
+    return cohere_client(at).embed(
+        model="embedder", texts=[at.long], input_type="classification", embedding_types=["float"], truncate="START"
+    ).embeddings.float_  # fmt: skip
+
+
+def cohere_models(at):
+    return [one.name for one in cohere_client(at, 1).models.list().models]
+
+
+def cohere_detokenize(at):
+    client = cohere_client(at, 1)
+    tokens = client.tokenize(text=at.texts[0], model="embedder", offline=False).tokens
+    return [client.detokenize(tokens=tokens, model="embedder", offline=False).text]
+
+
 def cohere_tokenize(at):
     return cohere_client(at, 1).tokenize(text=at.texts[0], model="embedder", offline=False).token_strings
 
@@ -73,35 +89,49 @@ def hub_prompt(at):
     return hub().feature_extraction(at.texts, model=f"{at.url}/embed", prompt_name="query").tolist()
 
 
+def hub_left(at):
+    asked = {"truncate": True, "truncation_direction": "left", "model": f"{at.url}/pipeline/feature-extraction"}
+    return hub().feature_extraction(at.long, **asked).tolist()
+
+
 def hub_classes(at):
-    return [[one.label, one.score] for one in hub().text_classification(at.texts[0], model=f"{at.url}/predict")]
+    return [
+        [one.label, one.score]
+        for one in hub().text_classification(at.texts[0], model=f"{at.url}/pipeline/text-classification")
+    ]
 
 
 def hub_mask(at):
-    found = hub().fill_mask(at.masked, model=f"{at.url}/fill_mask")
+    found = hub().fill_mask(at.masked, model=f"{at.url}/pipeline/fill-mask")
     assert all("[MASK]" not in one.sequence for one in found)
     return [[one.token_str, one.score] for one in found]
 
 
 def hub_words(at):
-    found = hub().token_classification(at.texts[1], model=f"{at.url}/tag")
+    found = hub().token_classification(at.texts[1], model=f"{at.url}/pipeline/token-classification")
     return [[one.word, one.entity_group or one.entity, one.score, one.start, one.end] for one in found]
 
 
 def hub_answer(at):
-    found = hub().question_answering(question=at.question, context=at.context, model=f"{at.url}/answer")
+    found = hub().question_answering(
+        question=at.question, context=at.context, model=f"{at.url}/pipeline/question-answering"
+    )
     return [found.answer, found.start, found.end, found.score]
 
 
 def hub_similarity(at):
-    return hub().sentence_similarity(at.texts[0], at.texts[1:], model=f"{at.url}/similarity")
+    return hub().sentence_similarity(at.texts[0], at.texts[1:], model=f"{at.url}/pipeline/sentence-similarity")
 
 
 async def hub_async(at):
     from huggingface_hub import AsyncInferenceClient
 
     async with AsyncInferenceClient(token=KEY) as client:
-        return (await client.feature_extraction(at.texts[0], model=f"{at.url}/embed")).reshape(-1).tolist()
+        return (
+            (await client.feature_extraction(at.texts[0], model=f"{at.url}/pipeline/feature-extraction"))
+            .reshape(-1)
+            .tolist()
+        )
 
 
 # TensorFlow Serving's REST, and text-embeddings-inference's routes
