@@ -247,4 +247,9 @@ def _error(family: str, refusal: Refusal) -> bytes:
 
 async def _not_found(request, error) -> Response:
     refusal = Refusal(404, "there is no such route; /docs lists them", "not_found")
-    return Response(_error("openai", refusal), 404, media_type="application/json")
+    path = request.scope["path"]
+    body = _error("openai" if path.startswith("/v1/") else "tei", refusal)
+    if path.startswith("/v2/"):
+        # KServe's clients read a string there, and Cohere's the message.
+        body = encode({"error": refusal.message, "error_type": refusal.code, "message": refusal.message})
+    return Response(body, 404, media_type="application/json")
