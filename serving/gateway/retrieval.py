@@ -37,7 +37,7 @@ async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
     rows = [(text,) for text in bodies.texts_of(body.inputs, "inputs")]
     work = await service.answer(model, task, rows, call, body)
     vectors = shortened(vectors_of(task, outputs_of(work, task)), body.dimensions)
-    return (vectors if body.normalize is False and not body.dimensions else of_length_one(vectors)).tolist()
+    return (of_length_one(vectors) if body.normalize is not False or body.dimensions else vectors).tolist()
 
 
 async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
@@ -85,19 +85,33 @@ async def cohere_v2(service: Service, body: bodies.CohereRerankBody, call: Call)
 
 
 async def _cohere(service: Service, body: bodies.CohereRerankBody, call: Call, version: str) -> Answer:
-    model, task = service.model(body.model, "rerank")
-    texts, longest = bodies.documents_of(body), model.estimate.longest
+    texts, longest = bodies.documents_of(body), service.model(body.model, "rerank")[0].estimate.longest
     if body.max_tokens_per_doc is not None and (longest is None or body.max_tokens_per_doc < longest):
         raise bad_request(f"max_tokens_per_doc is not followed below the model's {longest} tokens; leave it out")
+    work, raw = await _pairs(service, body, texts, call)
+    return _of_cohere(
+        _ranked(work, relevance(raw), body.top_n, "relevance_score"), texts, body.return_documents, version
+    )
+
+
+async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> tuple[Work, np.ndarray]:
+    """Has pairs of the query and each text answered; also their raw scores, [texts]."""
+    model, task = service.model(body.model, "rerank")
     work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
-    return _results(work, relevance(scores_of(work, task)), texts, body, version)
+    try:
+        return work, raw_scores(outputs_of(work, task))
+    except UserError as error:
+        raise bad_request(str(error)) from None
 
 
-def _results(work: Work, scores: np.ndarray, texts: list[str], body: Any, version: str) -> Answer:
-    results = []
-    for index in best_first(scores)[: body.top_n]:
-        found = {"index": int(index), "relevance_score": float(scores[index])} | work.flagged(index)
-        results.append(found | ({"document": {"text": texts[index]}} if body.return_documents else {}))
+def _ranked(work: Work, scores: np.ndarray, count: int | None, key: str) -> list[dict[str, Any]]:
+    order = best_first(scores)[:count]
+    return [{"index": int(index), key: float(scores[index])} | work.flagged(index) for index in order]
+
+
+def _of_cohere(results: list[dict], texts: list[str], returns: bool | None, version: str) -> Answer:
+    for found in results if returns else ():
+        found["document"] = {"text": texts[found["index"]]}
     return {"id": str(uuid.uuid4()), "results": results, "meta": meta_of(version, search_units=1)}
 
 
@@ -111,31 +125,18 @@ async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answe
     if (body.texts is None) == (body.documents is None):
         raise bad_request("give either texts or documents")
     texts = bodies.documents_of(body) if body.texts is None else body.texts
-    model, task = service.model(body.model, "rerank")
-    work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
-    raw = scores_of(work, task)
-    scores = raw if body.raw_scores else relevance(raw)
+    work, raw = await _pairs(service, body, texts, call)
+    key = "relevance_score" if body.texts is None else "score"
+    found = _ranked(work, raw if body.raw_scores else relevance(raw), body.top_n, key)
+    returns = body.return_text or body.return_documents
     if body.texts is None:
-        return _results(work, scores, texts, body, "2")
-    return [
-        {"index": int(index), "score": float(scores[index])}
-        | ({"text": texts[index]} if body.return_text or body.return_documents else {})
-        | work.flagged(index)
-        for index in best_first(scores)[: body.top_n]
-    ]
+        return _of_cohere(found, texts, returns, "2")
+    return [one | ({"text": texts[one["index"]]} if returns else {}) for one in found]
 
 
 def outputs_of(work: Work, task: Task) -> dict[str, np.ndarray]:
     """Returns a task's outputs, arrays [rows, ...] by name."""
     return {name: work.output(name) for name in task.outputs}
-
-
-def scores_of(work: Work, task: Task) -> np.ndarray:
-    """Returns the scores of pairs, [rows]; raises Refusal for a classifier that has not two classes."""
-    try:
-        return raw_scores(outputs_of(work, task))
-    except UserError as error:
-        raise bad_request(str(error)) from None
 
 
 def shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:

@@ -190,7 +190,10 @@ def _no_signature(source: ModelSource, signatures: Any) -> UserError:
     known = ", ".join(name for name in signatures if not name.startswith("__"))
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)
-        return UserError(f"{asked}: the model has no signature '{source.signature}'; export it again ({known})")
+        return UserError(
+            f"{asked}: the model has no signature '{source.signature}' ({known}); exports of today whose rows are a"
+            " text or a pair have it"
+        )
     return UserError(f"--signature={source.signature} is not the model's; it has {known}")
 
 

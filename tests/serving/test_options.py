@@ -79,7 +79,7 @@ def test_scoring_asks_for_options(target_of, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("embedder", {"prompt_name": "query"}, "--prompt_name: the model has no signature 'with_options'; export it"),
+        ("embedder", {"prompt_name": "query"}, "--prompt_name: the model has no signature 'with_options'"),
         ("optional classifier", {"prompt_name": "query"}, "--prompt_name is not known to the model; it takes text"),
         (
             "embedder", {"truncate_left": True, "signature": "tokenize"},
