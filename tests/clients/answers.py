@@ -70,6 +70,11 @@ class Answers:
     def _token_vectors(self):
         return self._pieces_of(TEXTS)["lengths"]
 
+    def _weights(self):
+        found = self._asked("words", "sparse", text=TEXTS[:1])
+        terms = zip(found["ids"][0], found["weights"][0])
+        return [[place, weight] for place, weight in sorted(terms) if weight]
+
     def _similarities(self):
         vectors = unit(self["vectors"])
         return vectors[1:] @ vectors[0]

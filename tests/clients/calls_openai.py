@@ -130,6 +130,13 @@ def haystack_tei_documents(at):
     return [one.embedding for one in embedder.run([Document(content=text) for text in at.texts])["documents"]]
 
 
+def haystack_tei_sparse(at):
+    from haystack_integrations.components.embedders.huggingface_api import HuggingFaceTEISparseTextEmbedder
+
+    found = HuggingFaceTEISparseTextEmbedder(api_base_url=at.url).run(at.texts[0])["sparse_embedding"]
+    return sorted(map(list, zip(found.indices, found.values)))
+
+
 def haystack_tei_ranker(at):
     from haystack import Document
     from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
