@@ -4,7 +4,8 @@ Run it when the table or a version changes: `python -m scripts.clients_page`.
 """
 
 from scripts.imports import ROOT
-from tests.clients.table import CLIENTS, OUTCOMES, ROWS, Client, Row, version_of
+from tests.clients.clients import CLIENTS, Client, version_of
+from tests.clients.table import OUTCOMES, ROWS, Row
 
 PAGE = ROOT / "docs" / "clients.md"
 _HEAD = """# Clients
@@ -38,7 +39,7 @@ def page() -> str:
 
 
 def _line(client: Client, row: Row) -> str:
-    back = "not answered yet" if row.awaited else OUTCOMES[row.answer] if row.answer else f"refused: {row.why}"
+    back = OUTCOMES[row.answer] if row.answer else f"refused: {row.why}"
     return f"| {client.name} | {version_of(client)} | {row.call} | {back} |"
 
 

@@ -348,7 +348,7 @@ class Exportable(tf.Module, abc.ABC):
         return rows.padded()
 
     def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
-        """Reads strings [batch]; `truncate_left`, bool [batch], says of which the end is kept in place of the start."""
+        """Reads strings [batch]; `truncate_left`, bool [batch]: those cut at their beginning."""
         (tokens,) = self.framer.tokenize(text)
         return self.framed(self.framer.single(tokens, truncate_left), tokens)
 

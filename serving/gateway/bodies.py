@@ -70,7 +70,7 @@ class Body(msgspec.Struct, kw_only=True):
 
 
 class AnyBody(Body, kw_only=True):
-    """That of the route of the model's first task."""
+    """What the route of the model's first task takes."""
 
     inputs: Any = None
 

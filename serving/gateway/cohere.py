@@ -16,7 +16,7 @@ from serving.gateway.service import Answer, Call, Service
 
 
 def _int8(vectors: np.ndarray) -> np.ndarray:
-    """Each vector so that its largest number is 127 or -127: cosines stay, and no vector hangs on its neighbours."""
+    """Each vector so that its largest number is 127 or -127: cosines stay, and vectors do not depend on each other."""
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return np.rint(vectors / largest * 127).astype(np.int32)
 

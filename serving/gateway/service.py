@@ -222,12 +222,17 @@ class Service:
             _LOG.warning("model %s is not there: %s", model.name, model.error)
 
 
+# What exports of today do with options.
+_OPTIONAL = ("embed", "classify", "rerank")
+
+
 def _with_options(model: Model, task: Task, body: Body) -> Task:
     """Returns the task as a body asks for it; raises Refusal naming the field that the model does not follow."""
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
-            newer = ", or export the model again" if task.signature == DEFAULT and not task.options else ""
+            may_have = task.signature == DEFAULT and task in (model.tasks.get(one) for one in _OPTIONAL)
+            newer = ", or export the model again" if may_have and not task.options else ""
             raise bad_request(f"{field_name}: the model '{model.name}' does not follow it here; leave it out{newer}")
         if value and name == "prompt_name" and value not in (model.prompts or ()):
             known = ", ".join(model.prompts or ())

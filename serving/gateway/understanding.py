@@ -19,6 +19,8 @@ _NO_ANSWER = 1e4
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: of each row all classes, likeliest first."""
     model, task = service.model(body.model, "classify")
+    if body.function_to_apply and "value" in task.outputs:
+        raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     work = await service.answer(model, task, rows, call, body)
     found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
@@ -41,10 +43,6 @@ _FUNCTIONS = {
 
 def _classes(model: Model, work: Work, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
     if "value" in outputs:
-        if function not in (None, "none"):
-            raise bad_request(
-                f"function_to_apply: '{function}' is for classes, and the model gives a value; leave it out"
-            )
         return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
     probabilities, best = work.output("probabilities"), work.rows("label")
     scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities

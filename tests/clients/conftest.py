@@ -44,7 +44,7 @@ def models(make_model, tokenizer, made_once):  # noqa: F811
 
 @pytest.fixture(scope="session")
 def servers(models, tmp_path_factory):
-    """A pair of servers: HOST:PORT of the gateway (`gateway`, `kserve` over gRPC) and of the other (`server`, `rest`)."""
+    """A pair of servers: HOST:PORT of the gateway (`gateway`, `kserve` over gRPC), of the `server` and its `rest`."""
     folder, rest, kserve = tmp_path_factory.mktemp("servers"), free_port(), free_port()
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(running_server(models, folder, free_port(), rest))

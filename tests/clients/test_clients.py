@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients.answers import WHERE, Answers, same
+from tests.clients.clients import ALONE, CLIENTS, HERE, PACKAGE, REQUIREMENTS
 from tests.clients.conftest import MODELS
-from tests.clients.table import ALONE, CLIENTS, HERE, PACKAGE, REQUIREMENTS, ROWS
+from tests.clients.table import ROWS
 
 pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(900)]
 CLIENT = {client.name: client for client in CLIENTS}
@@ -107,12 +108,7 @@ def answers(servers):
     return Answers(servers.server, list(MODELS), MODELS["embedder"][1]["prompts"])
 
 
-def case(row):
-    marks = [pytest.mark.xfail(reason="not answered yet", strict=True)] * row.awaited
-    return pytest.param(row, id=f"{row.client}: {row.program}", marks=marks)
-
-
-@pytest.mark.parametrize("row", map(case, ROWS))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.client}: {row.program}")
 def test_a_client_gets_the_answer_of_our_own(row, lines, answers):
     line = lines(row.client)[row.program]
     if row.refused:

@@ -7,7 +7,8 @@ import pytest
 
 from scripts import clients_page
 from tests.clients.answers import Answers
-from tests.clients.table import CLIENTS, HERE, OUTCOMES, ROWS, version_of
+from tests.clients.clients import CLIENTS, HERE, version_of
+from tests.clients.table import OUTCOMES, ROWS
 
 LANGUAGES = {"Python": "calls*.py", "command": "calls*.py", "JavaScript": "calls.mjs", "Java": "Calls.java"}
 
