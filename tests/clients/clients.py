@@ -46,15 +46,13 @@ client.embeddings.create(model="minilm", input=["a fine film"])""",
     ),
     Client(
         "llama-index", "Python", "llama-index-embeddings-openai",
-        """OpenAIEmbedding(
-    api_base="http://127.0.0.1:8080/v1", api_key="none", model_name="minilm"
-).get_text_embedding_batch(["a fine film"])""",
+        """embedder = OpenAIEmbedding(api_base="http://127.0.0.1:8080/v1", api_key="none", model_name="minilm")
+embedder.get_text_embedding_batch(["a fine film"])""",
     ),
     Client(
         "haystack", "Python", "haystack-ai",
-        """OpenAITextEmbedder(
-    api_key=Secret.from_token("none"), api_base_url="http://127.0.0.1:8080/v1", model="minilm"
-).run("a fine film")""",
+        """key = Secret.from_token("none")
+OpenAITextEmbedder(api_key=key, api_base_url="http://127.0.0.1:8080/v1", model="minilm").run("a fine film")""",
     ),
     Client(
         "haystack, Hugging Face API", "Python", "huggingface-api-haystack",
@@ -108,7 +106,8 @@ client.predict({"text": ["a fine film"]}, "minilm", model_version=1)""",
         "locust", "Python", "locust",
         """class User(locust.FastHttpUser):  # locust --host=http://127.0.0.1:8080
     @locust.task
-    def embed(self): self.client.post("/embed", json={"inputs": "a fine film"})""",
+    def embed(self):
+        self.client.post("/embed", json={"inputs": "a fine film"})""",
     ),
     Client(
         "requests", "Python", "requests",
