@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.depth import Step, plan, segments
-from albert_tf.layers.local_attention import pairs
+from albert_tf.extensions.window import pairs
 from albert_tf.published import PAPER
 
 

@@ -10,8 +10,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.equilibrium_walk import EQUILIBRIUM
-from albert_tf.layers.relative_attention import OWN_WEIGHTS, RelativeAttention
+from albert_tf.extension import WALKS, extensions_of
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.permutation import XlnetPretrainer
@@ -69,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk == EQUILIBRIUM or config.equilibrium_solver != "none":
+    if encoder.walk in WALKS or any(one.walk for one in extensions_of(config)):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:
@@ -89,7 +88,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    tables = {f"embeddings/{name}": getattr(embeddings, name) for name in (*TABLES, MASK_EMBEDDING)}
+    tables = {f"embeddings/{name}": getattr(embeddings, name, None) for name in (*TABLES, MASK_EMBEDDING)}
     variables = {name: table for name, table in tables.items() if table is not None}
     layers = {"embeddings/layer_norm": embeddings.layer_norm} if embeddings.layer_norm is not None else {}
     if encoder.final_norm is not None:
@@ -98,16 +97,14 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         layers["pooler"] = encoder.pooler
     if embeddings.projection is not None:
         layers["embeddings/projection"] = embeddings.projection
-    for i, attention in enumerate(encoder.attentions):
-        for name in ("query", "key", "value", "output_dense", "layer_norm"):
-            layers[f"attention_{i}/{name.removesuffix('_dense')}"] = getattr(attention, name)
-        if isinstance(attention, RelativeAttention):
-            layers[f"attention_{i}/relative"] = attention.relative
-            variables |= {f"attention_{i}/{name}": getattr(attention, name) for name in OWN_WEIGHTS}
-    for i, feed_forward in enumerate(encoder.feed_forwards):
-        for name in ("intermediate", "gate", "output_dense", "layer_norm"):
-            if (layer := getattr(feed_forward, name)) is not None:
-                layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = layer
+    for kind in ("attention", "feed_forward"):
+        for i, half in enumerate(encoder.halves_of(kind)):
+            layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
+            layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
+            for extension, holder, weights in half.held():
+                if extension.is_published:
+                    prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
+                    variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables

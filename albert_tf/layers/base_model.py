@@ -146,7 +146,7 @@ class BaseModel(keras.Model):
         # `keras.saving.save_model` of an HDF5 file asks for them, without `save`.
         if get_global_attribute("use_legacy_config"):
             raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
-        return super().layers
+        return [layer for layer in super().layers if not getattr(layer, "is_folder", False)]
 
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         # Under a MirroredStrategy Keras averages a batch over the replicas to learn its shapes: ids become floats.

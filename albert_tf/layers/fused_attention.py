@@ -2,13 +2,16 @@
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
+from albert_tf.layers.block import Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
@@ -30,12 +33,16 @@ def fused_attention(on: bool = True) -> Iterator[None]:
         _ON.reset(before)
 
 
-def is_on(length: int) -> bool:
-    """Tells whether attention of rows of `length` columns is to be by one kernel here.
+def used_by(attention: Attention) -> Attention:
+    """Returns how heads attend: by the kernel within `fused_attention`, and otherwise as they did."""
+    return dataclasses.replace(attention, attend=_attend) if _ON.get() else attention
 
-    Of an odd number cuDNN has no backward pass with a bias, which Keras does not ask for.
-    """
-    return _ON.get() and length % 2 == 0
+
+def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
+    # Of an odd number of columns cuDNN has no backward pass with a bias, which Keras does not ask for.
+    if query.shape[2] % 2:
+        return attend_to_all(attention, query, key, value, pairs, *others)
+    return attend(query, key, value, pairs.bias, attention.late)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:

@@ -63,7 +63,8 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        yield path, layer
+        if not getattr(layer, "is_folder", False):  # Only a name in files.
+            yield path, layer
         for inner in layer._layers:
             yield from below(f"{path}/{inner.name}", inner)
 

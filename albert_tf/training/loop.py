@@ -19,7 +19,6 @@ from absl import logging
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import fused_attention
-from albert_tf.layers.equilibrium_walk import radius
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
@@ -299,6 +298,8 @@ class Training(abc.ABC):
         encoder = getattr(self.model, "encoder", None)
         if getattr(encoder, "equilibrium", None) is None or self.devices.replicas > 1:
             return {}
+        from albert_tf.extensions.equilibrium import radius
+
         features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
         few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
         return {"equilibrium_radius": radius(encoder, few)} if len(few["input_ids"].shape) == 2 else {}

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.local_attention import PART, attend_nearby
+from albert_tf.extensions.window import PART, attend_nearby
 from serving.inference.relative import Pairs, RelativeScores
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
@@ -26,7 +26,7 @@ class Reach(NamedTuple):
 
     Attributes:
         only_summary: Whether the result is of the token alone that stands for each row.
-        is_local: Whether to tokens nearby alone (albert_tf.layers.local_attention).
+        is_local: Whether to tokens nearby alone (albert_tf.extensions.window).
         relative: What scores distances, where positions are relative.
         step: Which of the plan's steps this is, for that.
         multiply: What multiplies matrices: tf.matmul, or what takes its arguments.

@@ -89,24 +89,28 @@ class InferenceEncoder(tf.Module):
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         weights_first = options.compute == "float32" and has_only_avx2()
-        relations: list[Any] = [None] * len(encoder.attentions)
+        attentions = encoder.halves_of("attention")
+        relations: list[Any] = [None] * len(attentions)
         if self.config.position_type == "relative":
             longest = longest_block(self.max_seq_length)
             places = self.config.memory_length
-            relations = [RelativeScores(half, longest, places, dtype) for half in encoder.attentions]
+            relations = [RelativeScores(half, longest, places, dtype) for half in attentions]
         self.attentions: list[Any] = [
-            Attention(half, dtype, weights_first, relative) for half, relative in zip(encoder.attentions, relations)
+            Attention(half, dtype, weights_first, relative) for half, relative in zip(attentions, relations)
         ]
-        self.feed_forwards: list[Any] = [FeedForward(half, dtype, weights_first) for half in encoder.feed_forwards]
+        self.feed_forwards: list[Any] = [
+            FeedForward(half, dtype, weights_first) for half in encoder.halves_of("feed_forward")
+        ]
+        extensions = {layer.extension.name: layer for layer in encoder.held_layers()}
         # The same for every batch: no variable of the module.
-        self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
+        self.equilibrium = None if "equilibrium" not in extensions else InferenceEquilibrium(encoder)
         self.step_signal = self.connections = None
-        self.halting = None if encoder.halting is None else Halting(encoder.halting)
-        if encoder.step_signal is not None:
-            self.step_signal = StepSignal(encoder.step_signal, self.dtype)
-        if encoder.connections is not None:
+        self.halting = None if "halting" not in extensions else Halting(extensions["halting"])
+        if "step_signal" in extensions:
+            self.step_signal = StepSignal(extensions["step_signal"], self.dtype)
+        if "hyper_connections" in extensions:
             together = _TOGETHER if options.padding == "skipped" else 1
-            self.connections = HyperConnections(encoder.connections, self.dtype, together)
+            self.connections = HyperConnections(extensions["hyper_connections"], self.dtype, together)
         if options.is_quantized:
             if not options.other_cpu:
                 check_kernels()

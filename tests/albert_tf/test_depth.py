@@ -17,7 +17,7 @@ from albert_tf.checkpoints import (
     save_official,
 )
 from albert_tf.config import read_config
-from albert_tf.layers.hyper_connections import EPSILON
+from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.loading import load
 from albert_tf.training import loop
 from albert_tf.training.pretraining import pretrain

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf.layers.equilibrium import (
+from albert_tf.extensions.fixed_point import (
     MEMORY,
     RIDGE,
     SOLVERS,

@@ -116,7 +116,7 @@ def test_rotary_positions_are_of_any_length_and_only_distances_count():
 
 def test_bfloat16_turns_by_exact_angles():
     """In bfloat16, position 500 would be 500 or 502."""
-    from albert_tf.layers.rotary import Rotation
+    from albert_tf.extensions.rotary import Rotation
 
     heads, rotation = RNG.normal(size=(1, 512, 1, 8)).astype("float32"), Rotation(small(), 512)
     found = rotation(keras.ops.cast(heads, "bfloat16"))

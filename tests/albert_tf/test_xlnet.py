@@ -9,8 +9,8 @@ from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSente
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.layers.relative import sinusoids
-from albert_tf.layers.relative_attention import OWN_WEIGHTS
+from albert_tf.extensions.relative.relations import sinusoids
+from albert_tf.extensions.relative import OWN_WEIGHTS
 from albert_tf.models.text_student import vectors_of
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.batches import predict

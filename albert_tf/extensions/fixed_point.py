@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers import Tensor
-from albert_tf.layers.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
+from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 
 SOLVERS = ("fixed_point", "anderson")
 GRADIENTS = ("phantom", "implicit")

@@ -5,15 +5,57 @@ that attends to all and is attended to by all, here the first. Every few steps o
 in ModernBERT (arXiv:2412.13663).
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from albert_tf.extension import Extension, Weights
 from albert_tf.layers import Tensor
+from albert_tf.layers.block import MASKED_SCORE
+from albert_tf.layers.lookup import plain
+from tfrecords.base.errors import UserError
 
 # Queries that attend to a whole row at once.
 PART = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Window(Extension):
+    """Lets tokens attend to `attention_window` places on each side, and every so many steps to all of them."""
+
+    name = "window"
+    attention_window: int = 0
+    global_attention_every: int = 0
+
+    def check_features(self, features: dict[str, Any]) -> None:
+        if "sequence_ids" in features:
+            raise plain(UserError("attention_window and packed rows exclude each other; leave out sequence_ids"))
+
+    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
+        if attentions:
+            raise plain(UserError("with an attention_window there are no attentions; leave out output_attentions"))
+
+    def attention(self, attention: Any, weights: Weights) -> Any:
+        window = self.attention_window
+
+        def attend(
+            attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Tensor, which: Any
+        ) -> Tensor:
+            def score(queries: Tensor, keys: Tensor) -> Tensor:
+                return attention.score(attention, queries, keys, pairs, step, which)
+
+            def weigh(scores: Tensor, part: Tensor) -> Tensor:
+                return attention.weigh(scores, step, part)
+
+            length = ops.shape(query)[2]
+            if which.is_local and not (isinstance(length, int) and length <= window + 1):
+                return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
+            return attend_by_parts(query, key, value, pairs.bias, score, weigh)
+
+        return dataclasses.replace(attention, attend=attend)
 
 
 def pairs(length: int, window: int) -> int:
