@@ -14,6 +14,7 @@ from albert_tf.extension import Extension, Holder, Spec, Weight, Weights
 from albert_tf.extensions.relative.relations import Relations
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import Pairs
+from albert_tf.layers.dense import initializer
 from albert_tf.layers.depth import Step, of_step, visit_of
 from albert_tf.layers.depth_loop import Runner
 from albert_tf.layers.lookup import plain
@@ -71,7 +72,8 @@ class Relative(Extension):
         shape = (*((len(steps),) if self.is_untied(steps) else ()), config.num_attention_heads, config.head_size)
         weights = {name: Weight(shape, "normal", self.untie_biases) for name in BIASES}
         weights["segment_embeddings"] = Weight((*shape[:-2], 2, *shape[-2:]), "normal", self.untie_biases)
-        kernel = {"kernel": Weight((config.hidden_size, config.hidden_size), "normal")}
+        # Its seed is drawn with those of the other dense layers.
+        kernel = {"kernel": Weight((config.hidden_size, config.hidden_size), initializer(config))}
         return [Holder("relative", "relative", "relative", kernel), Holder("", "", "", weights)]
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
