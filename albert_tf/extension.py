@@ -7,9 +7,12 @@ encoder imports none.
 import dataclasses
 import functools
 import importlib
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tfrecords.base.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.config import AlbertConfig
 
 
 class Weight(NamedTuple):
@@ -235,7 +238,7 @@ def spec_of(config: Any) -> Spec:
     return spec
 
 
-def settled(config: Any, walk: str) -> tuple[Any, str]:
+def settled(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
     """Returns a configuration and a walk that agree, where an extension has a walk of its own.
 
     Raises:

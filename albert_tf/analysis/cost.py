@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.extensions.window import pairs
+from albert_tf.layers.depth import Step, plan, segments
 from albert_tf.published import PAPER
 
 

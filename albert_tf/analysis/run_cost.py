@@ -5,8 +5,8 @@ from typing import Any
 
 from albert_tf.analysis.cost import flops
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import segments
 from albert_tf.extensions.equilibrium import repeated_segment
+from albert_tf.layers.depth import segments
 from albert_tf.models.electra import generator_config
 from albert_tf.training.pretraining_settings import GENERATOR_SIZE, REPLACED
 

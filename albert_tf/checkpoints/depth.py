@@ -64,7 +64,9 @@ def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, 
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}
     for (kind, _), owner in encoder.owners().items():
-        steps = getattr(owner, "steps", ()) if kind in ("attention", "feed_forward") else range(encoder.config.num_steps)
+        steps = (
+            getattr(owner, "steps", ()) if kind in ("attention", "feed_forward") else range(encoder.config.num_steps)
+        )
         for _, holder, weights in owner.held():
             for name, variable in weights.items():
                 if holder.weights[name].per_step:

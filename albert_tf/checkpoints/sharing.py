@@ -103,7 +103,7 @@ def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[in
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
     """What a step runs with, its own low rank included."""
     number = getattr(encoder.steps[step], half)
-    owner = encoder.owners()[half, number]
+    owner = encoder.halves_of(half)[number]
     half = f"{half}_{number}"
     value = ops.convert_to_numpy(named[f"{half}/{rest}"])
     per_step = [name for _, holder, _ in owner.held() for name, one in holder.weights.items() if one.per_step]

@@ -8,9 +8,9 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import WALKS, extensions_of
 from albert_tf.layers.base_model import has_adapters, is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.extension import WALKS, extensions_of
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.permutation import XlnetPretrainer

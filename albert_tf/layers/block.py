@@ -44,7 +44,13 @@ class Kernels(Protocol):
 
 
 def block(
-    kernels: Kernels, rows: "Rows", is_gated: bool, step: Tensor, which: Step, hidden: Tensor, only_summary: bool = False
+    kernels: Kernels,
+    rows: "Rows",
+    is_gated: bool,
+    step: Tensor,
+    which: Step,
+    hidden: Tensor,
+    only_summary: bool = False,
 ) -> Tensor:
     """Runs attention, then the feed-forward network (modeling.py:934-1015).
 

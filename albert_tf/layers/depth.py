@@ -184,6 +184,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
+    """Returns the segment that can be run more or less often; UserError, which `problem` begins, if there is none."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"

@@ -23,6 +23,9 @@ class Runner:
         inner: the runner that this one is around.
     """
 
+    config: AlbertConfig
+    rows: Any
+
     def __init__(self, inner: "Runner"):
         self.inner, self.config, self.rows = inner, inner.config, inner.rows
 

@@ -19,7 +19,6 @@ from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.features import by_name, check_features
 from albert_tf.layers.fit_data import check_data
 from albert_tf.layers.halves import Half, HolderLayer, Owner, TransformerBlock, Untracked, collect, put
-from albert_tf.layers.lookup import plain
 from albert_tf.layers.padded import LayerKernels, PaddedRows
 from tfrecords.base.errors import UserError
 
@@ -60,12 +59,11 @@ class AlbertEncoder(BaseModel, Owner):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if isinstance(config, dict):
-            config = AlbertConfig.from_dict(config)
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
-        self.config, self.walk = settled(config, walk)
-        self.seed, config = seed, self.config
+        config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
+        config, self.walk = settled(config, walk)
+        self.config, self.seed = config, seed
         for extension in extensions_of(config):
             extension.check(config)
         self.steps = tuple(plan(config))

@@ -56,9 +56,7 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     for extension, entry in REGISTRY.items():
         for name in entry.features:
             if name in features and extension_of(config, extension) is None:
-                raise plain(
-                    UserError(f"{name} is for an encoder with {entry.key} '{entry.values[0]}'; leave it out")
-                )
+                raise plain(UserError(f"{name} is for an encoder with {entry.key} '{entry.values[0]}'; leave it out"))
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:

@@ -1,5 +1,6 @@
 """What holds weights in Keras: the halves of blocks, and what extensions add to any part of the encoder."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import keras
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import Extension, Holder, Weights, extensions_of, spec_of
 from albert_tf.layers.dense import dense, initializer, norm, residual_scale
+from albert_tf.layers.depth import Step
 from albert_tf.layers.measured import MeasuredMean
 
 
@@ -67,6 +69,8 @@ def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, holder: Holder
 
 class Owner:
     """A mixin of what may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+
+    dtype_policy: Any
 
     def hold(self, config: AlbertConfig, owner: str, steps: tuple[int, ...] = ()) -> None:
         """Makes the layers that hold weights of extensions.
@@ -178,7 +182,7 @@ class TransformerBlock(keras.layers.Layer):
         self.feed_forward.build()
 
 
-def collect(config: AlbertConfig, plan: list, owners: dict[tuple[str, int], Owner]) -> dict[str, Weights]:
+def collect(config: AlbertConfig, plan: Sequence[Step], owners: dict[tuple[str, int], Owner]) -> dict[str, Weights]:
     """Returns the weights of every extension.
 
     Args:

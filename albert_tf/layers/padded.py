@@ -1,7 +1,5 @@
 """The Keras side of both protocols: kernels that are layers, and rows in a padded rectangle."""
 
-from typing import Any
-
 from keras import ops
 
 from albert_tf.config import AlbertConfig
@@ -113,7 +111,25 @@ def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tens
     return ops.cast(ops.logical_not(allowed), dtype) * ops.cast(MASKED_SCORE, dtype)
 
 
-class PaddedRows(Rows):
+class RectangleRows(Rows):
+    """Rows of equal length, one after another.
+
+    Args:
+        weights: float32 [rows, length], 1 for tokens that count and 0 for padding.
+    """
+
+    def __init__(self, weights: Tensor):
+        self.weights = ops.cast(weights, "float32")
+
+    def sum(self, values: Tensor) -> Tensor:
+        shape = (*values.shape[:-1], *ops.shape(self.weights))
+        return ops.sum(ops.reshape(values, shape) * self.weights, axis=-1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
+
+
+class PaddedRows(RectangleRows):
     """The rows of a batch, padded to one length.
 
     Args:
@@ -140,11 +156,13 @@ class PaddedRows(Rows):
         seed: Tensor = None,
         draw_seed: Tensor = None,
     ):
+        mask = features.get("input_mask")
+        super().__init__(ops.ones_like(features["input_ids"]) if mask is None else mask)
         self.config, self.features, self.attention = config, features, attention
         self.dtype, self.seed, self.draw_seed = dtype, seed, draw_seed
         self.length = self.keys = ops.shape(features["input_ids"])[1]
         self.positions = token_positions(features, config)
-        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
+        bias = attention_bias(mask, features.get("sequence_ids"), dtype)
         self.pairs = Pairs(bias, {})
 
     def token_positions(self) -> Tensor:
@@ -172,19 +190,6 @@ class PaddedRows(Rows):
     def summaries(self, rectangle: Tensor) -> Tensor:
         """Returns what stands for each row: [batch, width], or [batch, n, width] of packed sequences."""
         return summary_tokens(rectangle, self.features, self.config)
-
-    @property
-    def weights(self) -> Tensor:
-        """Returns float32 [batch, length]: 1 for tokens, 0 for padding."""
-        mask = self.features.get("input_mask")
-        return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
-
-    def sum(self, values: Tensor) -> Tensor:
-        weights = self.weights
-        return ops.sum(ops.reshape(values, (*values.shape[:-1], *ops.shape(weights))) * weights, axis=-1)
-
-    def spread(self, values: Tensor) -> Tensor:
-        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
 
     def rectangle(self, values: Tensor) -> Tensor:
         return ops.reshape(values, (-1, self.length, *values.shape[1:]))

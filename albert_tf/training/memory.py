@@ -9,8 +9,8 @@ import keras
 
 from albert_tf.analysis.cost import parameters
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.depth import plan
 from albert_tf.extensions.window import PART, pairs
+from albert_tf.layers.depth import plan
 from albert_tf.models.electra import generator_config
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase

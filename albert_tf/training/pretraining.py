@@ -9,8 +9,8 @@ from typing import Any
 import keras
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.extension import settled
+from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.electra import ElectraPretrainer
 from albert_tf.models.permutation import XlnetPretrainer

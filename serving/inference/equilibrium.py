@@ -1,12 +1,12 @@
-"""The walk to a fixed point at inference: the solver of `albert_tf.extensions.fixed_point` over tokens without padding."""
+"""The walk to a fixed point in exports: the solver of `albert_tf.extensions.fixed_point`, without padding."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.extensions.fixed_point import Solution, solve
 from albert_tf.extensions.equilibrium import repeated_segment
+from albert_tf.extensions.fixed_point import Solution, solve
+from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.dense import array
 from serving.inference.rows import FlatBatch
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extensions.relative.relations import distance_table
 from albert_tf.extensions.relative import BIASES
+from albert_tf.extensions.relative.relations import distance_table
 from serving.inference.dense import array, variable
 
 

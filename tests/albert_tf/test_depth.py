@@ -139,11 +139,10 @@ def test_low_rank_is_another_kernel_at_every_step():
     unshared.embeddings.set_weights(encoder.embeddings.get_weights())
     unshared.pooler.set_weights(encoder.pooler.get_weights())
     for step in range(3):
-        for half in ("attentions", "feed_forwards"):
-            shared, own = getattr(encoder, half)[0], getattr(unshared, half)[step]
-            layers = {"output": "output_dense"}
-            for name, adapter in shared.adapters.items():
-                source, target = (getattr(part, layers.get(name, name)) for part in (shared, own))
+        for half in ("attention", "feed_forward"):
+            shared, own = encoder.halves_of(half)[0], unshared.halves_of(half)[step]
+            for adapter in shared.held_layers():
+                source, target = (part.product(adapter.name.removeprefix("depth_lora_")) for part in (shared, own))
                 target.kernel.assign(source.kernel + np.array(adapter.a)[step] @ np.array(adapter.b)[step])
                 target.bias.assign(source.bias)
             own.layer_norm.set_weights(shared.layer_norm.get_weights())
@@ -152,9 +151,9 @@ def test_low_rank_is_another_kernel_at_every_step():
 
 def test_only_what_is_shared_gets_adapters():
     encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
-    assert [sorted(half.adapters) for half in encoder.attentions] == [[], ["key", "output", "query", "value"]]
-    assert [sorted(half.adapters) for half in encoder.feed_forwards] == [[], []]
-    assert encoder.attentions[1].adapters["query"].a.shape == (3, 16, 2)
+    assert [len(half.held_layers()) for half in encoder.halves_of("attention")] == [0, 4]
+    assert [half.held_layers() for half in encoder.halves_of("feed_forward")] == [[], []]
+    assert encoder.halves_of("attention")[1].lora_query.a.shape == (3, 16, 2)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,9 @@ def test_a_plan_starts_from_what_runs_where_its_blocks_run_first():
     bert, model = alike(small(sharing="none")), AlbertEncoder(small(depth_plan="1+1x2+1"))
     copy_weights(bert, model)
     for ours, theirs in ((0, 0), (1, 1), (2, 3)):
-        np.testing.assert_array_equal(model.attentions[ours].query.kernel, bert.attentions[theirs].query.kernel)
+        np.testing.assert_array_equal(
+            model.halves_of("attention")[ours].query.kernel, bert.halves_of("attention")[theirs].query.kernel
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from albert_tf.extensions.fixed_point import (
     MEMORY,
     RIDGE,
     SOLVERS,
-    RectangleRows,
     Solver,
     implicit,
     phantom,
     solve,
     spectral_radius,
 )
+from albert_tf.layers.padded import RectangleRows
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

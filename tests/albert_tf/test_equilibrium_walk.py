@@ -10,7 +10,7 @@ from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
-from albert_tf.extensions.fixed_point import RectangleRows
+from albert_tf.layers.padded import RectangleRows
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small
 from tfrecords.base.errors import UserError

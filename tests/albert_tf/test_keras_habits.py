@@ -53,7 +53,7 @@ def test_int8_quantization_of_all_or_some_layers_is_kept_by_the_file(tmp_path):
     for kind, one, modes in (("pretrainer", model, ("int8", "int8")), ("classifier", some, ("int8", None))):
         one.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
-        attention = again.encoder.attentions[0]
+        attention = again.encoder.halves_of("attention")[0]
         assert (attention.query.quantization_mode, attention.key.quantization_mode) == modes
         np.testing.assert_array_equal(answers(again, kind), answers(one, kind))
     assert 0 < np.abs(answers(model, "pretrainer") - before).max() < 0.05
@@ -94,12 +94,12 @@ def test_lora_trains_adapters_alone_and_merges(tmp_path):
     # Query and value, two matrices of rank * hidden_size each, and the head.
     adapters, head = 2 * 2 * 2 * 16, CLASSES * 16 + CLASSES
     assert sum(variable.value.numpy().size for variable in model.trainable_variables) == adapters + head
-    kernel = np.array(model.encoder.attentions[0].query._kernel)
+    kernel = np.array(model.encoder.halves_of("attention")[0].query._kernel)
     model.compile(keras.optimizers.Adam(0.1))
     for _ in range(2):
         model.train_on_batch(batch(), *TARGETS)
     trained = answers(model)
-    np.testing.assert_array_equal(model.encoder.attentions[0].query._kernel, kernel)
+    np.testing.assert_array_equal(model.encoder.halves_of("attention")[0].query._kernel, kernel)
     assert np.abs(trained - before).max() > 1e-3
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras", compile=False)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf import AlbertEncoder
-from albert_tf.layers.depth import plan, segments
 from albert_tf.extensions.window import PART, attend_by_parts, attend_nearby
+from albert_tf.layers.depth import plan, segments
 from tests.albert_tf.depth_cases import WINDOW, alike, small, trained
 from tfrecords.base.errors import UserError
 

@@ -98,7 +98,7 @@ def test_adapters_go_on_as_if_never_interrupted(member, saved, tmp_path):
     assert_equal(model, straight)
     moved = [np.abs(np.array(now) - before).max() for now, before in zip(straight.trainable_variables, first)]
     factors = [move for move, one in zip(moved, straight.trainable_variables) if "lora_kernel" in one.path]
-    assert len(factors) == 4 * len(straight.encoder.attentions) and min(factors) > 0
+    assert len(factors) == 4 * len(straight.encoder.halves_of("attention")) and min(factors) > 0
 
 
 def callback(kind, path):
@@ -146,15 +146,15 @@ def test_adapters_and_files_without_them(tmp_path):
     model.save_weights(tmp_path / "adapted.weights.h5")
     plain.load_weights(tmp_path / "adapted.weights.h5")
     np.testing.assert_allclose(plain(X), model(X), atol=1e-6)
-    assert not plain.encoder.attentions[0].query.lora_enabled
+    assert not plain.encoder.halves_of("attention")[0].query.lora_enabled
     # What was written without adapters is what adapters are added to; they begin anew, and train.
     train(model, data)
     plain.save_weights(tmp_path / "plain.weights.h5")
     model.load_weights(tmp_path / "plain.weights.h5")
     np.testing.assert_array_equal(model(X), plain(X))
-    before = np.array(model.encoder.attentions[0].query.kernel)
+    before = np.array(model.encoder.halves_of("attention")[0].query.kernel)
     train(model, data, epochs=2)
-    assert np.abs(np.array(model.encoder.attentions[0].query.kernel) - before).max() > 1e-6
+    assert np.abs(np.array(model.encoder.halves_of("attention")[0].query.kernel) - before).max() > 1e-6
     with pytest.raises(Exception, match=r"adapter of rank 2 \(alpha 2\).*the model one of rank 3.*enable_lora\(2\)"):
         adapted("shared block", rank=3).load_weights(tmp_path / "adapted.weights.h5")
 
@@ -165,7 +165,7 @@ def test_adapters_of_a_quantized_model_merge():
     before = np.array(model(X))
     model.encoder.merge_lora()
     np.testing.assert_allclose(model(X), before, atol=0.05)
-    assert not model.encoder.attentions[0].query.kernel_scale.trainable
+    assert not model.encoder.halves_of("attention")[0].query.kernel_scale.trainable
 
 
 def of_file(model, path):

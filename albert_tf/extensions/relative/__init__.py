@@ -155,15 +155,11 @@ class RelatedRows(PaddedRows):
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
         self.relations, self.mask_embedding, self.keys = relations, mask_embedding, relations.keys
-        self.length = self.length + (relations.queries or 0)
         self.pairs = RelatedPairs(relations)
-
-    @property
-    def weights(self) -> Tensor:
-        weights, queries = super().weights, self.relations.queries
-        if queries is None:
-            return weights
-        return ops.concatenate([weights, ops.ones((ops.shape(weights)[0], queries), weights.dtype)], axis=1)
+        if relations.queries is not None:
+            self.length = self.length + relations.queries
+            more = ops.ones((ops.shape(self.weights)[0], relations.queries))
+            self.weights = ops.concatenate([self.weights, more], axis=1)
 
     def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
         content = self.content(self.rectangle(inputs))
