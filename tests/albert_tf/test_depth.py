@@ -17,6 +17,7 @@ from albert_tf.checkpoints import (
     save_official,
 )
 from albert_tf.config import read_config
+from albert_tf.extension import extension_of
 from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.loading import load
 from albert_tf.training import loop
@@ -100,6 +101,24 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+class Constant:
+    """In place of the runner of blocks: the same output at every step."""
+
+    rows = None
+
+    def __init__(self, config, output):
+        self.config, self.output = config, output
+
+    def step(self, step, which, hidden, only_summary=False):
+        return self.output, hidden
+
+
+def around(encoder, name, output):
+    """The runner of an extension around one whose steps have that output."""
+    extension = extension_of(encoder.config, name)
+    return extension.around(Constant(encoder.config, output), encoder.extension_weights[name])
+
+
 def test_hyper_connections_are_the_formula():
     config = small(hyper_connections=3, gate_init=1.0)
     encoder = alike(config)
@@ -111,18 +130,21 @@ def test_hyper_connections_are_the_formula():
     a, w, b = np.repeat(scale, 3), kernel, bias
     opened = sigmoid(a * (z @ w) + b)
     pre, post, res = opened[:, :3], 2 * opened[:, 3:6], gate * opened[:, 6:]
-    hidden, gates = layer.read(2, streams)
+    runner = around(encoder, "hyper_connections", output)
+    after, hidden = runner.step(2, None, streams)
     np.testing.assert_allclose(hidden, np.einsum("ts,tsc->tc", pre, streams), atol=1e-5)
     written = res[:, :, None] * streams + post[:, :, None] * (output + signal)[:, None]
-    np.testing.assert_allclose(layer.write(2, streams, output, gates), written, atol=1e-5)
-    np.testing.assert_allclose(layer.mean(streams), streams.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(after, written, atol=1e-5)
+    np.testing.assert_allclose(runner.carried(streams), streams.mean(axis=1), atol=1e-6)
 
 
 def test_the_published_form_of_hyper_connections_begins_half_kept():
-    layer = AlbertEncoder(small(hyper_connections=4, gate_init=1.0)).connections
-    _, gates = layer.read(0, np.random.default_rng(0).normal(size=(5, 4, 16)).astype("float32"))
-    np.testing.assert_allclose(np.asarray(gates)[:, :4], 1, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(gates)[:, 4:].mean(axis=1), 0.5, atol=1e-6)
+    encoder = AlbertEncoder(small(hyper_connections=4, gate_init=1.0))
+    streams, output = np.random.default_rng(0).normal(size=(2, 5, 4, 16)).astype("float32")
+    kept, _ = around(encoder, "hyper_connections", np.zeros((5, 16), "float32")).step(0, None, streams)
+    np.testing.assert_allclose((np.asarray(kept) / streams).mean(axis=1), 0.5, atol=1e-5)
+    added, _ = around(encoder, "hyper_connections", output[:, 0]).step(0, None, streams)
+    np.testing.assert_allclose(added - kept, np.repeat(output[:, :1], 4, axis=1), atol=1e-5)
 
 
 def test_the_sinusoid_is_the_universal_transformers():
@@ -130,7 +152,8 @@ def test_the_sinusoid_is_the_universal_transformers():
     for step in (0, 3):
         angles = step * 10000.0 ** (-np.arange(8) / 7)
         expected = np.concatenate([np.sin(angles), np.cos(angles)])
-        np.testing.assert_allclose(encoder.step_signal.signal(step), expected, atol=1e-6)
+        _, read = around(encoder, "step_signal", None).step(step, None, np.zeros((1, 16), "float32"))
+        np.testing.assert_allclose(read[0], expected, atol=1e-6)
 
 
 def test_low_rank_is_another_kernel_at_every_step():

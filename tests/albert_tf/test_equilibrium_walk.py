@@ -10,6 +10,7 @@ from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
+from albert_tf.extensions.equilibrium import recurrence
 from albert_tf.layers.padded import RectangleRows
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import small
@@ -88,7 +89,7 @@ def test_with_all_steps_kept_the_gradients_are_alberts_and_the_gate_has_one(plai
 def test_it_is_a_fixed_point_of_the_recurrence(plain):
     encoder = twin(plain, SOLVED)
     outputs = encoder(FEATURES)
-    function, start, rows = encoder.recurrence(FEATURES)
+    function, start, rows = recurrence(encoder, FEATURES)
     state = ops.reshape(outputs["sequence_output"], start.shape)
     moved = np.sqrt(rows.sum(ops.sum((function(state) - state) ** 2, -1)) / rows.sum(ops.sum(state**2, -1)))
     np.testing.assert_allclose(outputs["residual"], moved, atol=1e-6)

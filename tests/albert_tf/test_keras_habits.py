@@ -151,6 +151,7 @@ import keras, numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from albert_tf import AlbertClassifier, AlbertConfig
+from albert_tf.extensions.random_depth import depth_draw
 config = AlbertConfig(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
     intermediate_size=24, max_position_embeddings=32, hidden_dropout_prob=0.1, random_depth_min=1)
 ids, labels = np.random.default_rng(0).integers(1, 40, (8, 6)).astype("int32"), np.arange(8) % 2
@@ -164,7 +165,7 @@ assert np.isfinite(history["loss"]).all() and 0 <= history["accuracy"][-1] <= 1,
 assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 4
 assert any((before != after).any() for before, after in zip(first, model.get_weights()))
 encoder, draws = model.encoder, []
-draw = tf.function(lambda: strategy.run(lambda: encoder.depth_draw(encoder.seed_generator.next())))
+draw = tf.function(lambda: strategy.run(lambda: depth_draw(encoder.config)(encoder.seed_generator.next())))
 for _ in range(20):
     one, other = map(int, strategy.experimental_local_results(draw()))
     assert one == other, "the replicas draw different depths"
