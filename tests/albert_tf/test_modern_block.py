@@ -11,7 +11,7 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, alike, filled
+from tests.albert_tf.depth_cases import FEATURES, MODERN, alike
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -121,14 +121,6 @@ def test_bfloat16_turns_by_exact_angles():
     heads, rotation = RNG.normal(size=(1, 512, 1, 8)).astype("float32"), Rotation(small(), 512)
     found = rotation(keras.ops.cast(heads, "bfloat16"))
     np.testing.assert_allclose(keras.ops.cast(found, "float32"), rotation(heads), atol=0.05)
-
-
-def test_a_classifier_is_quantized_to_int8():
-    model = filled(AlbertClassifier(small(**MODERN), num_classes=3))
-    assert "position_embeddings" not in named_variables(model)
-    before = np.asarray(model(TEXTS))
-    model.quantize("int8")
-    np.testing.assert_allclose(model(TEXTS), before, atol=0.2)
 
 
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():

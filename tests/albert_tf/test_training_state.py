@@ -22,7 +22,6 @@ ADAPTED = {
     "shared feed-forward": ("replaced", {"num_hidden_layers": 2, "sharing": "ffn"}),
     "depth": ("words and pairs", {"num_hidden_layers": 2, "depth_lora_rank": 2, "step_signal": "learned"}),
     "relative": ("permutation", {}),
-    "quantized": ("classes", {}),
 }
 
 
@@ -47,8 +46,6 @@ def train(model, kind, epochs=1, callbacks=()):
 def adapted(member, rank=2):
     kind, changes = ADAPTED[member]
     model = made(kind, **changes)
-    if member == "quantized":
-        model.encoder.quantize("int8")
     model.encoder.enable_lora(rank)
     model.compile()
     model.optimizer.build(model.trainable_variables)
@@ -74,7 +71,7 @@ def assert_equal(one, other):
 
 
 # Each way of saving, and each kind of kernel, in the default suite.
-QUICK = {("shared block", by_weights), ("quantized", by_file), ("relative", by_file)}
+QUICK = {("shared block", by_weights), ("relative", by_file)}
 
 
 @pytest.mark.parametrize(
@@ -157,15 +154,6 @@ def test_adapters_and_files_without_them(tmp_path):
     assert np.abs(np.array(model.encoder.attentions[0].query.kernel) - before).max() > 1e-6
     with pytest.raises(Exception, match=r"adapter of rank 2 \(alpha 2\).*the model one of rank 3.*enable_lora\(2\)"):
         adapted("shared block", rank=3).load_weights(tmp_path / "adapted.weights.h5")
-
-
-def test_adapters_of_a_quantized_model_merge():
-    model = adapted("quantized")
-    train(model, "classes", epochs=2)
-    before = np.array(model(X))
-    model.encoder.merge_lora()
-    np.testing.assert_allclose(model(X), before, atol=0.05)
-    assert not model.encoder.attentions[0].query.kernel_scale.trainable
 
 
 def of_file(model, path):
