@@ -70,10 +70,6 @@ class BaseModel(keras.Model):
         """Returns the shapes of `output`; None stands for a size that differs from call to call."""
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
 
-    def in_use(self) -> keras.Model:
-        """Gives what of the model is used after training, and written in other formats: all of it."""
-        return self
-
     def export(
         self,
         filepath: str | os.PathLike,

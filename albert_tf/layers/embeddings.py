@@ -123,25 +123,3 @@ class Embeddings(keras.layers.Layer):
             return rows_at(self.position_embeddings, position_ids, "position_ids", first=offset)
         check_length(length, self.config)
         return self.position_embeddings[offset : offset + length]
-
-
-class LentEmbeddings(Embeddings):
-    """Has another's tables and norm; its own is only the projection to its width.
-
-    Args:
-        config: of the encoder that it is for, whose embedding_size is the lender's.
-        lender: whose they are: held, not owned, so that no weight is counted or saved twice.
-        **kwargs: arguments of `keras.layers.Layer`.
-    """
-
-    def __init__(self, config: AlbertConfig, lender: Embeddings, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.layer_norm = None
-        self._lender = lambda: lender
-
-    def build(self, input_shape: Any = None) -> None:
-        if self.projection is not None:
-            self.projection.build((None, self.config.embedding_size))
-
-    def looked_up(self, *features: Tensor, **others: Tensor) -> Tensor:
-        return self._lender().looked_up(*features, **others)

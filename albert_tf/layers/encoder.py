@@ -43,7 +43,6 @@ class AlbertEncoder(BaseModel):
             another model: a configuration that sets `equilibrium_solver` asks for it, and is what says how.
         pooler: whether there is a pooler; models that look at every token have no use for one.
         seed: seed of the dropout masks; drawn at random where None.
-        embeddings: in place of its own; whoever gives them makes the encoder again, as they are in no file of it.
         **kwargs: arguments of `keras.Model`, such as `dtype`.
 
     Raises:
@@ -62,7 +61,6 @@ class AlbertEncoder(BaseModel):
         walk: str = "unrolled",
         pooler: bool = True,
         seed: int | None = None,
-        embeddings: Embeddings | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -75,7 +73,7 @@ class AlbertEncoder(BaseModel):
         self.steps = tuple(plan(config))
         self.depth_draw: Any = depth_draw(config)
         self._distinct = tuple(dict.fromkeys(step._replace(is_local=False) for step in self.steps))
-        self.embeddings = embeddings or Embeddings(config, dtype=self.dtype_policy, name="embeddings")
+        self.embeddings = Embeddings(config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = make_blocks(config, self.steps, self._distinct, self.dtype_policy)
         self.step_signal = self.connections = None
         self.equilibrium: Any = None

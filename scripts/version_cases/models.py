@@ -51,10 +51,6 @@ def heads() -> dict[str, tuple[Callable, dict[str, Any], Any]]:
         "pretrainer": (take("AlbertPretrainer"), BATCH | WORDS, None),
         "nsp pretrainer": (lambda e: take("AlbertPretrainer")(e, pair_task="nsp"), BATCH | WORDS, None),
         "pretrainer of words": (lambda e: take("AlbertPretrainer")(e, pair_task=None), BATCH | WORDS, None),
-        "electra": (lambda e: take("ElectraPretrainer")(e, generator_size=0.5, seed=2), BATCH | WORDS, None),
-        "electra of its own steps": (
-            lambda e: take("ElectraPretrainer")(e, pair_task="sop", generator_steps=1, seed=2), BATCH | WORDS, None,
-        ),
     }  # fmt: skip
 
 

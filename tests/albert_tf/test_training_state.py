@@ -12,14 +12,14 @@ from tests.albert_tf.training import portable_parts
 pytestmark = pytest.mark.usefixtures("eagerly")
 
 CONFIG = portable_parts.CONFIG.replace(hidden_dropout_prob=0.1)
-KINDS = ("classes", "early exit", "tags", "numbers", "choices", "spans", "joint spans", "words and pairs", "replaced")
+KINDS = ("classes", "early exit", "tags", "numbers", "choices", "spans", "joint spans", "words and pairs")
 X = portable_parts.X
 # Members that have adapters: the kind of model, and what its configuration has otherwise.
 ADAPTED = {
     "shared block": ("classes", {}),
     "groups": ("joint spans", {"num_hidden_layers": 2, "num_hidden_groups": 2}),
     "own blocks": ("tags", {"num_hidden_layers": 2, "sharing": "none"}),
-    "shared feed-forward": ("replaced", {"num_hidden_layers": 2, "sharing": "ffn"}),
+    "shared feed-forward": ("words and pairs", {"num_hidden_layers": 2, "sharing": "ffn"}),
     "depth": ("words and pairs", {"num_hidden_layers": 2, "depth_lora_rank": 2, "step_signal": "learned"}),
     "relative": ("permutation", {}),
 }
