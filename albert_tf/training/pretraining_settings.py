@@ -121,7 +121,7 @@ class PretrainingSettings(CheckedSettings):
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     shuffle_window: int = setting(16384, help="examples that are shuffled among each other", at_least=1)
     files_at_once: int = setting(
-        0, help="files of records read side by side; 0: 64, of folders of older versions 16", at_least=0
+        0, help="files of records read side by side; 0: 64, of folders of version 0.1.0 16", at_least=0
     )
     pack_rows: bool = setting(
         True, help="join a batch's examples to fewer rows, kept apart, where more than a fifth would be padding"
