@@ -46,18 +46,20 @@ class AlbertConfig:
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
-        step_signal: what is added to every token before a step: "none", "learned", "sinusoid" (layers/step_signal.py).
-        hyper_connections: how many residual streams connect the steps, 2 or more, or 0 (layers/hyper_connections.py).
+        step_signal: what is added to every token before a step: "none", "learned", "sinusoid"
+            (extensions/step_signal.py).
+        hyper_connections: how many residual streams connect the steps, 2 or more, or 0
+            (extensions/hyper_connections.py).
         depth_lora_rank: rank of what a shared dense layer's weights differ by from step to step; 0: they do not
-            (layers/depth_lora.py).
+            (extensions/depth_lora.py).
         depth_lora_target: whose dense layers: "attention", "ffn" or "both".
         gate_init: what learned gates of extensions begin with: 0: they are closed and the model is exactly the one
             without; 1: the published form.
-        halting: whether tokens halt: "none", "act" (Graves) or "act_t2t" (tensor2tensor) (layers/halting.py).
+        halting: whether tokens halt: "none", "act" (Graves) or "act_t2t" (tensor2tensor) (extensions/halting.py).
         halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
         ponder_cost: what a step of a token adds to the loss.
         equilibrium_solver: "fixed_point" or "anderson": the repeated blocks are run until they have come to a fixed
-            point, in place of the plan's number of times (layers/equilibrium_walk.py); "none": they are not.
+            point, in place of the plan's number of times (extensions/equilibrium.py); "none": they are not.
         equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
             asked, all steps are made.
         equilibrium_max_steps: steps after which a row ends that has not converged.
@@ -72,13 +74,13 @@ class AlbertConfig:
             glu has half as many weights again as an mlp of the same.
         position_type: "absolute" adds a learned vector for each position; "rotary" has none, and turns queries and keys
             by their positions (Su et al. 2021, section 3.2), "relative" scores distances and segments as XLNet does
-            (layers/relative_attention.py), whose embeddings have no layer norm and whose attention no biases. Both take
+            (extensions/relative), whose embeddings have no layer norm and whose attention no biases. Both take
             rows of any length: `max_position_embeddings` is no more than what the commands take for the longest.
         rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
         use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
             heads have theirs in any case.
         attention_window: to how many places on each side a token attends, beside the first token, which attends to all
-            (layers/local_attention.py); 0: all attend to all. Rows of up to so many tokens and one are as without.
+            (extensions/window.py); 0: all attend to all. Rows of up to so many tokens and one are as without.
         global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
         attention_type: of relative positions: "bi": all attend to all, "uni": no token to what is behind it.
         clamp_length: the largest distance that relative positions tell apart; 0: there is none.

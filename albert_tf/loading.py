@@ -49,11 +49,6 @@ class Loaded:
     tokenizer: Tokenizer | None
     task: dict[str, Any]
 
-    @property
-    def in_use(self) -> "Loaded":
-        """Gives it with what of the model is used after training: of an ElectraPretrainer the encoder."""
-        return dataclasses.replace(self, model=self.model.in_use())
-
     @functools.cached_property
     def embedder(self) -> keras.Model:
         """The model that makes vectors: itself, or of a bare encoder the mean of its tokens' states.

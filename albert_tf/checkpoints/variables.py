@@ -9,7 +9,7 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import WALKS, extensions_of
-from albert_tf.layers.base_model import has_adapters, is_quantized
+from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
@@ -80,11 +80,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Gives the variables of an encoder, and of the heads on it, by their names here.
 
     Raises:
-        UserError: not all are plain weights, since the model was quantized or has LoRA adapters.
+        UserError: the model has LoRA adapters.
     """
     encoder = encoder_of(model)
-    if is_quantized(model):
-        raise UserError("the model's kernels are rounded by quantize('int8'); take the model as it was before")
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings

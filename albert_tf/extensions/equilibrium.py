@@ -28,6 +28,7 @@ from albert_tf.extensions.pullback import Function
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Segment, segments
 from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.layers.lookup import plain
 from tfrecords.base.errors import UserError
 
 
@@ -54,7 +55,7 @@ class Equilibrium(Extension):
         repeated_segment(config)
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        raise UserError("a walk to an equilibrium has no hidden states and no attentions on its way")
+        raise plain(UserError("a walk to an equilibrium has no hidden states and no attentions on its way"))
 
     def metrics(self) -> tuple[str, ...]:
         names = ("equilibrium_residual", "equilibrium_steps", "equilibrium_unconverged")

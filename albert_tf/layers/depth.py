@@ -17,7 +17,7 @@ class Step(NamedTuple):
     Attributes:
         attention: the one's index.
         feed_forward: the other's.
-        is_local: whether tokens attend to those nearby alone (layers/local_attention.py).
+        is_local: whether tokens attend to those nearby alone (extensions/window.py).
     """
 
     attention: int

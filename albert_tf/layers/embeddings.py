@@ -106,6 +106,3 @@ class Embeddings(keras.layers.Layer, Owner):
             return rows_at(self.position_embeddings, position_ids, "position_ids", first=offset)
         check_length(length, self.config)
         return self.position_embeddings[offset : offset + length]
-
-
-LentEmbeddings = Embeddings  # TEMPORARY

@@ -11,10 +11,9 @@ from albert_tf.analysis.cost import parameters
 from albert_tf.config import AlbertConfig
 from albert_tf.extensions.window import PART, pairs
 from albert_tf.layers.depth import plan
-from albert_tf.models.electra import generator_config
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
-from albert_tf.training.pretraining_settings import REPLACED, PretrainingSettings
+from albert_tf.training.pretraining_settings import PretrainingSettings
 from albert_tf.training.run_folder import has_checkpoint
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -57,19 +56,8 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
         config: of the encoder.
         length: tokens a row.
         predictions: masked words a row.
-        settings: for walk, dtype_policy, the parts of a step, and the generator of replaced tokens.
+        settings: for walk, dtype_policy, the objective, and the parts of a step.
     """
-    need = _need(config, length, predictions, settings)
-    if settings.objective != REPLACED:
-        return need
-    if settings.generator_steps:
-        return need._replace(row=need.row * (1 + settings.generator_steps / config.num_steps))
-    other = _need(generator_config(config, settings.generator_size), length, predictions, settings)
-    return Need(need.fixed + other.fixed - _RUNTIME, need.row + other.row)
-
-
-def _need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """That of one encoder with a head of masked words."""
     steps = len(plan(config))
     if config.equilibrium_solver != "none":
         # However many it takes to converge.
