@@ -133,7 +133,7 @@ def load(
         check_rows(model, own, tokenizer or folder)
         if tokenizer and not other_tokenizer:
             check_own(model, own, tokenizer, inside, *rules)
-        own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
+        own = own.with_cls_last(getattr(model, "encoder", model).config.spec.last_token)
     is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
     if Path(path).is_dir() and is_others and (unknown := unknown_files(inside)):
         logging.warning("'%s' holds files that are not read: %s", inside, ", ".join(unknown))

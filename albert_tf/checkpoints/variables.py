@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import WALKS, extensions_of
+from albert_tf.extension import WALKS
 from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
@@ -68,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk in WALKS or any(one.walk for one in extensions_of(config)):
+    if encoder.walk in WALKS or any(one.walk for one in config.extensions):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:
@@ -100,7 +100,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
             layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
             layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
             for extension, holder, weights in half.held():
-                if extension.is_published:
+                if extension.published:
                     prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
                     variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():
@@ -111,7 +111,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 def check_published(config: AlbertConfig, where: str, has_roberta: bool = False, has_xlnet: bool = False) -> None:
     """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or others if so told."""
-    names = list(config.extensions)
+    names = list(config.unpublished)
     if config.position_type == "relative" and not has_xlnet:
         names.insert(0, "position_type")
     if config.position_offset and not has_roberta:
@@ -192,8 +192,8 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
-    if extensions := encoder_of(model).config.extensions:
-        raise UserError(f"the target format has no place for {', '.join(extensions)}; keep the model as .keras")
+    if names := encoder_of(model).config.unpublished:
+        raise UserError(f"the target format has no place for {', '.join(names)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}

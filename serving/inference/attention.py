@@ -80,7 +80,7 @@ class OneRow(Rows):
         self.config = config
         self.size = tf.size(places)
         self.bias = tf.where(tf.range(self.size) < count, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
-        self.summary: Any = count - 1 if config.ends_with_cls else 0
+        self.summary: Any = count - 1 if config.spec.last_token else 0
         self.differs = None if segments is None else differing(segments[tf.newaxis], segments[tf.newaxis])
         self._position_keys = dict[RelativeScores, tf.Tensor]()
         if config.position_type == "rotary":

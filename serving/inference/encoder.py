@@ -197,7 +197,7 @@ class InferenceEncoder(tf.Module):
             )
         if self.halting is not None:
             raise UserError(f"early exit and halting '{self.config.halting}' exclude each other; leave it out")
-        if self.config.ends_with_cls:
+        if self.config.spec.last_token:
             raise UserError(
                 "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
             )
@@ -285,7 +285,9 @@ class InferenceEncoder(tf.Module):
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
             before = self.step_signal(before, step)
-        hidden = self.attentions[which.attention](before, rows, step, only_summary, which.is_local)
+        window = self.config.extension("window")
+        is_local = window is not None and window.is_local(which)
+        hidden = self.attentions[which.attention](before, rows, step, only_summary, is_local)
         hidden = self.feed_forwards[which.feed_forward](hidden, step)
         if self.connections is None:
             return before, hidden

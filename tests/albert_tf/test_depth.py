@@ -17,7 +17,6 @@ from albert_tf.checkpoints import (
     save_official,
 )
 from albert_tf.config import read_config
-from albert_tf.extension import extension_of
 from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.loading import load
 from albert_tf.training import loop
@@ -115,7 +114,7 @@ class Constant:
 
 def around(encoder, name, output):
     """The runner of an extension around one whose steps have that output."""
-    extension = extension_of(encoder.config, name)
+    extension = encoder.config.extension(name)
     return extension.around(Constant(encoder.config, output), encoder.extension_weights[name])
 
 
@@ -197,15 +196,15 @@ def test_only_what_is_shared_gets_adapters():
         ({"position_type": "rotary", "hidden_size": 6}, "turns pairs of numbers; a head of 3 is odd"),
         ({"rotary_theta": 0.0}, "rotary_theta must be above 0, not 0.0"),
         ({"use_bias": "no"}, "use_bias must be a bool, not 'no'"),
-        ({"global_attention_every": 2}, "global_attention_every 2 says which steps"),
+        ({"global_attention_every": 2}, "global_attention_every 2 needs attention_window"),
         ({"halting": "act", "halting_threshold": 1.0}, "halting_threshold must be below 1, not 1.0"),
-        ({"halting": "act", "random_depth_min": 2}, "random_depth_min and halting exclude each other"),
-        ({"position_type": "rotary", "position_offset": 2}, "position_offset counts rows of a table of positions"),
-        ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "random_depth_min and global"),
+        ({"halting": "act", "random_depth_min": 2}, "halting 'act' and random_depth_min 2 exclude each other"),
+        ({"position_type": "rotary", "position_offset": 2}, "position_offset 2 and position_type .*table of pos"),
+        ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "every 2 and random_depth_min 2"),
         ({"attention_window": 4, "position_type": "relative"}, "attention_window 4 and position_type 'relative' excl"),
         (
             {"memory_length": 4, "step_signal": "learned", "position_type": "relative"},
-            "step_signal 'learned' and memory_length 4 exclude",
+            "step_signal 'learned' and position_type 'relative' exclude each other: the memory_length 4",
         ),
         ({"reuse_length": 4, "position_type": "relative"}, "reuse_length 4 is a part of the memory"),
         ({"position_type": "rotary", "clamp_length": 4}, "clamp_length 4 needs position_type 'relative'"),

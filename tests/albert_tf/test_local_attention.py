@@ -49,6 +49,10 @@ def weigh(scores, part):
 
 
 @given(length=st.integers(1, 23), window=st.integers(1, 9), is_masked=st.booleans())
+def is_local(config, step):
+    return config.extension("window").is_local(step)
+
+
 def test_nearby_is_the_masked_square(length, window, is_masked):
     query, key, value, bias = random(length, length)
     found = attend_nearby(query, key, value, bias if is_masked else None, score, weigh, window, -10000.0)
@@ -71,14 +75,15 @@ def features():
 
 
 def test_the_plan_says_which_steps_are_local_and_loops_repeat_the_pattern():
-    assert [step.is_local for step in plan(CONFIG)] == [False, True, False, True, False]
+    assert [is_local(CONFIG, step) for step in plan(CONFIG)] == [False, True, False, True, False]
     assert [(len(run.steps), run.repeats) for run in segments(CONFIG)] == [(2, 2), (1, 1)]
-    assert all(step.is_local for step in plan(CONFIG.replace(global_attention_every=0)))
+    always = CONFIG.replace(global_attention_every=0)
+    assert all(is_local(always, step) for step in plan(always))
     assert [run.repeats for run in segments(CONFIG.replace(global_attention_every=0))] == [5]
     layers = CONFIG.replace(inner_group_num=2, num_hidden_layers=4)
     assert [(len(run.steps), run.repeats) for run in segments(layers)] == [(2, 4)]
     grouped = CONFIG.replace(num_hidden_layers=7, depth_plan="1+2x3", global_attention_every=3)
-    assert [step.is_local for run in segments(grouped) for _ in range(run.repeats) for step in run.steps] == [
+    assert [is_local(grouped, step) for run in segments(grouped) for _ in range(run.repeats) for step in run.steps] == [
         number % 3 > 0 for number in range(7)
     ]
 
