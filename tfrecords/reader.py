@@ -5,7 +5,8 @@
 Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of folders that
 0.1.0 wrote, and of other programs' files, every worker reads all. The order, and the masks of dynamic records, are
 functions of (seed, position), the position being the number of the record counted from the start of training over all
-epochs and workers. So training goes on after `skip_batches` batches exactly as if it had never stopped, whatever else in the program draws random numbers.
+epochs and workers. So training goes on after `skip_batches` batches exactly as if it had never stopped,
+whatever else in the program draws random numbers.
 """
 
 import functools
