@@ -132,6 +132,9 @@ class Extension:
         published: keys that a published model has.
         no_exits: why rows cannot leave early with it, "" where they can.
         lists_steps: whether a loop over depth has to be unrolled for it.
+        changes_input: whether blocks read something else than the state of the step before.
+        fuses: whether attention by one kernel, as cuDNN has it, computes the same.
+        packs: whether several examples may share a row.
         draws: whether something is drawn for each batch of training.
     """
 
@@ -145,6 +148,9 @@ class Extension:
     published: ClassVar[tuple[str, ...]] = ()
     no_exits: ClassVar[str] = ""
     lists_steps: ClassVar[bool] = False
+    changes_input: ClassVar[bool] = False
+    fuses: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
     draws: ClassVar[bool] = False
 
     def spec(self, spec: Spec) -> Spec:
@@ -175,6 +181,22 @@ class Extension:
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
         """Raises UserError where hidden states or attentions are asked for that there are not with it."""
+
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        """Returns keys to change where a configuration is given another number of layers."""
+        return {}
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        """Returns what the metrics of an evaluation add to its loss."""
+        return 0.0
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        """Returns what a run's history shows of some rows of training, by the names of columns."""
+        return {}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        """Returns what the figures of a run at a step warn of, "" if nothing."""
+        return ""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""

@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import WALKS
+from albert_tf.extension import REGISTRY, WALKS
 from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
@@ -109,11 +109,19 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str, has_roberta: bool = False, has_xlnet: bool = False) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or others if so told."""
+def check_published(
+    config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
+) -> None:
+    """Raises UserError where a configuration asks for what a format cannot hold.
+
+    Args:
+        config: of the encoder.
+        where: the format, for the message.
+        has_roberta: whether it holds positions that begin at an offset.
+        extensions: names of those that it holds.
+    """
     names = list(config.unpublished)
-    if config.position_type == "relative" and not has_xlnet:
-        names.insert(0, "position_type")
+    names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:
         names.insert(0, "position_offset")
     if names:

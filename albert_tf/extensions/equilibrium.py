@@ -7,7 +7,7 @@ steps as the plan has repeats, it is the plan itself. Dropout draws one mask for
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -49,6 +49,7 @@ class Equilibrium(Extension):
 
     # The outermost runner, as it repeats a segment in its own way.
     name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
+    packs = False
     no_exits = "exits are between steps, and the blocks stop by themselves"
     choices = {
         "equilibrium_solver": ("none", "fixed_point", "anderson"),
@@ -94,6 +95,19 @@ class Equilibrium(Extension):
         gate = Weight((config.hidden_size,), keras.initializers.Constant(self.gate_init), autocast=False)
         own = Holder("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        return {"equilibrium_radius": radius(encoder, features)}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        if not (part := figures.get("equilibrium_unconverged", 0)):
+            return ""
+        return (
+            f"{100 * part:.1f}% of the rows up to step {step} did not reach equilibrium_tolerance"
+            f" {self.equilibrium_tolerance:g} in {self.equilibrium_max_steps} steps (residual"
+            f" {figures['equilibrium_residual']:.2g} on average): what they give is no fixed point; watch"
+            " equilibrium_unconverged in history.csv"
+        )
 
     def work(self, config: Any, targets: int, work: Work) -> Work:
         solved, stored = repeated_segment(config), 2

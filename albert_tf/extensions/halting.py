@@ -11,6 +11,7 @@ In both a halted token goes on being attended to. With the gate at 0 all weight 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -59,6 +60,7 @@ class Halting(Extension):
     """
 
     name, order, begins_plain = "halting", 2, True
+    packs = False
     no_exits = "each token stops by itself"
     limits = GATE | {"halting_threshold": ("below 1", lambda value: value < 1)}
     choices = {"halting": ("none", "act", "act_t2t")}
@@ -80,6 +82,9 @@ class Halting(Extension):
             "gate": Weight((), constant(self.gate_init), autocast=False, constraint=_FromZeroToOne()),
         }
         return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        return self.ponder_cost * results.get("ponder", 0.0)
 
     def work(self, config: Any, targets: int, work: Work) -> Work:
         return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)

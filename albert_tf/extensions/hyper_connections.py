@@ -43,7 +43,7 @@ class HyperConnections(Extension):
         gate_init: what the gates begin with; 0: they are closed, and the model is exactly the one without.
     """
 
-    name, order, begins_plain = "hyper_connections", 1, True
+    name, order, begins_plain, changes_input = "hyper_connections", 1, True, True
     limits = GATE
     hyper_connections: int = 0
     gate_init: float = 0.0

@@ -35,6 +35,9 @@ class RandomDepth(Extension):
             )
         depth_draw(config)
 
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        return {"random_depth_min": 0} if self.random_depth_min >= depth else {}
+
     def conflicts(self) -> dict[str, str]:
         return {
             "global_attention_every": "a step would be local at one depth and not at another",

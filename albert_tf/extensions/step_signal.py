@@ -26,7 +26,7 @@ class StepSignal(Extension):
             published form.
     """
 
-    name, begins_plain = "step_signal", True
+    name, begins_plain, changes_input = "step_signal", True, True
     limits = GATE
     choices = {"step_signal": ("none", "learned", "sinusoid")}
     step_signal: str = "none"

@@ -34,6 +34,7 @@ class Window(Extension):
     """
 
     name, begins_plain, needed = "window", True, ("global_attention_every",)
+    fuses = packs = False
     attention_window: int = 0
     global_attention_every: int = 0
 

@@ -135,7 +135,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
     """
     if depth == config.num_hidden_layers:
         return config
-    if config.equilibrium_solver != "none":
+    if any(extension.walk for extension in config.extensions):
         raise UserError(f"depth {depth} cannot be run: a walk to an equilibrium goes on until it is there")
     place, _, run, fixed = repeated_run(config, f"depth {depth} cannot be run")
     repeats, rest = divmod(depth * config.inner_group_num - fixed, len(run.steps))
@@ -148,8 +148,8 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
         number = _owners(parts)[place]
         parts[number] = parts[number]._replace(repeats=parts[number].repeats + repeats - run.repeats)
         changes["depth_plan"] = write_depth_plan(parts)
-    if config.random_depth_min >= depth:
-        changes["random_depth_min"] = 0
+    for extension in config.extensions:
+        changes |= extension.at_depth(depth)
     try:
         return config.replace(**changes)
     except UserError as error:

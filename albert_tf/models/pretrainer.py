@@ -157,7 +157,7 @@ class AlbertPretrainer(EncoderModel):
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
         loss = sum(results[mean.name] for mean in self._means[::2])
-        return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
+        return results | {"loss": loss + sum(one.evaluated_loss(results) for one in self.encoder.config.extensions)}
 
     def running_means(self) -> list[keras.metrics.Metric]:
         """Gives what adds up between two rows of a run's history."""

@@ -152,10 +152,8 @@ class Pretraining(Training):
     @property
     def _packed(self) -> bool:
         """Whether examples may share rows: where a row's tokens, or its examples, are counted as one they must not."""
-        config, settings = self.config, self.settings
-        of_rows = config.attention_window or config.position_type == "relative" or settings.gradient_norm == "official"
-        is_sought = config.equilibrium_solver != "none" or config.halting != "none"
-        return settings.pack_rows and not of_rows and not is_sought
+        may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
+        return self.settings.pack_rows and may_share
 
     def remark(self) -> str:
         return f"; {self.memory}"

@@ -49,10 +49,6 @@ def weigh(scores, part):
 
 
 @given(length=st.integers(1, 23), window=st.integers(1, 9), is_masked=st.booleans())
-def is_local(config, step):
-    return config.extension("window").is_local(step)
-
-
 def test_nearby_is_the_masked_square(length, window, is_masked):
     query, key, value, bias = random(length, length)
     found = attend_nearby(query, key, value, bias if is_masked else None, score, weigh, window, -10000.0)
@@ -66,6 +62,10 @@ def test_parts_are_the_whole():
     found = attend_by_parts(query, key, value, bias, score, lambda *args: numbers.append(args[1]) or weigh(*args))
     assert numbers == [0, 1, 2]
     np.testing.assert_allclose(found, reference(query, key, value, bias, True), atol=1e-5)
+
+
+def is_local(config, step):
+    return config.extension("window").is_local(step)
 
 
 @pytest.fixture(scope="module")
