@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from albert_tf.config_reading import check_kind, is_xlnet, nearest, read_fields
 from albert_tf.depth_plan import read_depth_plan
 from albert_tf.extension import KEYS, OFF, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
-from albert_tf.published import NAMED, OTHER_NAMES, XLNET_NAMES
-from tfrecords.base.errors import UserError
-from tfrecords.base.files import download_hint, read_json, write_json
+from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.files import write_json
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -158,12 +156,9 @@ class AlbertConfig:
         Raises:
             UserError: none is; the message names the nearest.
         """
-        name = OTHER_NAMES.get(name, name)
-        if hint := download_hint(name):
-            raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
-        if name not in NAMED:
-            raise UserError(f"no configuration is called '{name}'{nearest(name, NAMED)}; known: {', '.join(NAMED)}")
-        return cls(**cast(dict[str, Any], NAMED[name]))
+        from albert_tf.config_reading import read_name
+
+        return read_name(cls, name)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -175,12 +170,9 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
         """
-        return cls._read(values, "")
+        from albert_tf.config_reading import read_values
 
-    @classmethod
-    def _read(cls, values: Mapping[str, Any], where: str) -> Self:
-        defaults = {name: field.default for name, field in _CORE.items()} | dict.fromkeys(KEYS)
-        return cls(**read_fields(values, defaults, where))
+        return read_values(cls, values)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -191,21 +183,9 @@ class AlbertConfig:
             model_type: "albert", "bert" or "roberta" where the file is known to be HuggingFace's; what it says itself
                 goes first.
         """
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise UserError(f"'{path}' holds no JSON object")
-        if model_type is not None:
-            values.setdefault("model_type", model_type)
-        said = {XLNET_NAMES.get(key) for key in values} if is_xlnet(values) else values.keys()
-        missing = [key for key in _SIZES if key not in said]
-        try:
-            check_kind(values)
-            if not missing:
-                return cls._read(values, str(path))
-        except UserError as error:
-            raise UserError(f"'{path}': {error}") from error
-        kinds = values.get("architectures") or []
-        raise UserError(f"'{path}' lacks {', '.join(missing)}{f'; it describes a {kinds[0]}' if kinds else ''}")
+        from albert_tf.config_reading import read_file
+
+        return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the keys that `from_dict` reads; those that came later only where they say something.
@@ -251,7 +231,6 @@ def read_config(name_or_file: str) -> AlbertConfig:
     return AlbertConfig.from_json(name_or_file) if name_or_file.endswith(".json") else AlbertConfig.named(name_or_file)
 
 
-_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
 _NAMES = list(_CORE)
 # What the first configurations were written with, and what came later.

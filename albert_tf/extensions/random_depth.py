@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from albert_tf.extension import Extension, Weights
 from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, repeated_run, runs_of
+from albert_tf.layers.depth import Segment, runs_of
 from albert_tf.layers.depth_loop import DepthLoop, Runner, repeat, run_if
 from albert_tf.layers.dropout import site_seed, whole_number
+from albert_tf.other_depths import repeated_run
 from tfrecords.base.errors import UserError
 
 # Beyond the numbers of all dropouts.

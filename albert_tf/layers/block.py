@@ -5,6 +5,7 @@ tokens make a row: a padded rectangle in training, rows without padding or a sin
 belongs to neither: rows call an `Attention` with rectangles of heads.
 """
 
+import contextvars
 import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -145,6 +146,10 @@ def attend_to_all(
     """Returns the contexts of queries that attend to all keys of their row, as far as the bias lets them."""
     scores = attention.score(attention, query, key, pairs, step, which)
     return attention.multiply(attention.weigh(pairs.masked(scores), step), value)
+
+
+# What attends where no extension says otherwise; see `albert_tf.layers.fused_attention`.
+ATTEND = contextvars.ContextVar("attend", default=attend_to_all)
 
 
 def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:

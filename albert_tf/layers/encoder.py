@@ -9,9 +9,9 @@ from keras import ops
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import Weights, settled
-from albert_tf.layers import Tensor, fused_attention
+from albert_tf.layers import Tensor
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
-from albert_tf.layers.block import Attention
+from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.dense import dense, norm
 from albert_tf.layers.depth import Step, plan
 from albert_tf.layers.depth_loop import DepthLoop, Runner, make_runner
@@ -226,9 +226,10 @@ class AlbertEncoder(BaseModel, Owner):
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = self.kernels(seed, probabilities)
-        attention = Attention(kernels.weigh, *kernels.scale)
-        if probabilities is None:
-            attention = fused_attention.used_by(attention)
+        # A kernel of its own keeps no probabilities.
+        attend = ATTEND.get() if probabilities is None else attend_to_all
+        early, late = kernels.scale
+        attention = Attention(kernels.weigh, early, late, attend=attend)
         for one in self.config.extensions:
             attention = one.attention(attention, weights[one.name])
         rows = PaddedRows(self.config, features, attention, self.compute_dtype, seed, seed if is_drawn else None)

@@ -1,8 +1,6 @@
 """Self-attention by one kernel of a GPU, cuDNN's, which keeps no scores: JAX only, and only where it is asked for."""
 
 import contextlib
-import contextvars
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +10,11 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs, attend_to_all
+from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
-
-_ON = contextvars.ContextVar("fused_attention", default=False)
 
 
 @contextlib.contextmanager
@@ -27,16 +23,11 @@ def fused_attention(on: bool = True) -> Iterator[None]:
 
     Where there is no such kernel, as on a CPU, Keras computes the same by several operations.
     """
-    before = _ON.set(on)
+    before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield
     finally:
-        _ON.reset(before)
-
-
-def used_by(attention: Attention) -> Attention:
-    """Returns how heads attend: by the kernel within `fused_attention`, and otherwise as they did."""
-    return dataclasses.replace(attention, attend=_attend) if _ON.get() else attention
+        ATTEND.reset(before)
 
 
 def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
