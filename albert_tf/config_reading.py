@@ -1,22 +1,31 @@
 """What the configuration files of other code bases say in the names of an AlbertConfig."""
 
+import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from absl import logging
 
+from albert_tf.extension import KEYS
 from albert_tf.published import (
     DEFAULTS,
     IGNORED_KEYS,
     MUST_EQUAL,
+    NAMED,
     NEARLY,
+    OTHER_NAMES,
     ROBERTA_TYPES,
     XLNET,
     XLNET_MUST_EQUAL,
     XLNET_NAMES,
 )
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.files import download_hint, read_json
+
+Config = TypeVar("Config")
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 _ONLY_ALBERT = ("embedding_size", "num_hidden_groups", "sharing", "depth_plan")
 _HUGGINGFACE_ACTIVATIONS = {
@@ -28,6 +37,48 @@ _HUGGINGFACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
     "swish": "silu",
 }
+
+
+def read_name(make: Callable[..., Config], name: str) -> Config:
+    """Makes the published configuration of that name; see `AlbertConfig.named`."""
+    name = OTHER_NAMES.get(name, name)
+    if hint := download_hint(name):
+        raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
+    if name not in NAMED:
+        raise UserError(f"no configuration is called '{name}'{nearest(name, NAMED)}; known: {', '.join(NAMED)}")
+    return make(**NAMED[name])
+
+
+def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:
+    """Makes the configuration that a file's values describe; see `AlbertConfig.from_dict`.
+
+    Args:
+        make: AlbertConfig.
+        values: of the file.
+        where: its name, for warnings.
+    """
+    own = [field for field in dataclasses.fields(make) if field.name not in ("extensions", "unused")]
+    defaults = {field.name: field.default for field in own} | dict.fromkeys(KEYS)
+    return make(**read_fields(values, defaults, where))
+
+
+def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: str | None) -> Config:
+    """Makes the configuration of a file; see `AlbertConfig.from_json`."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise UserError(f"'{path}' holds no JSON object")
+    if model_type is not None:
+        values.setdefault("model_type", model_type)
+    said = {XLNET_NAMES.get(key) for key in values} if is_xlnet(values) else values.keys()
+    missing = [key for key in _SIZES if key not in said]
+    try:
+        check_kind(values)
+        if not missing:
+            return read_values(make, values, str(path))
+    except UserError as error:
+        raise UserError(f"'{path}': {error}") from error
+    kinds = values.get("architectures") or []
+    raise UserError(f"'{path}' lacks {', '.join(missing)}{f'; it describes a {kinds[0]}' if kinds else ''}")
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -75,12 +126,6 @@ def check_kind(values: Mapping[str, Any]) -> None:
         )
     if kind is not None and kind not in supported:
         raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(supported)}")
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Gives the end of a message that asks for the nearest of some names; "" where none is near."""
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def is_xlnet(values: Mapping[str, Any]) -> bool:

@@ -305,7 +305,7 @@ def _of_words(exportable: Exportable, texts: list[str], expected: Arrays, answer
     if exportable.exit_kind != "tagging":
         return expected, answers
     count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
-    first = 0 if exportable.encoder.config.ends_with_cls else 1
+    first = 0 if exportable.encoder.config.spec.last_token else 1
     return {"logits": expected["logits"][:1, first : first + count]}, {"logits": answers["logits"][:1, :count]}
 
 

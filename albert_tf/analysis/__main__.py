@@ -25,7 +25,7 @@ def main(settings: CostSettings) -> None:
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.analysis.cost import cost_table
-    from albert_tf.layers.depth import at_depth
+    from albert_tf.other_depths import at_depth
 
     for name, config in configs.items() if settings.depth else ():
         try:

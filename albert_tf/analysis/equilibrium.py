@@ -55,7 +55,7 @@ def main(settings: EquilibriumSettings) -> None:
 
     from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
     from albert_tf.checkpoints.variables import encoder_of
-    from albert_tf.layers.equilibrium_walk import repeated_segment
+    from albert_tf.extensions.equilibrium import repeated_segment
     from albert_tf.loading import load
 
     recurrences = {}

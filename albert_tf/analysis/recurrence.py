@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from albert_tf.choices import LONGEST_PERIOD
+from albert_tf.extensions.equilibrium import recurrence, repeated_segment
+from albert_tf.extensions.fixed_point import SOLVERS, Solver, norm, solve, spectral_radius
 from albert_tf.layers.depth import segments
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.equilibrium import SOLVERS, Solver, norm, solve, spectral_radius
-from albert_tf.layers.equilibrium_walk import repeated_segment
 from tfrecords.base.files import replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
 
@@ -98,7 +98,7 @@ def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: f
     Raises:
         UserError: the encoder's plan has no single run of blocks that repeats.
     """
-    function, start, rows = encoder.recurrence(features)
+    function, start, rows = recurrence(encoder, features)
     state = start = keras.ops.cast(start, "float32")
     function, first = _compiled(function), _array(norm(start, rows))
     runs, kept, before = [], [state], None
@@ -118,7 +118,9 @@ def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: f
     best = min(solutions.values(), key=lambda solution: _array(solution.residual).max())
     whole = encoder.config.equilibrium_max_steps
     return Recurrence(
-        depth=segments(encoder.config)[repeated_segment(encoder.config)].repeats if not encoder.equilibrium else whole,
+        depth=segments(encoder.config)[repeated_segment(encoder.config)].repeats
+        if encoder.walk != "equilibrium"
+        else whole,
         runs=runs,
         returns=[_distance(kept, period, rows) for period in range(1, LONGEST_PERIOD + 1)],
         evaluations={

@@ -6,9 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf import other_depths as plans
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
-from albert_tf.layers import depth as plans
-from albert_tf.layers.relative_attention import OWN_WEIGHTS
 from tfrecords.base.errors import UserError
 
 
@@ -64,14 +63,14 @@ def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, 
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}
-    for attention in encoder.attentions if encoder.config.untie_biases and encoder.config.sharing != "none" else ():
-        rows = range(len(attention.steps)) if attention.is_untied else [...]
-        for name in OWN_WEIGHTS:
-            variable = getattr(attention, name)
-            found |= {(f"attention/{name}", step): (variable, row) for row, step in zip(rows, attention.steps)}
-    for name, layer in encoder.depth_layers.items():
-        steps = getattr(layer, "steps", range(encoder.config.num_steps))
-        for variable in layer.weights:
-            if variable.shape[:1] == (len(steps),):
-                found |= {(f"{name}/{variable.name}", step): (variable, row) for row, step in enumerate(steps)}
+    for (kind, _), owner in encoder.owners().items():
+        steps = (
+            getattr(owner, "steps", ()) if kind in ("attention", "feed_forward") else range(encoder.config.num_steps)
+        )
+        for _, holder, weights in owner.held():
+            for name, variable in weights.items():
+                if holder.weights[name].per_step:
+                    rows = range(len(steps)) if len(steps) > 1 else [...]
+                    key = "/".join(filter(None, (kind, holder.layer, name)))
+                    found |= {(key, step): (variable, row) for row, step in zip(rows, steps)}
     return found

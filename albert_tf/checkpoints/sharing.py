@@ -1,6 +1,5 @@
 """Blocks that several steps share, with low rank by depth, out of blocks of each step's own."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import keras
@@ -8,17 +7,16 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
-from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig
-from albert_tf.layers.depth_lora import DepthLora
+from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.relative_attention import OWN_WEIGHTS
+from albert_tf.layers.halves import HolderLayer
 from tfrecords.base.errors import UserError
 
-# The plan, and what begins as the model without it; that the two have as many steps is asked apart.
-_FREE = {
+# The plan, and what is of training alone; that the two have as many steps is checked apart.
+_FREE = (
     *("num_hidden_layers", "num_hidden_groups", "inner_group_num", "sharing", "random_depth_min", "initializer_range"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", *BEGIN_AS_ALBERT),
-}
+    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
+)
 
 
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
@@ -45,7 +43,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
     >>> shared = share_blocks(bert, bert.config.replace(sharing="all", depth_lora_rank=2))
-    >>> len(shared.blocks), tuple(shared.attentions[0].adapters["query"].a.shape)
+    >>> len(shared.blocks), tuple(shared.halves_of("attention")[0].lora_query.a.shape)
     (1, (3, 8, 2))
     """
     source = encoder_of(model)
@@ -67,7 +65,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
                 continue
             common = _common(values, int(number), halves[half], taken or {})
             variable.assign(common)
-            adapter = shared.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
+            adapter = shared.extension_layers().get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
             if adapter is not None:
                 _decompose(values - common, adapter)
         elif not name.startswith("depth_lora/") and name in before and before[name].shape == variable.shape:
@@ -81,9 +79,10 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
             f"share_blocks: the model runs {source.num_steps} blocks, its new configuration {config.num_steps}; the two"
             " must agree"
         )
-    own, other = dataclasses.asdict(source), dataclasses.asdict(config)
     different = [
-        f"{name} {other[name]!r} (model: {own[name]!r})" for name in own.keys() - _FREE if own[name] != other[name]
+        f"{name} {getattr(config, name)!r} (model: {getattr(source, name)!r})"
+        for name in source.differing(config)
+        if name not in _FREE and not begins_plain(name)
     ]
     if different:
         raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")
@@ -103,19 +102,21 @@ def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[in
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
     """What a step runs with, its own low rank included."""
-    layers, number = getattr(encoder, f"{half}s"), getattr(encoder.steps[step], half)
+    number = getattr(encoder.steps[step], half)
+    owner = encoder.halves_of(half)[number]
     half = f"{half}_{number}"
     value = ops.convert_to_numpy(named[f"{half}/{rest}"])
-    if rest in OWN_WEIGHTS and layers[number].is_untied:
-        return value[layers[number].steps.index(step)]
-    adapter = encoder.depth_layers.get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
+    per_step = [name for _, holder, _ in owner.held() for name, one in holder.weights.items() if one.per_step]
+    if rest in per_step and len(owner.steps) > 1:
+        return value[owner.steps.index(step)]
+    adapter = encoder.extension_layers().get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
     if adapter is None:
         return value
-    visit = adapter.visit(step)
+    visit = adapter.steps.index(step)
     return value + ops.convert_to_numpy(adapter.a)[visit] @ ops.convert_to_numpy(adapter.b)[visit]
 
 
-def _decompose(differences: np.ndarray, adapter: DepthLora) -> None:
+def _decompose(differences: np.ndarray, adapter: HolderLayer) -> None:
     """Sets an adapter to what is nearest to `differences` [visits, inputs, units].
 
     All size is in b: a step that differs by nothing begins as low rank from nothing does, b = 0, a alive.

@@ -8,10 +8,9 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.base_model import has_adapters, is_quantized
+from albert_tf.extension import REGISTRY, WALKS
+from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.equilibrium_walk import EQUILIBRIUM
-from albert_tf.layers.relative_attention import OWN_WEIGHTS, RelativeAttention
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.permutation import XlnetPretrainer
@@ -69,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk == EQUILIBRIUM or config.equilibrium_solver != "none":
+    if encoder.walk in WALKS or any(one.walk for one in config.extensions):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:
@@ -81,15 +80,13 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Gives the variables of an encoder, and of the heads on it, by their names here.
 
     Raises:
-        UserError: not all are plain weights, since the model was quantized or has LoRA adapters.
+        UserError: the model has LoRA adapters.
     """
     encoder = encoder_of(model)
-    if is_quantized(model):
-        raise UserError("the model's kernels are rounded by quantize('int8'); take the model as it was before")
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
-    tables = {f"embeddings/{name}": getattr(embeddings, name) for name in (*TABLES, MASK_EMBEDDING)}
+    tables = {f"embeddings/{name}": getattr(embeddings, name, None) for name in (*TABLES, MASK_EMBEDDING)}
     variables = {name: table for name, table in tables.items() if table is not None}
     layers = {"embeddings/layer_norm": embeddings.layer_norm} if embeddings.layer_norm is not None else {}
     if encoder.final_norm is not None:
@@ -98,27 +95,33 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         layers["pooler"] = encoder.pooler
     if embeddings.projection is not None:
         layers["embeddings/projection"] = embeddings.projection
-    for i, attention in enumerate(encoder.attentions):
-        for name in ("query", "key", "value", "output_dense", "layer_norm"):
-            layers[f"attention_{i}/{name.removesuffix('_dense')}"] = getattr(attention, name)
-        if isinstance(attention, RelativeAttention):
-            layers[f"attention_{i}/relative"] = attention.relative
-            variables |= {f"attention_{i}/{name}": getattr(attention, name) for name in OWN_WEIGHTS}
-    for i, feed_forward in enumerate(encoder.feed_forwards):
-        for name in ("intermediate", "gate", "output_dense", "layer_norm"):
-            if (layer := getattr(feed_forward, name)) is not None:
-                layers[f"feed_forward_{i}/{name.removesuffix('_dense')}"] = layer
+    for kind in ("attention", "feed_forward"):
+        for i, half in enumerate(encoder.halves_of(kind)):
+            layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
+            layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
+            for extension, holder, weights in half.held():
+                if extension.published:
+                    prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
+                    variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str, has_roberta: bool = False, has_xlnet: bool = False) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or others if so told."""
-    names = list(config.extensions)
-    if config.position_type == "relative" and not has_xlnet:
-        names.insert(0, "position_type")
+def check_published(
+    config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
+) -> None:
+    """Raises UserError where a configuration asks for what a format cannot hold.
+
+    Args:
+        config: of the encoder.
+        where: the format, for the message.
+        has_roberta: whether it holds positions that begin at an offset.
+        extensions: names of those that it holds.
+    """
+    names = list(config.unpublished)
+    names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:
         names.insert(0, "position_offset")
     if names:
@@ -197,8 +200,8 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
-    if extensions := encoder_of(model).config.extensions:
-        raise UserError(f"the target format has no place for {', '.join(extensions)}; keep the model as .keras")
+    if names := encoder_of(model).config.unpublished:
+        raise UserError(f"the target format has no place for {', '.join(names)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}

@@ -1,21 +1,13 @@
-"""Which weights run at which depth step, and how the steps are applied."""
+"""Which weights run at which step of the depth."""
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import Part, read_depth_plan, write_depth_plan
-from albert_tf.layers import Tensor
-from albert_tf.layers.dropout import site_seed, whole_number
-from tfrecords.base.errors import UserError
-
-# Beyond those of all dropouts.
-_DEPTH_SITE = 1 << 20
+from albert_tf.depth_plan import read_depth_plan
 
 
 class Step(NamedTuple):
@@ -24,12 +16,12 @@ class Step(NamedTuple):
     Attributes:
         attention: the one's index.
         feed_forward: the other's.
-        is_local: whether tokens attend to those nearby alone (layers/local_attention.py).
+        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
     """
 
     attention: int
     feed_forward: int
-    is_local: bool = False
+    phase: int = 0
 
 
 class Segment(NamedTuple):
@@ -76,21 +68,20 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 def plan(config: AlbertConfig) -> list[Step]:
     """Lists the weights of every executed block, in order: `config.num_steps` of them."""
-    steps = [step for cycle in cycles(config) for step in cycle]
-    return [step._replace(is_local=_is_local(config, number)) for number, step in enumerate(steps)]
+    steps, period = [step for cycle in cycles(config) for step in cycle], _period(config)
+    return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
-def _is_local(config: AlbertConfig, number: int) -> bool:
-    every = config.global_attention_every
-    return config.attention_window > 0 and not (every and number % every == 0)
+def _period(config: AlbertConfig) -> int:
+    return math.lcm(1, *(extension.period() for extension in config.extensions))
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
     """Cuts the plan into runs of equal steps, counted instead of listed: one loop each."""
     steps, result, done = plan(config), list[Segment](), 0
-    for run in _runs(config):
-        # As many cycles make one as have the same pattern of local steps.
-        joined = math.lcm(len(run.steps), config.global_attention_every or 1) // len(run.steps)
+    for run in runs_of(config):
+        # As many cycles make one as have the same phases.
+        joined = math.lcm(len(run.steps), _period(config)) // len(run.steps)
         for count, times in ((joined, run.repeats // joined), (run.repeats % joined, 1)):
             if count and times:
                 length = count * len(run.steps)
@@ -99,7 +90,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
     return result
 
 
-def _runs(config: AlbertConfig) -> list[Segment]:
+def runs_of(config: AlbertConfig) -> list[Segment]:
     """The plan's runs of equal cycles, whatever their steps attend to: what can be run more or less often."""
     result: list[Segment] = []
     for cycle in cycles(config):
@@ -121,158 +112,3 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
     return ops.convert_to_tensor(table, "int32")[step]
-
-
-def repeated_segment(config: AlbertConfig) -> int | None:
-    """Finds the one among the runs that can be run more or less often; None where none repeats, or more than one."""
-    runs = _runs(config)
-    if config.sharing == "all" and len(runs) == 1:
-        return 0
-    repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
-    return repeated[0] if len(repeated) == 1 else None
-
-
-def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
-    """Gives the configuration that runs the same blocks through `depth` layers: the repeated ones more or less often.
-
-    Raises:
-        UserError: the plan has no such depth.
-
-    >>> at_depth(AlbertConfig.named("albert_base_v2").replace(depth_plan="1+1x10+1"), 8).depth_plan
-    '1+1x6+1'
-    """
-    if depth == config.num_hidden_layers:
-        return config
-    if config.equilibrium_solver != "none":
-        raise UserError(f"depth {depth} cannot be run: a walk to an equilibrium goes on until it is there")
-    place, _, run, fixed = _repeated(config, f"depth {depth} cannot be run")
-    repeats, rest = divmod(depth * config.inner_group_num - fixed, len(run.steps))
-    if rest or repeats < 1:
-        few = [(fixed + count * len(run.steps)) // config.inner_group_num for count in (1, 2, 3)]
-        raise UserError(f"depth {depth} cannot be run: this plan has the depths {', '.join(map(str, few))} and so on")
-    changes: dict[str, Any] = {"num_hidden_layers": depth}
-    if config.depth_plan:
-        parts = read_depth_plan(config.depth_plan)
-        number = _owners(parts)[place]
-        parts[number] = parts[number]._replace(repeats=parts[number].repeats + repeats - run.repeats)
-        changes["depth_plan"] = write_depth_plan(parts)
-    if config.random_depth_min >= depth:
-        changes["random_depth_min"] = 0
-    try:
-        return config.replace(**changes)
-    except UserError as error:
-        raise UserError(f"depth {depth} cannot be run: {error}") from error
-
-
-def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Lists the steps of the plan that a lower depth keeps, with what weights they have of their own."""
-    dropped = config.num_steps - at_depth(config, depth).num_steps
-    if dropped <= 0:
-        return list(range(config.num_steps))
-    _, first, run, _ = _repeated(config)
-    end = first + run.repeats * len(run.steps)
-    return [*range(end - dropped), *range(end, config.num_steps)]
-
-
-class Draw(NamedTuple):
-    """Says between which numbers of times the segment at `place` is run for a batch of training, both included."""
-
-    place: int
-    least: int
-    most: int
-
-    def __call__(self, seed: Tensor) -> Tensor:
-        """Draws one, an int32 scalar, all being as likely, from a call's seed, uint32 [2]."""
-        return whole_number(self.least, self.most, site_seed(seed, _DEPTH_SITE))
-
-    def turns(self, config: AlbertConfig) -> list[int]:
-        """Says of every step which time its segment is run, from 0; -1 outside the segment."""
-        return [
-            turn if place == self.place else -1
-            for place, run in enumerate(_runs(config))
-            for turn in range(run.repeats)
-            for _ in run.steps
-        ]
-
-
-def depth_draw(config: AlbertConfig) -> Draw | None:
-    """Says how training draws its depths; None where `random_depth_min` asks for none, or leaves no choice.
-
-    Raises:
-        UserError: the plan has no segment that can be run more or less often.
-
-    >>> tuple(depth_draw(AlbertConfig(depth_plan="1+2x5+1", random_depth_min=5)))
-    (1, 2, 5)
-    """
-    if not config.random_depth_min:
-        return None
-    place, _, run, fixed = _repeated(config, f"random_depth_min {config.random_depth_min} cannot be drawn from")
-    least = max(1, -(-(config.random_depth_min * config.inner_group_num - fixed) // len(run.steps)))
-    return Draw(place, least, run.repeats) if least < run.repeats else None
-
-
-class _Repeated(NamedTuple):
-    """The segment that can be run more or less often.
-
-    Attributes:
-        place: which one among `segments`.
-        first: the number of its first step.
-        run: the segment.
-        fixed: steps outside it.
-    """
-
-    place: int
-    first: int
-    run: Segment
-    fixed: int
-
-
-def _repeated(config: AlbertConfig, problem: str = "") -> _Repeated:
-    runs, place = _runs(config), repeated_segment(config)
-    if place is None:
-        plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
-        groups = f" in {config.num_hidden_groups} groups" if config.num_hidden_groups > 1 else ""
-        raise UserError(
-            f"{problem}: in {config.num_hidden_layers} layers with {plan}{groups} there is no single run of blocks that"
-            " repeats, which could do so more or less often"
-        )
-    counts = [run.repeats * len(run.steps) for run in runs]
-    return _Repeated(place, sum(counts[:place]), runs[place], sum(counts) - counts[place])
-
-
-def _owners(parts: list[Part]) -> list[int]:
-    """The number of the part that each of `segments` is of: one that ends reversed makes two."""
-    return [
-        number
-        for number, part in enumerate(parts)
-        for _ in range(2 if part.is_reversed and part.repeats > 1 and part.blocks > 1 else 1)
-    ]
-
-
-def run_if(condition: Tensor, step: Callable, state: Any) -> Any:
-    """Gives step(state) where the scalar condition holds, and the state itself where it does not, at no cost."""
-    return ops.cond(condition, lambda: step(state), lambda: state)
-
-
-def repeat(step: Callable, times: int, state: Any, drawn: Tensor | None = None) -> Any:
-    """Applies step(i, state) for i = 0 .. times - 1 as one loop in the graph, differentiable on every backend.
-
-    Args:
-        step: a function of the number i, an int or a scalar tensor, and the state; it gives the next state.
-        times: how often.
-        state: a tensor, or tensors in tuples, whose shapes stay.
-        drawn: an int32 scalar of at most `times`, which takes its place.
-    """
-    if times == 1:
-        return step(0, state)
-    if keras.backend.backend() == "jax":
-        # lax.while_loop has no reverse gradient; fori_loop with a fixed count has.
-        run = step if drawn is None else lambda i, state: run_if(i < drawn, functools.partial(step, i), state)
-        return ops.fori_loop(0, times, run, state)
-    # XLA needs the bound to size what the backward pass keeps.
-    return ops.while_loop(
-        lambda i, state: i < (times if drawn is None else drawn),
-        lambda i, state: (i + 1, step(i, state)),
-        (0, state),
-        maximum_iterations=times,
-    )[1]

@@ -6,8 +6,8 @@ from typing import Any
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
-from albert_tf.layers.equilibrium import RectangleRows
 from albert_tf.layers.lookup import check_range, or_nan, plain
 from tfrecords.base.errors import UserError
 
@@ -16,10 +16,9 @@ _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
 # What models read beside: places, labels and their weights, which the encoder passes over.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
-# Of relative positions alone.
-_OF_RELATIVE = ("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed")
+_OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
 _OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
-NAMES = (*_OF_ENCODER, *_OF_RELATIVE, *_OF_PRETRAINING, *_OF_SPANS)
+NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
@@ -52,17 +51,12 @@ def by_name(features: Any) -> dict[str, Any]:
 
 def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
-    if config.attention_window and "sequence_ids" in features:
-        raise plain(UserError("attention_window and packed rows exclude each other; leave out sequence_ids"))
-    if config.position_type == "relative":
-        for name in ("sequence_ids", "sequence_starts", "position_ids"):
-            if name in features:
-                raise plain(UserError(f"relative positions are those of the columns of a row; leave out {name}"))
-        if "target_mapping" in features and "query_positions" in features:
-            raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
-    for name in () if config.position_type == "relative" else _OF_RELATIVE:
-        if name in features:
-            raise plain(UserError(f"{name} is for an encoder with position_type 'relative'; leave it out"))
+    for one in config.extensions:
+        one.check_features(features)
+    for extension, entry in REGISTRY.items():
+        for name in entry.features:
+            if name in features and config.extension(extension) is None:
+                raise plain(UserError(f"{name} is for an encoder with {entry.asked_by}; leave it out"))
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
@@ -99,22 +93,13 @@ def _unpadded(input_mask: Tensor) -> Tensor:
     return ops.cumsum(mask, axis=1) * mask - 1
 
 
-def rows_of(features: dict[str, Any], queries: Tensor = None) -> RectangleRows:
-    """Says which tokens make a row, with so many queries behind them, if any, and which of them are no padding."""
-    mask = features.get("input_mask")
-    mask = ops.ones_like(features["input_ids"]) if mask is None else mask
-    if queries is not None:
-        mask = ops.concatenate([mask, ops.ones((ops.shape(mask)[0], queries), mask.dtype)], axis=1)
-    return RectangleRows(mask)
-
-
 def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Gives the column of the token that stands for each row, int32 [batch]: the first, or the last of XLNet's.
+    """Gives the column of the token that stands for each row, int32 [batch]: the first, or the last.
 
-    The last that is no padding, on whichever side padding is.
+    The last that is no padding, on whichever side padding is: XLNet's.
     """
     ids = features["input_ids"]
-    if not config.ends_with_cls:
+    if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
     mask = ops.cast(features.get("input_mask", ops.ones_like(ids)), "int32")
     return ops.max(mask * ops.arange(ops.shape(ids)[1], dtype="int32"), axis=1)
@@ -129,7 +114,7 @@ def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: Al
         config: of the encoder.
     """
     starts = features.get("sequence_starts")
-    if starts is None and not config.ends_with_cls:
+    if starts is None and not config.spec.last_token:
         return sequence_output[:, 0]
     columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
     length = ops.shape(sequence_output)[1]

@@ -1,20 +1,20 @@
 """Self-attention by one kernel of a GPU, cuDNN's, which keeps no scores: JAX only, and only where it is asked for."""
 
 import contextlib
-import contextvars
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
+from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
-
-_ON = contextvars.ContextVar("fused_attention", default=False)
 
 
 @contextlib.contextmanager
@@ -23,19 +23,18 @@ def fused_attention(on: bool = True) -> Iterator[None]:
 
     Where there is no such kernel, as on a CPU, Keras computes the same by several operations.
     """
-    before = _ON.set(on)
+    before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield
     finally:
-        _ON.reset(before)
+        ATTEND.reset(before)
 
 
-def is_on(length: int) -> bool:
-    """Tells whether attention of rows of `length` columns is to be by one kernel here.
-
-    Of an odd number cuDNN has no backward pass with a bias, which Keras does not ask for.
-    """
-    return _ON.get() and length % 2 == 0
+def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
+    # Of an odd number of columns cuDNN has no backward pass with a bias, which Keras does not ask for.
+    if query.shape[2] % 2:
+        return attend_to_all(attention, query, key, value, pairs, *others)
+    return attend(query, key, value, pairs.bias, attention.late)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -67,8 +66,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
         "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
         f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
-        "positions that are not relative": config.position_type != "relative",
-        f"no attention_window (it is {config.attention_window})": not config.attention_window,
+        **{f"no {REGISTRY[one.name].asked_by}": one.fuses for one in config.extensions},
         f"heads of at most {_LARGEST_HEAD} columns, a multiple of {_HEAD_MULTIPLE} (they have {config.head_size})": (
             config.head_size <= _LARGEST_HEAD and not config.head_size % _HEAD_MULTIPLE
         ),

@@ -39,7 +39,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Puts a model whose weights all train, and its quantized layers, into a state that `training_state` returned.
+    """Puts a model whose weights all train into a state that `training_state` returned.
 
     What the model does not have is passed over: it was made from another configuration.
     """
@@ -63,7 +63,8 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        yield path, layer
+        if not getattr(layer, "is_folder", False):  # Only a name in files.
+            yield path, layer
         for inner in layer._layers:
             yield from below(f"{path}/{inner.name}", inner)
 
@@ -71,5 +72,5 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
 
 
 def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights that may train: neither seeds nor what `quantize` rounded."""
+    """The weights that may train, without seeds."""
     return layer._trainable_variables

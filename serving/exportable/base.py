@@ -138,7 +138,7 @@ class Exportable(tf.Module, abc.ABC):
 
     def _exits(self, model) -> list:
         """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
-        if self.options.exit_rule == "movement" and self.encoder.config.ends_with_cls:
+        if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions (XLNet); leave it out")
         if self.options.exit_rule == "learned":
             check_exit(ExitRule(self.exit_kind, "learned"), model)
@@ -260,7 +260,7 @@ class Exportable(tf.Module, abc.ABC):
     @property
     def ids_ways(self) -> IdsWays:
         """Gives the ways in by token ids, which differ where [CLS] is a row's last token."""
-        return IDS_WAYS[self.encoder.config.ends_with_cls]
+        return IDS_WAYS[self.encoder.config.spec.last_token]
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
         """Gives the column of the token that stands for each row, int32 [batch]."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.local_attention import PART, attend_nearby
+from albert_tf.extensions.window import PART, attend_nearby
 from serving.inference.relative import Pairs, RelativeScores
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
@@ -26,7 +26,7 @@ class Reach(NamedTuple):
 
     Attributes:
         only_summary: Whether the result is of the token alone that stands for each row.
-        is_local: Whether to tokens nearby alone (albert_tf.layers.local_attention).
+        is_local: Whether to tokens nearby alone (albert_tf.extensions.window).
         relative: What scores distances, where positions are relative.
         step: Which of the plan's steps this is, for that.
         multiply: What multiplies matrices: tf.matmul, or what takes its arguments.
@@ -80,7 +80,7 @@ class OneRow(Rows):
         self.config = config
         self.size = tf.size(places)
         self.bias = tf.where(tf.range(self.size) < count, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
-        self.summary: Any = count - 1 if config.ends_with_cls else 0
+        self.summary: Any = count - 1 if config.spec.last_token else 0
         self.differs = None if segments is None else differing(segments[tf.newaxis], segments[tf.newaxis])
         self._position_keys = dict[RelativeScores, tf.Tensor]()
         if config.position_type == "rotary":

@@ -59,9 +59,9 @@ def quantize_encoder(twin, encoder: AlbertEncoder, calibration: tuple | None, vn
     ranges = _ranges(twin, hidden, batch) * margin
     twin.attentions = [
         QuantizedAttention(half, ranges[:, :2], vnni, own.relative)
-        for half, own in zip(encoder.attentions, twin.attentions)
+        for half, own in zip(encoder.halves_of("attention"), twin.attentions)
     ]
-    twin.feed_forwards = [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.feed_forwards]
+    twin.feed_forwards = [QuantizedFeedForward(half, ranges[:, 2:], vnni) for half in encoder.halves_of("feed_forward")]
 
 
 def _recorded(parts: list, batch: FlatBatch) -> Any:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.halting import HaltingState, updated
-from albert_tf.layers.hyper_connections import EPSILON
+from albert_tf.extensions.halting import HaltingState
+from albert_tf.extensions.hyper_connections import EPSILON
+from albert_tf.extensions.step_signal import sinusoids
 from serving.inference.dense import array, variable
 
 
@@ -14,8 +15,11 @@ class StepSignal:
     """Adds the vector of a step to every token."""
 
     def __init__(self, layer, dtype: tf.DType):
-        self.table = np.stack([array(layer.signal(step)) for step in range(layer.config.num_steps)])
-        self.dtype = dtype
+        config, self.dtype = layer.config, dtype
+        if config.step_signal == "learned":
+            self.table = array(layer.table)
+        else:
+            self.table = sinusoids(config.num_steps, config.hidden_size) * array(layer.gate)
 
     def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
         """Takes and gives [tokens, hidden_size]."""
@@ -69,7 +73,7 @@ class HyperConnections(tf.Module):
 
     def __init__(self, layer, dtype: tf.DType, together: int):
         super().__init__()
-        self.dtype, self.streams, self.width = dtype, layer.streams, layer.config.hidden_size
+        self.dtype, self.streams, self.width = dtype, layer.config.hyper_connections, layer.config.hidden_size
         size = self.streams * self.width
         scale = np.repeat(array(layer.scale), self.streams, axis=1) * np.sqrt(size)
         self.kernel = variable(array(layer.kernel) * scale[:, np.newaxis], dtype, "kernel")
@@ -116,7 +120,7 @@ class Halting:
     """The sums of adaptive computation time, float32, by which every token takes as many steps as it needs."""
 
     def __init__(self, layer):
-        self.config = layer.config
+        self.extension, self.last = layer.extension, layer.config.num_steps - 1
         self.kernel, self.bias, self.gate = array(layer.kernel), array(layer.bias), array(layer.gate)
 
     def start(self, hidden: tf.Tensor) -> HaltingState:
@@ -127,7 +131,7 @@ class Halting:
 
     def update(self, step: tf.Tensor | int, before: tf.Tensor, after: tf.Tensor, sums: HaltingState) -> HaltingState:
         """Gives the sums after a step that made `after` of `before`, both [tokens, hidden_size]."""
-        return updated(self.config, self._probability, step, before, after, sums)
+        return self.extension.updated(self._probability, tf.equal(step, self.last), before, after, sums)
 
     def _probability(self, state: tf.Tensor) -> tf.Tensor:
         # No product of matrices: a token's bits must not depend on how many tokens there are.

@@ -89,24 +89,28 @@ class InferenceEncoder(tf.Module):
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         weights_first = options.compute == "float32" and has_only_avx2()
-        relations: list[Any] = [None] * len(encoder.attentions)
+        attentions = encoder.halves_of("attention")
+        relations: list[Any] = [None] * len(attentions)
         if self.config.position_type == "relative":
             longest = longest_block(self.max_seq_length)
             places = self.config.memory_length
-            relations = [RelativeScores(half, longest, places, dtype) for half in encoder.attentions]
+            relations = [RelativeScores(half, longest, places, dtype) for half in attentions]
         self.attentions: list[Any] = [
-            Attention(half, dtype, weights_first, relative) for half, relative in zip(encoder.attentions, relations)
+            Attention(half, dtype, weights_first, relative) for half, relative in zip(attentions, relations)
         ]
-        self.feed_forwards: list[Any] = [FeedForward(half, dtype, weights_first) for half in encoder.feed_forwards]
+        self.feed_forwards: list[Any] = [
+            FeedForward(half, dtype, weights_first) for half in encoder.halves_of("feed_forward")
+        ]
+        extensions = {layer.extension.name: layer for layer in encoder.held_layers()}
         # The same for every batch: no variable of the module.
-        self.equilibrium = None if encoder.equilibrium is None else InferenceEquilibrium(encoder)
+        self.equilibrium = None if "equilibrium" not in extensions else InferenceEquilibrium(encoder)
         self.step_signal = self.connections = None
-        self.halting = None if encoder.halting is None else Halting(encoder.halting)
-        if encoder.step_signal is not None:
-            self.step_signal = StepSignal(encoder.step_signal, self.dtype)
-        if encoder.connections is not None:
+        self.halting = None if "halting" not in extensions else Halting(extensions["halting"])
+        if "step_signal" in extensions:
+            self.step_signal = StepSignal(extensions["step_signal"], self.dtype)
+        if "hyper_connections" in extensions:
             together = _TOGETHER if options.padding == "skipped" else 1
-            self.connections = HyperConnections(encoder.connections, self.dtype, together)
+            self.connections = HyperConnections(extensions["hyper_connections"], self.dtype, together)
         if options.is_quantized:
             if not options.other_cpu:
                 check_kernels()
@@ -193,7 +197,7 @@ class InferenceEncoder(tf.Module):
             )
         if self.halting is not None:
             raise UserError(f"early exit and halting '{self.config.halting}' exclude each other; leave it out")
-        if self.config.ends_with_cls:
+        if self.config.spec.last_token:
             raise UserError(
                 "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
             )
@@ -281,7 +285,9 @@ class InferenceEncoder(tf.Module):
         before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
         if self.step_signal is not None:
             before = self.step_signal(before, step)
-        hidden = self.attentions[which.attention](before, rows, step, only_summary, which.is_local)
+        window = self.config.extension("window")
+        is_local = window is not None and window.is_local(which)
+        hidden = self.attentions[which.attention](before, rows, step, only_summary, is_local)
         hidden = self.feed_forwards[which.feed_forward](hidden, step)
         if self.connections is None:
             return before, hidden

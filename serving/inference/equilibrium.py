@@ -1,12 +1,12 @@
-"""The walk to a fixed point at inference: the solver of `albert_tf.layers.equilibrium` over tokens without padding."""
+"""The walk to a fixed point in exports: the solver of `albert_tf.extensions.fixed_point`, without padding."""
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.extensions.equilibrium import repeated_segment
+from albert_tf.extensions.fixed_point import Solution, solve
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.equilibrium import Solution, solve
-from albert_tf.layers.equilibrium_walk import repeated_segment
 from serving.inference.dense import array
 from serving.inference.rows import FlatBatch
 
@@ -45,7 +45,7 @@ class InferenceEquilibrium:
 
     def __init__(self, encoder: AlbertEncoder):
         self.place = repeated_segment(encoder.config)
-        self.solver, self.gate = encoder.equilibrium.solver, array(encoder.equilibrium.gate)
+        self.solver, self.gate = encoder.equilibrium.extension.solver, array(encoder.equilibrium.gate)
 
     def injected(self, state: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """Gives what the blocks read: state + gate * x, in the dtype of x."""

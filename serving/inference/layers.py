@@ -175,9 +175,9 @@ class LowRank(tf.Module):
 def attention_low_rank(layer, dtype: tf.DType) -> LowRank:
     """Makes the twin of a SelfAttention's adapters, those of queries, keys and values as one."""
     names = ("query", "key", "value")
-    if not layer.adapters:
+    if not (adapters := _adapters(layer)):
         return LowRank({}, [], dtype)
-    a, b = (([array(getattr(layer.adapters[name], part)) for name in names]) for part in "ab")
+    a, b = (([array(getattr(adapters[name], part)) for name in names]) for part in "ab")
     # Each part's rows beside zeros for those of the others.
     apart = [np.concatenate([part if i == j else 0 * part for j in range(3)], axis=1) for i, part in enumerate(b)]
     own = {"query_key_value": (np.concatenate(a, axis=2), _joined(layer.config, apart))}
@@ -186,13 +186,20 @@ def attention_low_rank(layer, dtype: tf.DType) -> LowRank:
 
 def feed_forward_low_rank(layer, dtype: tf.DType) -> LowRank:
     """Makes the twin of a FeedForward's adapters."""
-    return _low_rank(layer, {}, list(layer.adapters), dtype) if layer.adapters else LowRank({}, [], dtype)
+    return _low_rank(layer, {}, list(adapters), dtype) if (adapters := _adapters(layer)) else LowRank({}, [], dtype)
+
+
+def _adapters(layer) -> dict:
+    """The layers that hold what a half's products have of low rank, by the names of the products."""
+    return {
+        one.name.removeprefix("depth_lora_"): one for one in layer.held_layers() if one.extension.name == "depth_lora"
+    }
 
 
 def _low_rank(layer, products: dict, names: Sequence[str], dtype: tf.DType) -> LowRank:
-    products = products | {name: (array(layer.adapters[name].a), array(layer.adapters[name].b)) for name in names}
-    one = next(iter(layer.adapters.values()))
-    visits = [one.visit(step) if step in one.steps else 0 for step in range(layer.config.num_steps)]
+    adapters = _adapters(layer)
+    products = products | {name: (array(adapters[name].a), array(adapters[name].b)) for name in names}
+    visits = [layer.steps.index(step) if step in layer.steps else 0 for step in range(layer.config.num_steps)]
     return LowRank(products, visits, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Scores of pairs of tokens by their distance and their segments: the twin of `albert_tf.layers.relative_attention`.
+"""Scores of pairs of tokens by their distance and their segments: the twin of `albert_tf.extensions.relative`.
 
 Between export and answer, W_r R hangs on nothing, so it is held in place of W_r: one matrix for all steps that share
 their attention, of all distances that the longest row has. What all keys' scores have in common is left out.
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.relative import distance_table
-from albert_tf.layers.relative_attention import BIASES
+from albert_tf.extensions.relative import BIASES
+from albert_tf.extensions.relative.relations import distance_table
 from serving.inference.dense import array, variable
 
 
@@ -47,7 +47,7 @@ class RelativeScores(tf.Module):
         heads, size, scale = config.num_attention_heads, config.head_size, config.head_size**-0.5
         self.longest = length + memory
         with tf.init_scope():
-            table = array(distance_table(config, length, self.longest))
+            table = array(distance_table(config, config.hidden_size, length, self.longest))
         position_keys = (table @ array(layer.relative.kernel)).reshape(-1, heads, size).transpose(1, 0, 2)
         self.position_keys = variable(position_keys, dtype, "position_keys")
         content, position, segment = (array(getattr(layer, name)).reshape(-1, heads, 1, size) for name in BIASES)
@@ -57,7 +57,7 @@ class RelativeScores(tf.Module):
         first = content[:1]
         self.of_content, self.of_position = scale * (content - first), scale * (position - first)
         self.apart, self.of_segment = apart, scale * (segment - first) @ apart
-        self.is_untied = layer.is_untied
+        self.is_untied = config.untie_biases and len(layer.steps) > 1
         self.visits = [layer.steps.index(step) if step in layer.steps else 0 for step in range(config.num_steps)]
 
     def of_length(self, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:

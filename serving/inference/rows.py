@@ -74,7 +74,7 @@ class TokenRows(Rows):
 
     def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
         starts = self.tables.starts
-        return tf.gather(hidden, starts + self.tables.summaries if self.config.ends_with_cls else starts)
+        return tf.gather(hidden, starts + self.tables.summaries if self.config.spec.last_token else starts)
 
     def _attend_others(self, attend: Callable, first: tf.Tensor) -> tf.Tensor:
         contexts = tf.TensorArray(
@@ -99,7 +99,7 @@ class TokenRows(Rows):
 
         query, key, value = map(take, (tables.query, tables.key, tables.value))
         places, score = None, None
-        if only_summary and self.config.ends_with_cls:
+        if only_summary and self.config.spec.last_token:
             places = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])
             query = tf.gather(query, places[:, tf.newaxis], axis=2, batch_dims=1)
         elif only_summary:
@@ -185,8 +185,8 @@ def make_tables(
         positions=positions if config.position_type == "rotary" else (),
         rotation=turns,
         segments=of_cells,
-        summaries=_summaries(lengths, mask) if config.ends_with_cls else (),
-        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.ends_with_cls else (),
+        summaries=_summaries(lengths, mask) if config.spec.last_token else (),
+        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if config.spec.last_token else (),
     )
 
 
@@ -326,4 +326,4 @@ def first_tokens(mask: tf.Tensor, config: AlbertConfig) -> tf.Tensor:
     That is each row's first; where padding may be in front of a row, only if it has no other.
     """
     is_first = tf.range(tf.shape(mask)[1]) == 0
-    return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if config.ends_with_cls else is_first
+    return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if config.spec.last_token else is_first

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder
-from albert_tf.layers import local_attention
-from albert_tf.layers.block import TransformerBlock
+from albert_tf.extensions import window
+from albert_tf.extensions.random_depth import depth_draw
+from albert_tf.layers import depth_loop
 from tests.albert_tf.depth_cases import (
     CONFIGS,
     EQUILIBRIA,
@@ -81,7 +82,7 @@ def test_a_loop_makes_a_graph_that_does_not_grow_with_depth(in_graphs):
 
 def test_local_attention_in_parts_trains_like_the_whole(monkeypatch):
     whole = trained(encoder_of("window every other step", "unrolled"), FEATURES)
-    monkeypatch.setattr(local_attention, "PART", 8)
+    monkeypatch.setattr(window, "PART", 8)
     assert_same(trained(encoder_of("window every other step", "loop"), FEATURES), whole, 1e-5)
 
 
@@ -89,7 +90,7 @@ def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep():
     """Until every depth was drawn, each as the encoder says beforehand."""
     encoder, left = encoder_of("random depth", "loop"), {1, 2, 3, 4}
     for _ in range(30):
-        repeats = int(encoder.depth_draw(encoder.seed_generator.state.value))
+        repeats = int(depth_draw(encoder.config)(encoder.seed_generator.state.value))
         if repeats in left:
             fixed = alike(small(depth_plan=f"1+1x{repeats}+1", num_hidden_layers=repeats + 2))
             assert_same(trained(encoder, FEATURES), trained(fixed, FEATURES), 1e-5)
@@ -104,21 +105,21 @@ def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep():
 @pytest.fixture
 def calls(monkeypatch):
     """One entry for each block that is run."""
-    found, call = [], TransformerBlock.call
+    found, call = [], depth_loop.block
 
     @functools.wraps(call)
     def counted(*args, **kwargs):
         found.append(1)
         return call(*args, **kwargs)
 
-    monkeypatch.setattr(TransformerBlock, "call", counted)
+    monkeypatch.setattr(depth_loop, "block", counted)
     return found
 
 
 @pytest.mark.parametrize("walk", LOOPS)
 def test_what_is_not_drawn_is_not_computed(walk, calls):
     encoder = encoder_of("random depth", walk)
-    while (repeats := int(encoder.depth_draw(encoder.seed_generator.state.value))) == 4:
+    while (repeats := int(depth_draw(encoder.config)(encoder.seed_generator.state.value))) == 4:
         encoder.seed_generator.next()
     encoder(FEATURES, training=True)
     assert len(calls) == repeats + 2

@@ -5,17 +5,17 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf.layers.equilibrium import (
+from albert_tf.extensions.fixed_point import (
     MEMORY,
     RIDGE,
     SOLVERS,
-    RectangleRows,
     Solver,
     implicit,
     phantom,
     solve,
     spectral_radius,
 )
+from albert_tf.layers.padded import RectangleRows
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 

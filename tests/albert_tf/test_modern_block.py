@@ -11,7 +11,7 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, alike, filled
+from tests.albert_tf.depth_cases import FEATURES, MODERN, alike
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -116,19 +116,12 @@ def test_rotary_positions_are_of_any_length_and_only_distances_count():
 
 def test_bfloat16_turns_by_exact_angles():
     """In bfloat16, position 500 would be 500 or 502."""
-    from albert_tf.layers.rotary import Rotation
+    from albert_tf.extensions.rotary import Rotary, turn
 
-    heads, rotation = RNG.normal(size=(1, 512, 1, 8)).astype("float32"), Rotation(small(), 512)
-    found = rotation(keras.ops.cast(heads, "bfloat16"))
-    np.testing.assert_allclose(keras.ops.cast(found, "float32"), rotation(heads), atol=0.05)
-
-
-def test_a_classifier_is_quantized_to_int8():
-    model = filled(AlbertClassifier(small(**MODERN), num_classes=3))
-    assert "position_embeddings" not in named_variables(model)
-    before = np.asarray(model(TEXTS))
-    model.quantize("int8")
-    np.testing.assert_allclose(model(TEXTS), before, atol=0.2)
+    heads = RNG.normal(size=(1, 1, 512, 8)).astype("float32")
+    rotation = Rotary().rotation(np.arange(512)[np.newaxis], 8)
+    found = turn(keras.ops.cast(heads, "bfloat16"), rotation)
+    np.testing.assert_allclose(keras.ops.cast(found, "float32"), turn(heads, rotation), atol=0.05)
 
 
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
@@ -136,7 +129,7 @@ def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():
         encoder = AlbertEncoder(
             small(hidden_size=64, num_hidden_layers=depth, intermediate_size=64, norm_position="pre")
         )
-        for half in (encoder.attentions[0], encoder.feed_forwards[0]):
+        for half in (encoder.halves_of("attention")[0], encoder.halves_of("feed_forward")[0]):
             # 0.88: of a normal distribution cut at two deviations.
             expected = 0.02 * 0.88 / math.sqrt(2 * depth)
             assert np.std(half.output_dense.kernel) == pytest.approx(expected, rel=0.05)

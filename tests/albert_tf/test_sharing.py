@@ -38,7 +38,7 @@ def unshared(layers, equal=True, **changes):
 def test_at_full_rank_it_is_the_same_model(changes):
     source = unshared(changes["num_hidden_layers"])
     other = share_blocks(source, small(depth_lora_rank=FULL, **changes))
-    assert len(other.attentions) + len(other.feed_forwards) < 2 * len(source.steps)
+    assert len(other.halves_of("attention")) + len(other.halves_of("feed_forward")) < 2 * len(source.steps)
     found, expected = other(FEATURES), source(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         np.testing.assert_allclose(found[name], expected[name], atol=1e-4, err_msg=name)
@@ -50,9 +50,10 @@ def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
     source = unshared(changes["num_hidden_layers"], equal=False)
     other = share_blocks(source, small(depth_lora_rank=3, **changes))
     named, adapted = named_variables(source), 0
-    for half, group in (("attention", other.attentions), ("feed_forward", other.feed_forwards)):
-        for number, part in enumerate(group):
-            for name, adapter in part.adapters.items():
+    for half in ("attention", "feed_forward"):
+        for number, part in enumerate(other.halves_of(half)):
+            for adapter in part.held_layers():
+                name = adapter.name.removeprefix("depth_lora_")
                 kernels = np.stack([np.array(named[f"{half}_{step}/{name}/kernel"]) for step in adapter.steps])
                 values = np.linalg.svd(kernels - kernels.mean(axis=0), compute_uv=False)
                 shared = np.array(named_variables(other)[f"{half}_{number}/{name}/kernel"])
@@ -75,7 +76,7 @@ def test_of_equal_blocks_nothing_differs_and_everything_can_learn():
     albert = alike(small(num_hidden_layers=3))
     other = share_blocks(albert, albert.config.replace(depth_lora_rank=2))
     np.testing.assert_allclose(other(FEATURES)["sequence_output"], albert(FEATURES)["sequence_output"], atol=1e-5)
-    assert (np.abs(np.array(other.attentions[0].adapters["query"].a)).max(axis=1) > 0.1).all()
+    assert (np.abs(np.array(other.halves_of("attention")[0].lora_query.a)).max(axis=1) > 0.1).all()
 
 
 def test_one_with_low_rank_can_be_given_another():

@@ -9,8 +9,8 @@ from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSente
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.layers.relative import sinusoids
-from albert_tf.layers.relative_attention import OWN_WEIGHTS
+from albert_tf.extensions.relative import OWN_WEIGHTS
+from albert_tf.extensions.relative.relations import sinusoids
 from albert_tf.models.text_student import vectors_of
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.batches import predict
@@ -251,7 +251,9 @@ def test_biases_of_steps_stay_with_them_at_another_depth_and_in_another_plan():
     encoder = AlbertEncoder(small(num_hidden_layers=4, untie_biases=True))
     shallow = at_depth(encoder, 2)
     for name in OWN_WEIGHTS:
-        np.testing.assert_array_equal(getattr(shallow.attentions[0], name), getattr(encoder.attentions[0], name)[:2])
+        np.testing.assert_array_equal(
+            getattr(shallow.halves_of("attention")[0], name), getattr(encoder.halves_of("attention")[0], name)[:2]
+        )
     states, whole = (one(FEATURES)["hidden_states"] for one in (shallow, encoder))
     np.testing.assert_allclose(states[2], whole[2], **TOLERANCE)
     np.testing.assert_allclose(at_depth(encoder, 1)(FEATURES)["hidden_states"][1], whole[1], **TOLERANCE)

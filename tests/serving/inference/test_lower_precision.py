@@ -71,7 +71,7 @@ def test_sums_that_no_step_normalizes_stay_float32_in_bfloat16():
 def test_each_8_bit_product_has_the_range_of_its_own_inputs(products_anywhere):
     """Where these are of very different sizes, which matrices before and after undo."""
     encoder, batch = make_keras(num_hidden_layers=1), make_batch()
-    (attention,), (feed_forward,) = encoder.attentions, encoder.feed_forwards
+    (attention,), (feed_forward,) = encoder.halves_of("attention"), encoder.halves_of("feed_forward")
     for layer, factor in (
         *((attention.value, 8), (attention.output_dense, 1 / 8)),
         *((feed_forward.intermediate, 1 / 8), (feed_forward.output_dense, 8)),

@@ -64,7 +64,7 @@ def test_other_arithmetics_spoil_no_other_row_either(compute, in_graphs):
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_stop_scores_of_any_size(kind, padding):
     keras_encoder = make_keras(**KINDS[kind])
-    for attention in keras_encoder.attentions:
+    for attention in keras_encoder.halves_of("attention"):
         for layer in (attention.query, attention.key):
             layer.kernel.assign(layer.kernel * 300)
     encoder = make_encoder(keras_encoder, InferenceOptions(padding=padding))

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import keras
 from keras import ops
 
+from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 from albert_tf.layers import Tensor
-from albert_tf.layers.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 
 SOLVERS = ("fixed_point", "anderson")
 GRADIENTS = ("phantom", "implicit")
@@ -29,27 +29,6 @@ class Rows(Protocol):
 
     def spread(self, values: Tensor) -> Tensor:
         """Gives each token its row's value: [rows] to [tokens]."""
-
-
-class RectangleRows:
-    """Rows of equal length, one after another.
-
-    Args:
-        weights: float32 [rows, length], 1 for tokens that count and 0 for padding, which is computed but not asked
-            whether it has converged.
-    """
-
-    def __init__(self, weights: Tensor):
-        self.weights = ops.cast(weights, "float32")
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Adds up [..., tokens] over each row's tokens: [..., rows]."""
-        shape = (*values.shape[:-1], *ops.shape(self.weights))
-        return ops.sum(ops.reshape(values, shape) * self.weights, axis=-1)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Gives each token its row's value: [rows] to [tokens]."""
-        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
 
 
 class Solver(NamedTuple):
@@ -92,6 +71,7 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
         solver: how.
 
     >>> import numpy as np
+    >>> from albert_tf.layers.padded import RectangleRows
     >>> rows = RectangleRows(np.ones((1, 1)))
     >>> solution = solve(lambda z: 0.5 * z + 1.0, np.zeros((1, 3), "float32"), rows, Solver("anderson", 1e-5))
     >>> np.round(solution.state, 4).tolist(), int(solution.steps[0])

@@ -8,7 +8,6 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.dropout import dropout, site_seed
 from albert_tf.layers.lookup import check_range, or_nan
@@ -30,22 +29,23 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
     return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
 
-def distance_table(config: AlbertConfig, length: Any, keys: Any) -> Tensor:
-    """Encodes all distances from a query to a key, from `keys` down: float32 [distances, hidden_size].
+def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
+    """Encodes all distances from a query to a key, from `keys` down: float32 [distances, width].
 
     Column c is of the distance keys - c; a key behind its query has a negative one, which "uni" attention lacks
     (modeling.py:222-243).
 
     Args:
-        config: of the encoder.
+        extension: the Relative of the encoder, or its configuration.
+        width: of the vectors.
         length: tokens a row.
         keys: tokens a row and its memory together.
     """
-    count = keys + length if config.attention_type == "bi" else keys + 1
+    count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
-    if config.clamp_length:
-        distances = ops.clip(distances, -config.clamp_length, config.clamp_length)
-    return sinusoids(distances, config.hidden_size)
+    if extension.clamp_length:
+        distances = ops.clip(distances, -extension.clamp_length, extension.clamp_length)
+    return sinusoids(distances, width)
 
 
 def shifted(scores: Tensor, keys: Any) -> Tensor:
@@ -79,6 +79,7 @@ class Relations:
     Keras would round to a layer's dtype.
 
     Args:
+        extension: the Relative of the encoder.
         config: of the encoder.
         features: input_ids, and what there is of
             input_mask, segment_ids: as for every encoder; segments may be any numbers, memory's is 0;
@@ -100,11 +101,10 @@ class Relations:
         differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, 0 for others; None: there is
             one segment.
         distances: [1, distances, hidden_size], or [2, ...] with those of rows that run backwards.
-        projected: W_r of `distances` by attention half, of those that have it computed once for all steps.
     """
 
-    def __init__(self, config: AlbertConfig, features: dict[str, Any], dtype: str, seed: Tensor):
-        self.config = config
+    def __init__(self, extension: Any, config: Any, features: dict[str, Any], dtype: str, seed: Tensor):
+        self.extension, self.config = extension, config
         batch, self.length = ops.shape(features["input_ids"])
         self.memory, past = features.get("memory"), 0
         if self.memory is not None:
@@ -122,7 +122,7 @@ class Relations:
             of_keys = ops.concatenate([ops.zeros((batch, past), segments.dtype), segments], axis=1)
             differs = self._with_queries(ops.not_equal(segments[:, :, None], of_keys[:, None, :]))
             self.differs = ops.cast(differs, dtype)[:, None]
-        table = distance_table(config, self.length, self.keys)
+        table = distance_table(extension, config.hidden_size, self.length, self.keys)
         tables, self._is_reversed = table[None], features.get("is_reversed")
         if self._is_reversed is not None:
             # The sine of the negated distance.
@@ -131,7 +131,6 @@ class Relations:
         # One mask for all rows, where the original draws one for each: so W_r is applied once.
         self.distances = dropout(ops.cast(tables, dtype), config.hidden_dropout_prob, site_seed(seed, _DISTANCE_SITE))
         self._seed = seed
-        self.projected = dict[Any, Tensor]()
 
     def content(self, rows: Tensor) -> Tensor:
         """Gives the content stream of [batch, length + queries, ...]."""
@@ -179,11 +178,11 @@ class Relations:
             states: content, [batch, length, hidden_size], as it enters each step.
         """
         recent = ops.stop_gradient(ops.stack(list(states)))
-        if self.config.reuse_length:
-            recent = recent[:, :, : self.config.reuse_length]
+        if self.extension.reuse_length:
+            recent = recent[:, :, : self.extension.reuse_length]
         if self.memory is not None:
             recent = ops.concatenate([self.memory, recent], axis=2)
-        return recent[:, :, -self.config.memory_length :]
+        return recent[:, :, -self.extension.memory_length :]
 
     def _with_queries(self, of_content: Tensor) -> Tensor:
         """[batch, length, keys] and, behind it, the rows of the targets."""
@@ -201,7 +200,7 @@ class Relations:
             permuted = ops.cast(features["perm_mask"], "float32") > 0
             blocked = permuted if blocked is None else ops.logical_or(permuted, blocked)
         places = ops.arange(length)
-        if self.config.attention_type == "uni":
+        if self.extension.attention_type == "uni":
             later = (places[None, :] > places[:, None])[None]
             blocked = later if blocked is None else ops.logical_or(later, blocked)
         if blocked is None:

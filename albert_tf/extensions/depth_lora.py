@@ -1,0 +1,75 @@
+"""Low rank by depth: a shared dense layer's weights differ a little from step to step.
+
+Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i. The kernels of an
+encoder multiply; this says what.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from albert_tf.extension import Extension, Holder, Weight, Weights, Work
+from albert_tf.layers.depth import plan
+from tfrecords.base.errors import UserError
+
+_TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
+
+
+@dataclasses.dataclass(frozen=True)
+class DepthLora(Extension):
+    """Adds to a dense layer that several steps share inputs @ a[i] @ b[i] at its i-th step; b begins at 0.
+
+    Attributes:
+        depth_lora_rank: the rank; 0: nothing is added.
+        depth_lora_target: whose dense layers: "attention", "ffn" or "both".
+    """
+
+    name, begins_plain = "depth_lora", True
+    choices = {"depth_lora_target": ("attention", "ffn", "both")}
+    depth_lora_rank: int = 0
+    depth_lora_target: str = "both"
+
+    def check(self, config: Any) -> None:
+        for half, targets in _TARGETS.items():
+            runs = [getattr(step, half) for step in plan(config)]
+            if self.depth_lora_target in targets and len(set(runs)) < len(runs):
+                return
+        raise UserError(
+            f"depth_lora_rank {self.depth_lora_rank} with depth_lora_target '{self.depth_lora_target}' needs blocks"
+            " that several steps share there, and this configuration has none; leave it at 0"
+        )
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if self.depth_lora_target not in _TARGETS.get(owner, ()) or len(steps) < 2:
+            return []
+        inside, width, count, rank = config.intermediate_size, config.hidden_size, len(steps), self.depth_lora_rank
+        shapes = dict.fromkeys(("query", "key", "value", "output"), (width, width))
+        if owner == "feed_forward":
+            gate = {"gate": (width, inside)} if config.feed_forward == "glu" else {}
+            shapes = {"intermediate": (width, inside)} | gate | {"output": (inside, width)}
+        return [
+            Holder(
+                attribute=f"lora_{name}",
+                layer=f"depth_lora_{name}",
+                disk=f"adapters/depth_lora{f'_{place}' if place else ''}",
+                weights={
+                    "a": Weight((count, inputs, rank), "normal", per_step=True),
+                    "b": Weight((count, rank, units), per_step=True),
+                },
+            )
+            for place, (name, (inputs, units)) in enumerate(shapes.items())
+        ]
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        steps, products = plan(config), work.products
+        for half in _TARGETS:
+            runs = [getattr(step, half) for step in steps]
+            for i in set(runs):
+                own = tuple(number for number, run in enumerate(runs) if run == i)
+                for holder in self.holders(config, half, own):
+                    products += sum(math.prod(weight.shape) for weight in holder.weights.values())
+        return work._replace(products=products)
+
+    def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
+        own, layer = weights.held[half], f"depth_lora_{product}"
+        return (own[f"{layer}/a"], own[f"{layer}/b"]) if f"{layer}/a" in own else None

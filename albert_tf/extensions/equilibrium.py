@@ -1,0 +1,239 @@
+"""The blocks that a plan repeats are run to their fixed point, in place of the plan's number of times.
+
+Bai et al. 2019 (arXiv:1909.01377). The state z of the repeated blocks becomes f(z) = blocks(z + gate * x), where x is
+what comes in, so that the fixed point knows its input. It begins at x: with a closed gate, tolerance 0 and as many
+steps as the plan has repeats, it is the plan itself. Dropout draws one mask for all steps: f is one function.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
+from albert_tf.extensions.fixed_point import (
+    Rows,
+    Solution,
+    Solver,
+    implicit,
+    norm,
+    phantom,
+    solve,
+    spectral_radius,
+)
+from albert_tf.extensions.pullback import Function
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth import Segment, segments
+from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.layers.lookup import plain
+from tfrecords.base.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Equilibrium(Extension):
+    """Seeks the fixed point of blocks. A gate [hidden_size] weighs their input at every step.
+
+    Attributes:
+        equilibrium_solver: "none", "fixed_point" or "anderson".
+        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
+            asked, all steps are made.
+        equilibrium_max_steps: steps after which a row ends that has not converged.
+        equilibrium_gradient: "phantom", of some more steps, or "implicit", the exact one of the fixed point.
+        equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
+        equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
+        gate_init: what the gate begins with; 0: it is closed.
+    """
+
+    # The outermost runner, as it repeats a segment in its own way.
+    name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
+    packs = False
+    no_exits = "exits are between steps, and the blocks stop by themselves"
+    choices = {
+        "equilibrium_solver": ("none", "fixed_point", "anderson"),
+        "equilibrium_gradient": ("phantom", "implicit"),
+    }
+    limits = GATE | {
+        "equilibrium_tolerance": ("below 1", lambda value: value < 1),
+        "equilibrium_damping": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    }
+    equilibrium_solver: str = "none"
+    equilibrium_tolerance: float = 1e-3
+    equilibrium_max_steps: int = 30
+    equilibrium_gradient: str = "phantom"
+    equilibrium_phantom_steps: int = 5
+    equilibrium_damping: float = 1.0
+    gate_init: float = 0.0
+
+    @property
+    def solver(self) -> Solver:
+        """Returns how the fixed point is sought."""
+        return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
+
+    def check(self, config: Any) -> None:
+        is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
+        if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
+            raise UserError(
+                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
+            )
+        repeated_segment(config)
+
+    def conflicts(self) -> dict[str, str]:
+        names = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
+        return dict.fromkeys(names, "a fixed point is of one function, the same at every step")
+
+    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
+        raise plain(UserError("a walk to an equilibrium has no hidden states and no attentions on its way"))
+
+    def metrics(self) -> tuple[str, ...]:
+        names = ("equilibrium_residual", "equilibrium_steps", "equilibrium_unconverged")
+        return names if self.equilibrium_tolerance else names[:2]
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        gate = Weight((config.hidden_size,), keras.initializers.Constant(self.gate_init), autocast=False)
+        own = Holder("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
+        return [own] if owner == "encoder" else []
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        return {"equilibrium_radius": radius(encoder, features)}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        if not (part := figures.get("equilibrium_unconverged", 0)):
+            return ""
+        return (
+            f"{100 * part:.1f}% of the rows up to step {step} did not reach equilibrium_tolerance"
+            f" {self.equilibrium_tolerance:g} in {self.equilibrium_max_steps} steps (residual"
+            f" {figures['equilibrium_residual']:.2g} on average): what they give is no fixed point; watch"
+            " equilibrium_unconverged in history.csv"
+        )
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        solved, stored = repeated_segment(config), 2
+        if self.equilibrium_gradient == "phantom":
+            stored = self.equilibrium_phantom_steps
+        steps = sum(
+            len(run.steps) * (self.equilibrium_max_steps if place == solved else 1)
+            for place, run in enumerate(segments(config))
+        )
+        return work._replace(steps=steps, stored_steps=stored)
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        return _Solved(runner, self, weights)
+
+    def injected(self, gate: Tensor, blocks: Function, x: Tensor) -> Function:
+        """Returns f(z) = blocks(z + gate * x), of float32 z [tokens, hidden_size]; the sum is float32."""
+        injected = gate * ops.cast(x, "float32")
+        return lambda state: blocks(ops.cast(state + injected, x.dtype))
+
+    def solution(self, function: Function, x: Tensor, rows: Rows) -> Solution:
+        """Runs a function to its fixed point; the state has the gradient that the configuration asks for.
+
+        Args:
+            function: of float32 [tokens, hidden_size], to the same shape.
+            x: what it begins with.
+            rows: which tokens make a row, and which of them count.
+        """
+        solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
+        if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
+            return self._fixed_number(function, x, rows)
+        solution = solve(function, x, rows, solver)
+        if is_phantom:
+            state = phantom(function, solution.state, self.equilibrium_phantom_steps, self.equilibrium_damping)
+        else:
+            state = implicit(function, solution.state, rows, solver)
+        return solution._replace(state=state)
+
+    def _fixed_number(self, function: Function, x: Tensor, rows: Rows) -> Solution:
+        """As many steps as `max_steps` says, the last ones with a gradient: truncated backpropagation through time."""
+        total = self.equilibrium_max_steps
+        with_gradient = min(self.equilibrium_phantom_steps, total)
+        state = ops.cast(x, "float32")
+        if with_gradient < total:
+            state = solve(function, x, rows, Solver("fixed_point", 0, total - with_gradient)).state
+        for _ in range(with_gradient):
+            before, state = state, ops.cast(function(state), "float32")
+        residual = ops.stop_gradient(norm(state - before, rows) / ops.maximum(norm(before, rows), 1e-30))
+        return Solution(state, residual, ops.cast(ops.zeros_like(residual), "int32") + total)
+
+
+class _Solved(Runner):
+    solved: Solution
+
+    def __init__(self, inner: Runner, extension: Equilibrium, weights: Weights):
+        super().__init__(inner)
+        self.extension, self.gate = extension, weights["gate"]
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Tensor, loop: DepthLoop) -> Tensor:
+        if place != repeated_segment(self.config):
+            return self.inner.repeat(place, segment, cycle, state, loop)
+        extension = self.extension
+        function = extension.injected(self.gate, functools.partial(cycle, 0), state)
+        if loop.stops:
+            self.solved = solve(function, state, self.rows, extension.solver)
+        else:
+            self.solved = extension.solution(function, state, self.rows)
+        return ops.cast(self.solved.state, state.dtype)
+
+    def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        outputs, losses, values = self.inner.report(state)
+        residual, steps = self.solved.residual, self.solved.steps
+        is_open = ops.logical_not(residual < self.extension.equilibrium_tolerance)
+        own = (residual, ops.cast(steps, "float32"), ops.cast(is_open, "float32"))
+        outputs = outputs | {"residual": self.rows.restore(residual), "steps": self.rows.restore(steps)}
+        return outputs, losses, values | dict(zip(self.extension.metrics(), own))
+
+
+def repeated_segment(config: Any) -> int:
+    """Returns the place among `depth.segments` of the one whose fixed point is sought: that which repeats.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    runs = segments(config)
+    repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
+    if len(runs) == 1:
+        return 0
+    if len(repeated) != 1:
+        raise UserError(
+            f"a fixed point is of blocks that run again and again; this plan over {config.num_steps} steps"
+            f" (sharing '{config.sharing}') has {len(repeated) or 'no'} such runs of blocks, and must have one"
+        )
+    return repeated[0]
+
+
+def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
+    """Returns what a fixed point is sought of, for a batch, whatever the walk.
+
+    Args:
+        encoder: an AlbertEncoder.
+        features: those of its `call`.
+
+    Returns:
+        The function of a state [tokens, hidden_size] that runs the plan's repeated blocks once, with their input
+        injected where the walk is to an equilibrium; the state that they begin with, [tokens, hidden_size]; and
+        which of the tokens make a row.
+
+    Raises:
+        UserError: the plan has no single run of blocks that repeats.
+    """
+    place, (_, runner, state) = repeated_segment(encoder.config), encoder.begin(features)
+    *before, (_, blocks) = DepthLoop().cycles(runner)[: place + 1]
+    for _, cycle in before:
+        state = cycle(0, state)
+    function: Function = functools.partial(blocks, 0)
+    if (extension := encoder.config.extension("equilibrium")) is not None:
+        gate = encoder.extension_weights["equilibrium"]["gate"]
+        function = extension.injected(gate, function, state)
+    return function, state, runner.rows
+
+
+def radius(encoder: Any, features: dict[str, Tensor]) -> float:
+    """Estimates the spectral radius of an encoder's repeated blocks at their fixed point; the largest of the rows.
+
+    Below 1 they contract there; above 1 the implicit gradient's series does not converge.
+    """
+    function, start, rows = recurrence(encoder, features)
+    state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
+    return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

@@ -1,0 +1,166 @@
+"""Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
+
+At each step a token halts with probability p = gate * sigmoid(state kernel + bias). It has halted once its
+probabilities add up to 1 - threshold, or at the plan's last step, whose weight is the remainder R = 1 - the sum before.
+
+"act", section 2.1 there: p of the state after the step, and the result is sum over t of weight_t state_t.
+"act_t2t", tensor2tensor's (research/universal_transformer_util.py, act_type "basic"): p of what the step reads, and the
+result runs along: new = state * weight + result * (1 - weight), from 0.
+
+In both a halted token goes on being attended to. With the gate at 0 all weight is the last state's: plain ALBERT.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth_loop import Runner
+
+
+class HaltingState(NamedTuple):
+    """Holds float32 sums of each token: `result` [tokens, hidden_size], the others [tokens].
+
+    Attributes:
+        result: of the states so far, by their weights.
+        total: of the probabilities before the step at which the token halts.
+        running: 1 until it halts.
+        steps: N, how many it took.
+        remainder: R.
+    """
+
+    result: Tensor
+    total: Tensor
+    running: Tensor
+    steps: Tensor
+    remainder: Tensor
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class _FromZeroToOne(keras.constraints.Constraint):
+    """Clips after an update: a smooth function from 0 to 1, or a clip of the gate itself, has no gradient at 0."""
+
+    def __call__(self, weight: Tensor) -> Tensor:
+        return ops.clip(weight, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Halting(Extension):
+    """Lets tokens halt.
+
+    Attributes:
+        halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
+        halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
+        ponder_cost: what a step of a token adds to the loss.
+        gate_init: what the gate begins with; 0: it is closed, and the model is exactly the one without.
+    """
+
+    name, order, begins_plain = "halting", 2, True
+    packs = False
+    no_exits = "each token stops by itself"
+    limits = GATE | {"halting_threshold": ("below 1", lambda value: value < 1)}
+    choices = {"halting": ("none", "act", "act_t2t")}
+    halting: str = "none"
+    halting_threshold: float = 0.01
+    ponder_cost: float = 0.01
+    gate_init: float = 0.0
+
+    def metrics(self) -> tuple[str, ...]:
+        return ("ponder", "halting_steps")
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if owner != "encoder":
+            return []
+        constant = keras.initializers.Constant
+        weights = {
+            "kernel": Weight((config.hidden_size,), "normal", autocast=False),
+            "bias": Weight((), constant(1.0), autocast=False),
+            "gate": Weight((), constant(self.gate_init), autocast=False, constraint=_FromZeroToOne()),
+        }
+        return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        return self.ponder_cost * results.get("ponder", 0.0)
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        return _Halted(runner, self, weights)
+
+    def updated(
+        self, probability: Any, is_last: Tensor, before: Tensor, after: Tensor, sums: HaltingState
+    ) -> HaltingState:
+        """Returns the sums after a step.
+
+        Args:
+            probability: a function of float32 [tokens, hidden_size] that returns p [tokens].
+            is_last: whether the step is the plan's last.
+            before: what the step read, [tokens, hidden_size].
+            after: its result, the same shape.
+            sums: those before the step.
+        """
+        is_graves, after = self.halting == "act", ops.cast(after, "float32")
+        halts = probability(after if is_graves else ops.cast(before, "float32"))
+        ends = sums.total + halts >= 1 - self.halting_threshold
+        ends = sums.running * ops.cast(ops.logical_or(ends, is_last), "float32")
+        goes_on, remainder = sums.running - ends, 1 - sums.total
+        weight = (ends * remainder + goes_on * halts)[:, None]
+        so_far = sums.result if is_graves else sums.result * (1 - weight)
+        return HaltingState(
+            result=so_far + weight * after,
+            total=sums.total + goes_on * halts,
+            running=goes_on,
+            steps=sums.steps + sums.running,
+            remainder=sums.remainder + ends * remainder,
+        )
+
+
+def first_sums(hidden: Tensor) -> HaltingState:
+    """Returns the sums before the first step, for [tokens, hidden_size]."""
+    result = ops.zeros_like(ops.cast(hidden, "float32"))
+    zeros = ops.zeros_like(result[:, 0])
+    return HaltingState(result, zeros, ops.ones_like(zeros), zeros, zeros)
+
+
+class _Halted(Runner):
+    """The state is that of the inner runner, and the sums."""
+
+    def __init__(self, inner: Runner, extension: Halting, weights: Weights):
+        super().__init__(inner)
+        self.extension, self.weights = extension, weights
+
+    def begin(self, hidden: Tensor) -> tuple[Any, HaltingState]:
+        return self.inner.begin(hidden), first_sums(hidden)
+
+    def step(self, step: Tensor, which: Any, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+        after, read = self.inner.step(step, which, state[0])
+        is_last = ops.equal(step, self.config.num_steps - 1)
+        carried = self.inner.carried(after)
+        return (after, self.extension.updated(self._probability, is_last, read, carried, state[1])), read
+
+    def _probability(self, state: Tensor) -> Tensor:
+        weights = self.weights
+        return weights["gate"] * ops.sigmoid(ops.matmul(state, weights["kernel"]) + weights["bias"])
+
+    def carried(self, state: tuple) -> Tensor:
+        return self.inner.carried(state[0])
+
+    def result(self, state: tuple) -> Tensor:
+        return state[1].result
+
+    def is_open(self, state: tuple) -> Tensor:
+        return ops.any(state[1].running > 0)
+
+    def report(self, state: tuple) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        outputs, losses, values = self.inner.report(state[0])
+        steps, rows = state[1].steps, self.rows
+        counts = ops.maximum(rows.sum(ops.ones_like(steps)), 1.0)
+        ponder = rows.sum(steps + state[1].remainder) / counts
+        outputs = outputs | {"steps": ops.cast(rows.rectangle(steps), "int32")}
+        losses = [*losses, self.extension.ponder_cost * ops.mean(ponder)]
+        return outputs, losses, values | {"ponder": ponder, "halting_steps": rows.sum(steps) / counts}

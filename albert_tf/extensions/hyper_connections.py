@@ -1,0 +1,128 @@
+"""Hyper-connections between the steps: several residual streams, read, written and kept by gates of each step.
+
+Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. A step with the block F does, for each token,
+
+    z = rms_norm(all streams, one after another)
+    pre = sigmoid(a1 W1 z + b1), post = 2 sigmoid(a2 W2 z + b2), res = gate sigmoid(a3 W3 z + b3)
+    x = sum over s of pre_s stream_s, then stream_s = res_s stream_s + post_s (F(x) + e)
+
+from streams that are all the embeddings to the mean of the last ones. `gate` is ours. At 0, with W = 0, e = 0,
+b2 = 0 and b1 such that pre is 1 / streams, every stream becomes F(x): plain ALBERT.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth import of_step
+from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.fused import fuse
+from tfrecords.base.errors import UserError
+
+EPSILON = 1e-6
+# How much the content of the streams weighs in the gates at first: a1, a2 and a3.
+_SCALE = 0.01
+# Equal streams get equal gradients and would stay equal for ever: each begins to forget at a rate of its own.
+_SPREAD = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperConnections(Extension):
+    """Connects the steps by several residual streams. The state is [tokens, streams, hidden_size].
+
+    The kernel is [steps, streams * hidden_size, 3 * streams]; all other weights are small.
+
+    Attributes:
+        hyper_connections: how many streams, 2 or more; 0: there are none.
+        gate_init: what the gates begin with; 0: they are closed, and the model is exactly the one without.
+    """
+
+    name, order, begins_plain, changes_input = "hyper_connections", 1, True, True
+    limits = GATE
+    hyper_connections: int = 0
+    gate_init: float = 0.0
+
+    def check(self, config: Any) -> None:
+        if self.hyper_connections == 1:
+            raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if owner != "encoder":
+            return []
+        count, streams, width = config.num_steps, self.hyper_connections, config.hidden_size
+        bias = np.tile(start_bias(streams), (count, 1))
+        constant, small = keras.initializers.Constant, {"per_step": True, "autocast": False}
+        weights = {
+            "kernel": Weight((count, streams * width, 3 * streams), per_step=True),
+            "scale": Weight((count, 3), constant(_SCALE), **small),
+            "bias": Weight((count, 3 * streams), lambda shape, dtype=None: ops.convert_to_tensor(bias, dtype), **small),
+            "gate": Weight((count,), constant(self.gate_init), **small),
+            "signal": Weight((count, width), **small),
+        }
+        return [Holder("connections", "depth_connections", "connections", weights)]
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        streams, hidden = self.hyper_connections, config.hidden_size
+        # The gates' matrices; then each stream is read once, kept once and written to once.
+        products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
+        return work._replace(products=work.products + products, streams=streams)
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        return _Connected(runner, self.hyper_connections, weights)
+
+
+class _Connected(Runner):
+    def __init__(self, inner: Runner, streams: int, weights: Weights):
+        super().__init__(inner)
+        self.streams, self.weights = streams, weights
+
+    def begin(self, hidden: Tensor) -> Tensor:
+        return ops.repeat(self.inner.begin(hidden)[:, None], self.streams, axis=1)
+
+    def step(self, step: Tensor, which: Any, state: Tensor, only_summary: bool = False) -> tuple[Any, Tensor]:
+        kernel, scale, bias, gate, signal = (
+            of_step(self.weights[name], step) for name in ("kernel", "scale", "bias", "gate", "signal")
+        )
+        flat = ops.reshape(state, (-1, self.streams * self.config.hidden_size))
+        hidden, gates = _read(state, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
+        output, read = self.inner.step(step, which, hidden, only_summary)
+        if only_summary:
+            state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
+        return _write(state, output, signal, gates), read
+
+    def carried(self, state: Tensor) -> Tensor:
+        return ops.cast(ops.mean(ops.cast(state, "float32"), axis=1), state.dtype)
+
+    def result(self, state: Tensor) -> Tensor:
+        return self.carried(state)
+
+
+def start_bias(streams: int) -> np.ndarray:
+    """Returns b1, b2 and b3 in one row, float32 [3 * streams], as they begin."""
+    pre = np.full(streams, -math.log(streams - 1))
+    return np.concatenate([pre, np.zeros(streams), np.linspace(-_SPREAD, _SPREAD, streams)]).astype("float32")
+
+
+@fuse
+def _read(streams: Tensor, products: Tensor, scale: Tensor, bias: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+    count, exact = streams.shape[1], ops.cast(streams, "float32")
+    # The norm has no weights, so it is a factor of each token's products.
+    factor = ops.rsqrt(ops.mean(ops.square(exact), axis=(1, 2)) + EPSILON)[:, None]
+    opened = ops.sigmoid(ops.cast(products, "float32") * factor * ops.repeat(scale, count) + bias)
+    pre, post, res = opened[:, :count], 2 * opened[:, count : 2 * count], gate * opened[:, 2 * count :]
+    hidden = ops.sum(pre[:, :, None] * exact, axis=1)
+    return ops.cast(hidden, streams.dtype), ops.concatenate([post, res], axis=-1)
+
+
+@fuse
+def _write(streams: Tensor, output: Tensor, signal: Tensor, gates: Tensor) -> Tensor:
+    count = streams.shape[1]
+    post, res = gates[:, :count, None], gates[:, count:, None]
+    written = post * (ops.cast(output, "float32") + signal)[:, None]
+    return ops.cast(res * ops.cast(streams, "float32") + written, streams.dtype)

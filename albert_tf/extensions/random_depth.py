@@ -1,0 +1,111 @@
+"""Random depth: every batch of training has its own number of layers, so that a model can be run at any depth."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from albert_tf.extension import Extension, Weights
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth import Segment, runs_of
+from albert_tf.layers.depth_loop import DepthLoop, Runner, repeat, run_if
+from albert_tf.layers.dropout import site_seed, whole_number
+from albert_tf.other_depths import repeated_run
+from tfrecords.base.errors import UserError
+
+# Beyond the numbers of all dropouts.
+_DEPTH_SITE = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomDepth(Extension):
+    """Draws how often the repeated blocks run.
+
+    Attributes:
+        random_depth_min: the least number of layers of a batch; the most is num_hidden_layers, and all are as likely.
+            0: all batches have num_hidden_layers.
+    """
+
+    name, order, draws, published = "random_depth", 8, True, ("random_depth_min",)
+    random_depth_min: int = 0
+
+    def check(self, config: Any) -> None:
+        if self.random_depth_min > config.num_hidden_layers:
+            raise UserError(
+                f"random_depth_min {self.random_depth_min} is over num_hidden_layers {config.num_hidden_layers}"
+            )
+        depth_draw(config)
+
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        return {"random_depth_min": 0} if self.random_depth_min >= depth else {}
+
+    def conflicts(self) -> dict[str, str]:
+        return {
+            "global_attention_every": "a step would be local at one depth and not at another",
+            "halting": "both decide how many steps are run",
+        }
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        # Exports have rows without seeds.
+        seed, draw = getattr(runner.rows, "draw_seed", None), depth_draw(runner.config)
+        return runner if seed is None or draw is None else _Drawn(runner, draw, draw(seed))
+
+
+class DepthDraw(NamedTuple):
+    """Says how often the plan's segment number `place` runs for a batch of training: from `least` to `most` times."""
+
+    place: int
+    least: int
+    most: int
+
+    def __call__(self, seed: Tensor) -> Tensor:
+        """Draws an int32 scalar, all numbers being as likely, from a call's seed, uint32 [2]."""
+        return whole_number(self.least, self.most, site_seed(seed, _DEPTH_SITE))
+
+    def turns(self, config: Any) -> list[int]:
+        """Returns of every step which time its segment runs, from 0; -1 outside the segment."""
+        return [
+            turn if place == self.place else -1
+            for place, run in enumerate(runs_of(config))
+            for turn in range(run.repeats)
+            for _ in run.steps
+        ]
+
+
+@functools.lru_cache(maxsize=64)
+def depth_draw(config: Any) -> DepthDraw | None:
+    """Returns how training draws its depths; None where `random_depth_min` asks for none, or leaves no choice.
+
+    Raises:
+        UserError: the plan has no segment that can be run more or less often.
+
+    >>> from albert_tf import AlbertConfig
+    >>> tuple(depth_draw(AlbertConfig(depth_plan="1+2x5+1", random_depth_min=5)))
+    (1, 2, 5)
+    """
+    if not config.random_depth_min:
+        return None
+    place, _, run, fixed = repeated_run(config, f"random_depth_min {config.random_depth_min} cannot be drawn from")
+    least = max(1, -(-(config.random_depth_min * config.inner_group_num - fixed) // len(run.steps)))
+    return DepthDraw(place, least, run.repeats) if least < run.repeats else None
+
+
+class _Drawn(Runner):
+    def __init__(self, inner: Runner, draw: DepthDraw, drawn: Tensor):
+        super().__init__(inner)
+        self.draw, self.drawn, self.turns = draw, drawn, draw.turns(inner.config)
+
+    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+        if not isinstance(step, int) or self.turns[step] < self.draw.least:
+            return self.inner.step(step, which, state, only_summary)
+        # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
+        run = functools.partial(self._after, step, which, only_summary)
+        return run_if(self.turns[step] < self.drawn, run, state), state
+
+    def _after(self, step: int, which: Any, only_summary: bool, state: Any) -> Any:
+        return self.inner.step(step, which, state, only_summary)[0]
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: DepthLoop) -> Any:
+        if loop.kind == "loop" and place == self.draw.place and segment.repeats > 1:
+            return repeat(cycle, segment.repeats, state, self.drawn)
+        return self.inner.repeat(place, segment, cycle, state, loop)

@@ -1,0 +1,265 @@
+"""Attention whose scores are of content, of distance and of segments: XLNet's, after Transformer-XL.
+
+Source: zihangdai/xlnet modeling.py:128-160, 319-382. The score of query i and key j is, over the root of head_size,
+
+    (q_i + content_bias) k_j + (q_i + position_bias) W_r R[i - j] + (q_i + segment_bias) s[segments differ]
+"""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from albert_tf.extension import Extension, Holder, Spec, Weight, Weights, Work
+from albert_tf.extensions.relative.relations import Relations
+from albert_tf.layers import Tensor
+from albert_tf.layers.block import Pairs
+from albert_tf.layers.dense import initializer
+from albert_tf.layers.depth import Step, of_step, visit_of
+from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.lookup import plain
+from albert_tf.layers.padded import PaddedRows
+from tfrecords.base.errors import UserError
+
+# What the backward pass stores of a pair in place of one number, since distances have scores too: 3.1 GiB, where this
+# says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
+_STORED_SCORES = 2.0
+BIASES = ("content_bias", "position_bias", "segment_bias")
+# Weights of an attention half that are no dense layer's.
+OWN_WEIGHTS = (*BIASES, "segment_embeddings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Relative(Extension):
+    """Scores distances and segments (XLNet). With a `memory_length` rows attend to those before them as well.
+
+    There is no table of positions and rows may have any length: `max_position_embeddings` only says which the commands
+    take for the longest. Embeddings have no layer norm, the dense layers of attention no biases.
+
+    Attention holds relative (W_r), a kernel [hidden_size, hidden_size], biases [heads, head_size] and segment
+    embeddings [2, heads, head_size], of the same and another segment; with `untie_biases`, each step that runs it has
+    its own: [steps, ...].
+
+    Attributes:
+        position_type: "relative".
+        attention_type: "bi": all attend to all, "uni": no token to what is behind it.
+        clamp_length: the largest distance that relative positions tell apart; 0: there is none.
+        memory_length: how many places before a row its tokens attend to as they were in the rows before; 0: none. With
+            it the encoder returns the memory for the next rows.
+        reuse_length: how many of a row's first tokens are remembered; 0: all.
+        untie_biases: whether the position, content and segment biases of a shared block are every step's own.
+    """
+
+    name, order = "relative", 5
+    fuses = packs = False
+    no_exits = "exits look at a row's first token, and [CLS] is the last"
+    published = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")
+    choices = {"attention_type": ("bi", "uni")}
+    needed = ("attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases")
+    position_type: str = "absolute"
+    attention_type: str = "bi"
+    clamp_length: int = 0
+    memory_length: int = 0
+    reuse_length: int = 0
+    untie_biases: bool = False
+
+    @property
+    def lists_steps(self) -> bool:  # type: ignore[override]
+        """Returns whether steps are listed: what enters each is remembered."""
+        return self.memory_length > 0
+
+    def check(self, config: Any) -> None:
+        if config.hidden_size % 2:
+            raise UserError(
+                f"position_type 'relative' has a sine for each cosine; hidden_size {config.hidden_size} is odd"
+            )
+        if self.reuse_length and not self.memory_length:
+            raise UserError(f"reuse_length {self.reuse_length} is a part of the memory, and there is none")
+
+    def conflicts(self) -> dict[str, str]:
+        excluded = {
+            "position_offset": "relative positions are those of the columns of a row",
+            "attention_window": "distances and memory are of whole rows",
+            "halting": "memory and targets are of tokens that all go on",
+        }
+        if self.memory_length:
+            names = ("step_signal", "hyper_connections", "random_depth_min", "equilibrium_solver", "norm_position")
+            excluded |= dict.fromkeys(names, f"the memory_length {self.memory_length} is of a fixed plan's steps")
+        return excluded
+
+    def spec(self, spec: Spec) -> Spec:
+        without = dict.fromkeys(("has_positions", "has_types", "has_norm", "attention_bias"), False)
+        return spec._replace(**without, drops_inside=True, attention_name="relative_attention", last_token=True)
+
+    def check_features(self, features: dict[str, Any]) -> None:
+        for name in ("sequence_ids", "sequence_starts", "position_ids"):
+            if name in features:
+                raise plain(UserError(f"relative positions are those of the columns of a row; leave out {name}"))
+        if "target_mapping" in features and "query_positions" in features:
+            raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
+
+    def is_untied(self, steps: tuple[int, ...]) -> bool:
+        """Returns whether a half that runs at `steps` has biases of each step's own."""
+        return self.untie_biases and len(steps) > 1
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if owner == "embeddings":
+            # Of a target whose word is not to be known (zihangdai/xlnet modeling.py, mask_emb).
+            return [Holder("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
+        if owner != "attention":
+            return []
+        shape = (*((len(steps),) if self.is_untied(steps) else ()), config.num_attention_heads, config.head_size)
+        weights = {name: Weight(shape, "normal", self.untie_biases) for name in BIASES}
+        weights["segment_embeddings"] = Weight((*shape[:-2], 2, *shape[-2:]), "normal", self.untie_biases)
+        # Its seed is drawn with those of the other dense layers.
+        kernel = {"kernel": Weight((config.hidden_size, config.hidden_size), initializer(config))}
+        return [Holder("relative", "relative", "relative", kernel), Holder("", "", "", weights)]
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
+        length = work.length
+        distances = 2 * length if self.attention_type == "bi" else length + 1
+        pairs = config.num_steps * (length * length + length * distances // 2)
+        stored = _STORED_SCORES * work.stored_steps * (length + targets) * (length + self.memory_length)
+        return work._replace(length=length + targets, pairs=pairs, stored_pairs=stored)
+
+    def head_weights(self, config: Any) -> int:
+        return config.vocab_size
+
+    def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
+        mask_embedding = weights.held["embeddings", 0]["mask_embedding"]
+        return RelatedRows(rows, Relations(self, rows.config, features, rows.dtype, rows.seed), mask_embedding)
+
+    def hoist(self, rows: Any, weights: Weights) -> None:
+        for (kind, i), own in weights.held.items():
+            if kind == "attention":
+                kernel = own["relative/kernel"]
+                rows.pairs.position_keys[i] = position_keys(kernel, rows.relations.distances, rows.config)
+
+    def attention(self, attention: Any, weights: Weights) -> Any:
+        return dataclasses.replace(attention, score=_Scores(self, weights))
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        return _Remembering(runner) if self.memory_length else runner
+
+
+def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
+    """Returns W_r of encoded distances, [..., distances, hidden_size] to [..., heads, distances, head_size].
+
+    It depends on no input, nor on the step: an export can keep it as a constant.
+    """
+    projected = ops.matmul(distances, ops.cast(ops.convert_to_tensor(kernel), distances.dtype))
+    shape = (-1, ops.shape(distances)[1], config.num_attention_heads, config.head_size)
+    return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
+
+
+class _Scores:
+    """Scores pairs by content, distance and segments: the function `score` of an Attention."""
+
+    def __init__(self, extension: Relative, weights: Weights):
+        self.extension, self.weights = extension, weights
+
+    def __call__(
+        self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Tensor, which: Step
+    ) -> Tensor:
+        """Returns [batch, heads, sequence + queries, keys]."""
+        half, relations = ("attention", which.attention), pairs.relations
+        own, steps = self.weights.held[half], self.weights.steps[half]
+
+        def of(name: str) -> Tensor:
+            weight = ops.cast(ops.convert_to_tensor(own[name]), query.dtype)
+            if not self.extension.is_untied(steps):
+                return weight
+            return of_step(weight, visit_of(relations.config, steps, step))
+
+        # Queries are scaled already by `early`; the biases have to be.
+        content, position, segment = (
+            query + (of(name)[:, None] if attention.early == 1 else of(name)[:, None] * attention.early)
+            for name in BIASES
+        )
+        scores = attention.multiply(content, key, transpose_b=True)
+        projected = pairs.position_keys.get(which.attention)
+        if projected is None:
+            projected = position_keys(own["relative/kernel"], relations.distances, relations.config)
+        of_distances = attention.multiply(position, relations.by_row(projected), transpose_b=True)
+        scores = scores + relations.scores(of_distances)
+        if relations.differs is not None:
+            # What all keys' scores have in common changes no probability: only what another segment adds is added.
+            same, other = ops.unstack(of("segment_embeddings"), 2, axis=0)
+            added = ops.sum(segment * (other - same)[:, None], axis=-1, keepdims=True)
+            scores = scores + added * relations.differs
+        return scores if attention.late == 1 else scores * attention.late
+
+
+class RelatedPairs(Pairs):
+    """Pairs of a batch with its relations, and W_r of the distances by attention half, of those computed before."""
+
+    def __init__(self, relations: Relations):
+        super().__init__(relations.bias, {})
+        self.relations, self.position_keys = relations, dict[int, Tensor]()
+
+
+class RelatedRows(PaddedRows):
+    """Padded rows that targets may follow, and memory may precede: see `Relations`."""
+
+    def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
+        super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
+        self.relations, self.mask_embedding, self.keys = relations, mask_embedding, relations.keys
+        self.pairs = RelatedPairs(relations)
+        if relations.queries is not None:
+            self.length = self.length + relations.queries
+            more = ops.ones((ops.shape(self.weights)[0], relations.queries))
+            self.weights = ops.concatenate([self.weights, more], axis=1)
+
+    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
+        content = self.content(self.rectangle(inputs))
+        if self.relations.memory is not None:
+            content = ops.concatenate([of_step(self.relations.memory, step), content], axis=1)
+        return ops.reshape(content, (-1, self.config.hidden_size))
+
+    def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step, which, False)))
+        contexts = ops.reshape(contexts, (-1, self.config.hidden_size))
+        return self.summary_tokens(contexts) if only_summary else contexts
+
+    def words(self, words: Tensor) -> Tensor:
+        if self.relations.queries is None:
+            return words
+        shape = (ops.shape(words)[0], self.relations.queries, words.shape[-1])
+        masks = ops.broadcast_to(ops.convert_to_tensor(self.mask_embedding), shape)
+        return ops.concatenate([words, ops.cast(masks, words.dtype)], axis=1)
+
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
+        return self.summaries(self.content(self.rectangle(hidden)))
+
+    def content(self, rectangle: Tensor) -> Tensor:
+        return self.relations.content(rectangle)
+
+    def probabilities(self, of_step: Tensor) -> Tensor:
+        return of_step[:, :, : self.relations.length]
+
+    def outputs(self, rectangle: Tensor) -> dict[str, Tensor]:
+        return self.relations.outputs(rectangle)
+
+
+class _Remembering(Runner):
+    """The state is that of the inner runner, and what entered each step so far, [tokens, hidden_size] each."""
+
+    def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
+        return self.inner.begin(hidden), ()
+
+    def step(self, step: Tensor, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+        entered = (*state[1], ops.stop_gradient(self.inner.carried(state[0])))
+        after, read = self.inner.step(step, which, state[0], only_summary)
+        return (after, entered), read
+
+    def carried(self, state: tuple) -> Tensor:
+        return self.inner.carried(state[0])
+
+    def result(self, state: tuple) -> Tensor:
+        return self.inner.result(state[0])
+
+    def report(self, state: tuple) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        outputs, losses, values = self.inner.report(state[0])
+        entered = [self.rows.content(self.rows.rectangle(one)) for one in state[1]]
+        return outputs | {"memory": self.rows.relations.remembered(entered)}, losses, values

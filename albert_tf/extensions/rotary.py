@@ -1,0 +1,67 @@
+"""Rotary positions: queries and keys turned by their positions, so that scores depend on distances alone."""
+
+import dataclasses
+from typing import Any
+
+from keras import ops
+
+from albert_tf.extension import POSITION_TYPES, Extension, Spec, Weights
+from albert_tf.layers import Tensor
+from tfrecords.base.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary(Extension):
+    """Turns the heads of queries and keys by the positions of their tokens (Su et al. 2021, section 3.2.2).
+
+    Number i of a head and number i + head_size / 2 are one pair, turned by position * theta**(-2i / head_size), as
+    in GPT-NeoX, Llama and ModernBERT. Rows may have any length: `max_position_embeddings` only says which the commands
+    take for the longest.
+
+    Attributes:
+        position_type: "rotary".
+        rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
+    """
+
+    name = "rotary"
+    choices = {"position_type": POSITION_TYPES}
+    limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
+    position_type: str = "absolute"
+    rotary_theta: float = 10000.0
+
+    def check(self, config: Any) -> None:
+        if config.head_size % 2:
+            raise UserError(f"position_type 'rotary' turns pairs of numbers; a head of {config.head_size} is odd")
+
+    def conflicts(self) -> dict[str, str]:
+        return {"position_offset": "it counts rows of a table of positions, and rotary positions have none"}
+
+    def spec(self, spec: Spec) -> Spec:
+        return spec._replace(has_positions=False)
+
+    def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
+        rotation = self.rotation(rows.token_positions(), rows.config.head_size)
+        rows.pairs.features["rotation"] = (rotation, rotation)
+        return rows
+
+    def rotation(self, positions: Tensor, head_size: int) -> Tensor:
+        """Returns the cosines and signed sines of positions [...]: float32 [..., 2, head_size]."""
+        half = head_size // 2
+        frequencies = self.rotary_theta ** (-ops.arange(half, dtype="float32") / half)
+        angles = ops.cast(positions, "float32")[..., None] * frequencies
+        cosines, sines = ops.cos(angles), ops.sin(angles)
+        return ops.stack(
+            [ops.concatenate([cosines, cosines], axis=-1), ops.concatenate([-sines, sines], axis=-1)], axis=-2
+        )
+
+    def attention(self, attention: Any, weights: Weights) -> Any:
+        return dataclasses.replace(attention, turn=turn)
+
+
+def turn(heads: Tensor, rotation: Tensor) -> Tensor:
+    """Turns [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
+    exact = ops.cast(heads, "float32")
+    first, second = ops.split(exact, 2, axis=-1)
+    cosines, sines = rotation[:, None, :, 0], rotation[:, None, :, 1]
+    turned = exact * cosines + ops.concatenate([second, first], axis=-1) * sines
+    return ops.cast(turned, heads.dtype)

@@ -1,0 +1,72 @@
+"""The Universal Transformer's step signal: tells a shared block at which step it runs."""
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth import of_step
+from albert_tf.layers.depth_loop import Runner
+
+
+@dataclasses.dataclass(frozen=True)
+class StepSignal(Extension):
+    """Adds a vector of its own to every token before each step.
+
+    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed one times a learned gate, which begins
+    at `gate_init`.
+
+    Attributes:
+        step_signal: "none", "learned" or "sinusoid".
+        gate_init: what the gate begins with. 0: it is closed, and the model is exactly the one without; 1: the
+            published form.
+    """
+
+    name, begins_plain, changes_input = "step_signal", True, True
+    limits = GATE
+    choices = {"step_signal": ("none", "learned", "sinusoid")}
+    step_signal: str = "none"
+    gate_init: float = 0.0
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if owner != "encoder":
+            return []
+        weights = {"gate": Weight((), keras.initializers.Constant(self.gate_init))}
+        if self.step_signal == "learned":
+            weights = {"table": Weight((config.num_steps, config.hidden_size), per_step=True)}
+        return [Holder("step_signal", "depth_signal", "depth_layers/step_signal", weights)]
+
+    def around(self, runner: Runner, weights: Weights) -> Runner:
+        return _Signalled(runner, self, weights)
+
+
+class _Signalled(Runner):
+    def __init__(self, inner: Runner, extension: StepSignal, weights: Weights):
+        super().__init__(inner)
+        self.extension, self.weights = extension, weights
+
+    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+        if self.extension.step_signal == "learned":
+            signal = of_step(self.weights["table"], step)
+        else:
+            table = sinusoids(self.config.num_steps, self.config.hidden_size)
+            signal = of_step(ops.convert_to_tensor(table), step) * ops.cast(self.weights["gate"], "float32")
+        after, _ = self.inner.step(step, which, read := state + ops.cast(signal, state.dtype), only_summary)
+        return after, read
+
+
+def sinusoids(steps: int, width: int) -> np.ndarray:
+    """Computes a row for each step: float32 [steps, width], sines in the first half and cosines in the second.
+
+    Wavelengths are 2 pi times 1 to 10,000, in geometric progression; an odd width ends with a 0.
+    Source: tensor2tensor:layers/common_attention.py, get_timing_signal_1d (Dehghani et al. 2018, equation 7).
+    """
+    count = width // 2
+    frequencies = np.power(10000.0, -np.arange(count) / max(count - 1, 1))
+    angles = np.arange(steps)[:, np.newaxis] * frequencies
+    signal = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return np.pad(signal, ((0, 0), (0, width % 2))).astype("float32")

@@ -1,0 +1,201 @@
+"""What holds weights in Keras: the halves of blocks, and what extensions add to any part of the encoder."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.extension import Extension, Holder, Weights
+from albert_tf.layers.dense import dense, initializer, norm, residual_scale
+from albert_tf.layers.depth import Step
+from albert_tf.layers.measured import MeasuredMean
+
+
+class Folder(keras.layers.Layer):
+    """A part of a path in a `.keras` file and nothing else: Keras names what a list or dict holds by its class."""
+
+    is_folder = True
+
+
+class Untracked:
+    """Hides layers and variables from Keras, which would track them a second time."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
+    """Gives a layer its path in the owner's files, whatever other layers there are."""
+    *folders, last = path.split("/")
+    for name in folders:
+        if not isinstance(getattr(owner, name, None), Folder):
+            setattr(owner, name, Folder(name=name))
+            getattr(owner, name).built = True
+        owner = getattr(owner, name)
+    setattr(owner, last, layer)
+
+
+class HolderLayer(keras.layers.Layer):
+    """Holds weights of an extension, each as an attribute.
+
+    Attributes:
+        extension: whose they are.
+        holder: describes them.
+        steps: numbers of the plan's steps that run the half that owns it.
+        means: the extension's metrics. Here and not in the encoder: Keras passes over metrics of a model in a model.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, extension: Extension, holder: Holder, owner: str, steps: tuple, **kwargs: Any
+    ):
+        super().__init__(name=holder.layer, **kwargs)
+        self.config, self.extension, self.holder, self.steps = config, extension, holder, tuple(steps)
+        self.means = [MeasuredMean(name=name) for name in (extension.metrics() if owner == "encoder" else ())]
+
+    def build(self, input_shape: Any = None) -> None:
+        self.by_name = Untracked(_add_weights(self, self.config, self.holder))
+
+
+def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, holder: Holder) -> dict[str, Any]:
+    added = {}
+    for name, one in holder.weights.items():
+        start = initializer(config) if one.initializer == "normal" else one.initializer
+        own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
+        added[name] = layer.add_weight(name=name, shape=one.shape, **own)
+        setattr(layer, name, added[name])
+    return added
+
+
+class Owner:
+    """A mixin of what may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+
+    dtype_policy: Any
+
+    def hold(self, config: AlbertConfig, owner: str, steps: tuple[int, ...] = ()) -> None:
+        """Makes the layers that hold weights of extensions.
+
+        Args:
+            config: of the encoder.
+            owner: see `Extension.holders`.
+            steps: of a half.
+        """
+        self._held = Untracked([])
+        for extension in config.extensions:
+            for holder in extension.holders(config, owner, steps):
+                layer = None
+                if holder.disk:
+                    layer = HolderLayer(config, extension, holder, owner, steps, dtype=self.dtype_policy)
+                    setattr(self, holder.attribute, layer)
+                self._held.value.append((extension, holder, layer))
+
+    def put_on_disk(self) -> None:
+        """Gives these layers their paths in files."""
+        for _, holder, layer in self._held.value:
+            if layer is not None and holder.disk != holder.attribute:
+                put(self, holder.disk, layer)
+
+    def build_held(self, config: AlbertConfig) -> None:
+        """Makes the weights."""
+        self._own_weights = Untracked({})
+        for extension, holder, layer in self._held.value:
+            if layer is not None and not layer.built:
+                layer.build(None)
+            own = _add_weights(self, config, holder) if layer is None else layer.by_name.value
+            prefix = "" if layer is None or isinstance(self, keras.Model) else f"{holder.layer}/"
+            of_extension = self._own_weights.value.setdefault(extension.name, {})
+            of_extension |= {prefix + name: weight for name, weight in own.items()}
+
+    def held_layers(self) -> list[HolderLayer]:
+        """Returns the layers that hold weights of extensions."""
+        return [layer for _, _, layer in self._held.value if layer is not None]
+
+    def held(self) -> list[tuple[Extension, Holder, dict[str, Any]]]:
+        """Returns every extension that has weights here, with what describes them and the weights by name."""
+        return [
+            (extension, holder, {name: getattr(layer or self, name) for name in holder.weights})
+            for extension, holder, layer in self._held.value
+        ]
+
+    def weights_of(self, extension: str) -> dict[str, Any]:
+        """Returns the weights of an extension, by their names."""
+        return self._own_weights.value.get(extension, {})
+
+
+class Half(keras.layers.Layer, Owner):
+    """Holds the weights of one half of a block and computes nothing: dense layers, a norm, what extensions add.
+
+    Args:
+        config: of the encoder.
+        kind: "attention", with the dense layers query, key, value and output; or "feed_forward", with intermediate,
+            gate where `feed_forward` is "glu", and output.
+        steps: numbers of the plan's steps that run it.
+        **kwargs: arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
+        super().__init__(**kwargs)
+        self.config, self.kind, self.steps = config, kind, tuple(steps)
+        width, inside = config.hidden_size, config.intermediate_size
+        if kind == "attention":
+            sizes = dict.fromkeys(("query", "key", "value", "output"), width)
+        else:
+            gate = {"gate": inside} if config.feed_forward == "glu" else {}
+            sizes = {"intermediate": inside} | gate | {"output": width}
+            self.hold(config, kind, self.steps)
+        self.names, self.gate = tuple(sizes), None
+        has_bias = config.use_bias and (kind != "attention" or config.spec.attention_bias)
+        for name, units in sizes.items():
+            scale = residual_scale(config) if name == "output" else 1.0
+            layer = dense(config, units, scale, use_bias=has_bias, dtype=self.dtype_policy, name=name)
+            setattr(self, "output_dense" if name == "output" else name, layer)
+        self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
+        if kind == "attention":
+            self.hold(config, kind, self.steps)
+            put(self, "projections/dense", self.query)
+            put(self, "projections/dense_2", self.value)
+        self.put_on_disk()
+
+    def build(self, input_shape: Any = None) -> None:
+        if self.built:
+            return  # Another block has the half, too.
+        for name in self.names:
+            is_last = name == "output" and self.kind == "feed_forward"
+            self.product(name).build((None, self.config.intermediate_size if is_last else self.config.hidden_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+        self.build_held(self.config)
+
+    def product(self, name: str) -> keras.layers.Dense:
+        """Returns a dense layer by its name."""
+        return self.output_dense if name == "output" else getattr(self, name)
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Holds two halves. Another block may hold one of them as well."""
+
+    def __init__(self, attention: Half, feed_forward: Half, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.attention, self.feed_forward = attention, feed_forward
+
+    def build(self, input_shape: Any = None) -> None:
+        self.attention.build()
+        self.feed_forward.build()
+
+
+def collect(config: AlbertConfig, plan: Sequence[Step], owners: dict[tuple[str, int], Owner]) -> dict[str, Weights]:
+    """Returns the weights of every extension.
+
+    Args:
+        config: of the encoder.
+        plan: its steps.
+        owners: all of them, by kind and number.
+    """
+    steps = {
+        (kind, i): tuple(number for number, step in enumerate(plan) if getattr(step, kind) == i)
+        for kind, i in owners
+        if kind in ("attention", "feed_forward")
+    }
+    return {
+        extension.name: Weights({key: owner.weights_of(extension.name) for key, owner in owners.items()}, steps)
+        for extension in config.extensions
+    }

@@ -1,0 +1,98 @@
+"""The same blocks at another depth: which steps can run more or less often."""
+
+from typing import Any, NamedTuple
+
+from albert_tf.config import AlbertConfig
+from albert_tf.depth_plan import Part, read_depth_plan, write_depth_plan
+from albert_tf.layers.depth import Segment, runs_of
+from tfrecords.base.errors import UserError
+
+
+def repeated_segment(config: AlbertConfig) -> int | None:
+    """Finds the one among the runs that can be run more or less often; None where none repeats, or more than one."""
+    runs = runs_of(config)
+    if config.sharing == "all" and len(runs) == 1:
+        return 0
+    repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
+    return repeated[0] if len(repeated) == 1 else None
+
+
+def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
+    """Gives the configuration that runs the same blocks through `depth` layers: the repeated ones more or less often.
+
+    Raises:
+        UserError: the plan has no such depth.
+
+    >>> at_depth(AlbertConfig.named("albert_base_v2").replace(depth_plan="1+1x10+1"), 8).depth_plan
+    '1+1x6+1'
+    """
+    if depth == config.num_hidden_layers:
+        return config
+    if any(extension.walk for extension in config.extensions):
+        raise UserError(f"depth {depth} cannot be run: a walk to an equilibrium goes on until it is there")
+    place, _, run, fixed = repeated_run(config, f"depth {depth} cannot be run")
+    repeats, rest = divmod(depth * config.inner_group_num - fixed, len(run.steps))
+    if rest or repeats < 1:
+        few = [(fixed + count * len(run.steps)) // config.inner_group_num for count in (1, 2, 3)]
+        raise UserError(f"depth {depth} cannot be run: this plan has the depths {', '.join(map(str, few))} and so on")
+    changes: dict[str, Any] = {"num_hidden_layers": depth}
+    if config.depth_plan:
+        parts = read_depth_plan(config.depth_plan)
+        number = _owners(parts)[place]
+        parts[number] = parts[number]._replace(repeats=parts[number].repeats + repeats - run.repeats)
+        changes["depth_plan"] = write_depth_plan(parts)
+    for extension in config.extensions:
+        changes |= extension.at_depth(depth)
+    try:
+        return config.replace(**changes)
+    except UserError as error:
+        raise UserError(f"depth {depth} cannot be run: {error}") from error
+
+
+def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
+    """Lists the steps of the plan that a lower depth keeps, with what weights they have of their own."""
+    dropped = config.num_steps - at_depth(config, depth).num_steps
+    if dropped <= 0:
+        return list(range(config.num_steps))
+    _, first, run, _ = repeated_run(config)
+    end = first + run.repeats * len(run.steps)
+    return [*range(end - dropped), *range(end, config.num_steps)]
+
+
+class Repeated(NamedTuple):
+    """The segment that can be run more or less often.
+
+    Attributes:
+        place: which one among `segments`.
+        first: the number of its first step.
+        run: the segment.
+        fixed: steps outside it.
+    """
+
+    place: int
+    first: int
+    run: Segment
+    fixed: int
+
+
+def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
+    """Returns the segment that can be run more or less often; UserError, which `problem` begins, if there is none."""
+    runs, place = runs_of(config), repeated_segment(config)
+    if place is None:
+        plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
+        groups = f" in {config.num_hidden_groups} groups" if config.num_hidden_groups > 1 else ""
+        raise UserError(
+            f"{problem}: in {config.num_hidden_layers} layers with {plan}{groups} there is no single run of blocks that"
+            " repeats, which could do so more or less often"
+        )
+    counts = [run.repeats * len(run.steps) for run in runs]
+    return Repeated(place, sum(counts[:place]), runs[place], sum(counts) - counts[place])
+
+
+def _owners(parts: list[Part]) -> list[int]:
+    """The number of the part that each of `segments` is of: one that ends reversed makes two."""
+    return [
+        number
+        for number, part in enumerate(parts)
+        for _ in range(2 if part.is_reversed and part.repeats > 1 and part.blocks > 1 else 1)
+    ]
