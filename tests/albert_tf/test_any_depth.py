@@ -40,7 +40,7 @@ def test_a_depth_changes_how_often_the_repeated_blocks_run(changes, depth, plan,
     assert (other.num_hidden_layers, other.depth_plan) == (depth, plan)
     assert plans.kept_steps(config, depth) == kept
     if depth < 6:
-        assert [plan(config)[step] for step in kept] == plan(other)
+        assert [steps.plan(config)[step] for step in kept] == steps.plan(other)
 
 
 @pytest.mark.parametrize(
