@@ -105,6 +105,8 @@ class Extension:
         is_published: whether a published model has it.
         lists_steps: whether a loop over depth has to be unrolled for it.
         draws: whether something is drawn for each batch of training.
+        outputs: names of what its runner's `report` returns of every batch, for which no token may be left out.
+        for_litert: whether its mathematics runs in LiteRT's own operations.
     """
 
     name: ClassVar[str] = ""
@@ -113,6 +115,8 @@ class Extension:
     is_published: ClassVar[bool] = False
     lists_steps: ClassVar[bool] = False
     draws: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ()
+    for_litert: ClassVar[bool] = False
 
     def spec(self, spec: Spec) -> Spec:
         """Returns what embeddings and blocks are made of."""
@@ -134,6 +138,9 @@ class Extension:
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
         """Raises UserError where hidden states or attentions are asked for that there are not with it."""
+
+    def check_early_exit(self) -> None:
+        """Raises UserError where rows of an export cannot leave between two steps."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""

@@ -16,7 +16,7 @@ _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
 class DepthLora(Extension):
     """Adds to a dense layer that several steps share inputs @ a[i] @ b[i] at its i-th step; b begins at 0."""
 
-    name = "depth_lora"
+    name, for_litert = "depth_lora", True
     depth_lora_rank: int = 0
     depth_lora_target: str = "both"
 

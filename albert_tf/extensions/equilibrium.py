@@ -37,6 +37,7 @@ class Equilibrium(Extension):
 
     # The outermost runner, as it repeats a segment in its own way.
     name, order, walk = "equilibrium", 9, "equilibrium"
+    outputs = ("residual", "steps")
     equilibrium_solver: str = "none"
     equilibrium_tolerance: float = 1e-3
     equilibrium_max_steps: int = 30
@@ -56,6 +57,9 @@ class Equilibrium(Extension):
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
         raise UserError("a walk to an equilibrium has no hidden states and no attentions on its way")
 
+    def check_early_exit(self) -> None:
+        raise UserError("early exit leaves between steps, and a walk to an equilibrium stops by itself; leave it out")
+
     def metrics(self) -> tuple[str, ...]:
         names = ("equilibrium_residual", "equilibrium_steps", "equilibrium_unconverged")
         return names if self.equilibrium_tolerance else names[:2]
@@ -66,7 +70,7 @@ class Equilibrium(Extension):
         return [own] if owner == "encoder" else []
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Solved(runner, self, weights)
+        return SolvedRunner(runner, self, weights)
 
     def injected(self, gate: Tensor, blocks: Function, x: Tensor) -> Function:
         """Returns f(z) = blocks(z + gate * x), of float32 z [tokens, hidden_size]; the sum is float32."""
@@ -104,7 +108,13 @@ class Equilibrium(Extension):
         return Solution(state, residual, ops.cast(ops.zeros_like(residual), "int32") + total)
 
 
-class _Solved(Runner):
+class SolvedRunner(Runner):
+    """Runs the steps that repeat to their fixed point; the state is that of the inner runner, which must be a tensor.
+
+    Attributes:
+        solved: the fixed point, once these steps have run.
+    """
+
     solved: Solution
 
     def __init__(self, inner: Runner, extension: Equilibrium, weights: Weights):
@@ -114,13 +124,13 @@ class _Solved(Runner):
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Tensor, loop: DepthLoop) -> Tensor:
         if place != repeated_segment(self.config):
             return self.inner.repeat(place, segment, cycle, state, loop)
-        extension = self.extension
-        function = extension.injected(self.gate, functools.partial(cycle, 0), state)
-        if loop.stops:
-            self.solved = solve(function, state, self.rows, extension.solver)
-        else:
-            self.solved = extension.solution(function, state, self.rows)
+        function = self.extension.injected(self.gate, functools.partial(cycle, 0), state)
+        self.solved = self.solution(function, state, loop)
         return ops.cast(self.solved.state, state.dtype)
+
+    def solution(self, function: Function, state: Tensor, loop: DepthLoop) -> Solution:
+        """Returns the fixed point of a function that begins with a state."""
+        return self.extension.solution(function, state, self.rows)
 
     def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
         outputs, losses, values = self.inner.report(state)

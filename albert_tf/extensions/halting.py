@@ -19,6 +19,7 @@ from keras import ops
 from albert_tf.extension import Extension, Holder, Weight, Weights
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth_loop import Runner
+from tfrecords.base.errors import UserError
 
 
 class HaltingState(NamedTuple):
@@ -51,7 +52,7 @@ class _FromZeroToOne(keras.constraints.Constraint):
 class Halting(Extension):
     """Lets tokens halt: "act" (Graves) or "act_t2t" (tensor2tensor)."""
 
-    name, order = "halting", 2
+    name, order, outputs = "halting", 2, ("steps",)
     halting: str = "none"
     halting_threshold: float = 0.01
     ponder_cost: float = 0.01
@@ -59,6 +60,9 @@ class Halting(Extension):
 
     def metrics(self) -> tuple[str, ...]:
         return ("ponder", "halting_steps")
+
+    def check_early_exit(self) -> None:
+        raise UserError(f"early exit and halting '{self.halting}' exclude each other; leave it out")
 
     def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
         if owner != "encoder":
@@ -72,7 +76,7 @@ class Halting(Extension):
         return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Halted(runner, self, weights)
+        return HaltedRunner(runner, self, weights)
 
     def updated(
         self, probability: Any, is_last: Tensor, before: Tensor, after: Tensor, sums: HaltingState
@@ -109,8 +113,8 @@ def first_sums(hidden: Tensor) -> HaltingState:
     return HaltingState(result, zeros, ops.ones_like(zeros), zeros, zeros)
 
 
-class _Halted(Runner):
-    """The state is that of the inner runner, and the sums."""
+class HaltedRunner(Runner):
+    """Runs steps whose state is that of the inner runner, and the sums."""
 
     def __init__(self, inner: Runner, extension: Halting, weights: Weights):
         super().__init__(inner)

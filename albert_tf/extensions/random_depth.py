@@ -19,7 +19,7 @@ _DEPTH_SITE = 1 << 20
 class RandomDepth(Extension):
     """Draws how often the repeated blocks run, from `random_depth_min` to num_hidden_layers layers, all as likely."""
 
-    name, order, draws = "random_depth", 8, True
+    name, order, draws, for_litert = "random_depth", 8, True, True
     random_depth_min: int = 0
 
     def check(self, config: Any) -> None:

@@ -17,7 +17,7 @@ class Rotary(Extension):
     in GPT-NeoX, Llama and ModernBERT.
     """
 
-    name = "rotary"
+    name, for_litert = "rotary", True
     position_type: str = "absolute"
     rotary_theta: float = 10000.0
 
@@ -25,8 +25,7 @@ class Rotary(Extension):
         return spec._replace(has_positions=False)
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        rotation = self.rotation(rows.token_positions(), rows.config.head_size)
-        rows.pairs.features["rotation"] = (rotation, rotation)
+        rows.add_feature("rotation", self.rotation(rows.token_positions(), rows.config.head_size))
         return rows
 
     def rotation(self, positions: Tensor, head_size: int) -> Tensor:

@@ -21,7 +21,7 @@ class StepSignal(Extension):
     at `gate_init`.
     """
 
-    name = "step_signal"
+    name, for_litert = "step_signal", True
     step_signal: str = "none"
     gate_init: float = 0.0
 

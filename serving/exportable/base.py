@@ -15,7 +15,6 @@ from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
 from serving.inference.dense import dense
-from serving.inference.memory import encode_with_memory
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
@@ -176,7 +175,9 @@ class Exportable(tf.Module, abc.ABC):
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
         if isinstance(batch, RememberingBatch):
-            outputs = encode_with_memory(self.encoder, self._checked(batch.input_ids), *batch[1:])
+            ids, mask, segments, *following = batch
+            features = dict(zip(self.encoder.specs, following))
+            outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
         else:
             outputs = self._encode(*batch, batch.lengths)
         self._solved.outputs = {name: outputs[name] for name in _OF_ENCODER if name in outputs}

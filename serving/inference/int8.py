@@ -1,4 +1,4 @@
-"""The two halves of a depth step with 8-bit products, oneDNN's.
+"""Kernels with 8-bit products, oneDNN's.
 
 Weights have a scale per output channel. Activations have one per depth step and place, found beforehand by
 `calibration`: a row's answer does not depend on the rows beside it. Bias, activation function and residual are part
@@ -11,16 +11,17 @@ may add up to 128, and 255 * 128 still fits.
 """
 
 import contextlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.dense import activation
+from albert_tf.layers.depth import Step
 from serving.inference import onednn
-from serving.inference.attention import Reach, Rows
-from serving.inference.dense import Dense, arrays, norm
-from serving.inference.layers import attention_low_rank, feed_forward_low_rank, query_key_value, replaced
-from serving.inference.relative import RelativeScores
+from serving.inference.dense import Dense
+from serving.inference.kernels import FloatKernels
+from serving.inference.layers import AttentionHalf, FeedForwardHalf, replaced
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -82,92 +83,73 @@ class QuantizedProjection(tf.Module):
         return self.dense(quantize(inputs, largest), largest, tf.float32)
 
 
-class QuantizedAttention(tf.Module):
-    """Attention with 8-bit products.
-
-    Args:
-        layer: Keras's SelfAttention.
-        ranges: float32 [steps, 2], the largest inputs of its two products at each step.
-        vnni: See QuantizedDense.
-        relative: See Attention.
-    """
-
-    def __init__(self, layer, ranges: np.ndarray, vnni: bool, relative: RelativeScores | None = None):
-        super().__init__()
-        self.relative = relative
-        self.is_pre = layer.config.norm_position == "pre"
-        self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
-        self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
-        self.low_rank = attention_low_rank(layer, tf.float32)
-        self.layer_norm = norm(layer.layer_norm)
-        self.ranges = ranges
-
-    def __call__(
-        self,
-        hidden: tf.Tensor,
-        rows: Rows,
-        step: tf.Tensor | int,
-        only_summary: bool = False,
-        is_local: bool = False,
-    ) -> tf.Tensor:
-        first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
-        added = self.low_rank.get("query_key_value", inputs, step)
-        context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
-        context = rows.attend(context, Reach(only_summary, is_local, self.relative, step, onednn.batch_matmul))
-        residual = rows.summary_tokens(hidden) if only_summary else hidden
-        residual = self.low_rank.get("output", context, step, residual)
-        total = self.output(quantize(context, second), second, tf.float32, residual=residual)
-        return total if self.is_pre else self.layer_norm(total)
-
-
-class QuantizedFeedForward(tf.Module):
-    """FeedForward with 8-bit products, its arguments those of QuantizedAttention.
+class Int8Kernels(FloatKernels):
+    """Kernels of halves whose products are 8-bit ones; attention, layer norms and what is of low rank stay float32.
 
     The activation function's results become unsigned numbers within the product. Where a gate multiplies them, or what
     is of low rank comes before, it is float32 numbers that are computed with, and what comes of it is rounded to
-    signed ones. What is of low rank stays float32.
+    signed ones.
     """
 
-    def __init__(self, layer, ranges: np.ndarray, vnni: bool):
-        super().__init__()
-        self.is_pre = layer.config.norm_position == "pre"
-        self.hidden_act = layer.config.hidden_act
-        self.low_rank = feed_forward_low_rank(layer, tf.float32)
-        self.is_fused = layer.gate is None and not self.low_rank
-        self.lowest = LOWEST[self.hidden_act] if self.is_fused else None
-        self.intermediate = QuantizedDense(*arrays(layer.intermediate), vnni)
-        self.gate = None if layer.gate is None else QuantizedDense(*arrays(layer.gate), vnni)
-        self.output = QuantizedDense(*arrays(layer.output_dense), vnni, self.lowest)
-        self.layer_norm = norm(layer.layer_norm)
-        self.ranges = ranges
+    multiply = staticmethod(onednn.batch_matmul)
 
-    def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
-        first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        if self.is_fused:
-            middle, largest = self._inside(quantize(inputs, first), first, second)
-            residual = hidden
+    def query_key_value(self, which: Step, step: Any, inputs: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
+        part = self.half("attention", which)
+        return self._product(part, "query_key_value", 0, step, attended)
+
+    def dense(self, name: str, which: Step, step: Any, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns quint8 where the activation function is part of the product."""
+        part, hidden_act = self.half("feed_forward", which), self.config.hidden_act
+        if not is_unsigned(part):
+            product = self._product(part, name, 0, step, inputs)
+            return activation(hidden_act)(product) if name == "intermediate" else product
+        function, largest = onednn.FUSED_ACTIVATIONS[hidden_act], of_step(part.ranges[:, 0], step)
+        bounds = tf.constant(LOWEST[hidden_act]), of_step(part.ranges[:, 1], step)
+        rounded = quantize(inputs, largest)
+        return part.intermediate(rounded, largest, tf.quint8, function=function, output_range=bounds)
+
+    def close(self, half: str, which: Step, step: Any, inside: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
+        part = self.half(half, which)
+        if half == "feed_forward" and is_unsigned(part):
+            # How much of the numbers' range the largest stands for.
+            largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
+            total = part.output(inside, largest, tf.float32, residual=residual)
         else:
-            inside, largest = self._float_inside(inputs, first, step), second
-            middle, residual = quantize(inside, second), self.low_rank.get("output", inside, step, hidden)
-        total = self.output(middle, largest, tf.float32, residual=residual)
-        return total if self.is_pre else self.layer_norm(total)
+            total = self._product(part, "output", 1, step, inside, residual)
+        return total if self.is_pre else part.layer_norm(total)
 
-    def _inside(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """quint8 [tokens, units], and how much of the numbers' range the largest stands for."""
-        function, bounds = onednn.FUSED_ACTIVATIONS[self.hidden_act], (tf.constant(self.lowest), second)
-        middle = self.intermediate(inputs, first, tf.quint8, function=function, output_range=bounds)
-        return middle, second - self.lowest
+    def _product(
+        self, part: Any, name: str, place: int, step: Any, inputs: tf.Tensor, residual: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        largest = of_step(part.ranges[:, place], step)
+        residual = part.low_rank.get(name, inputs, step, residual)
+        return getattr(part, name)(quantize(inputs, largest), largest, tf.float32, residual=residual)
 
-    def _float_inside(self, inputs: tf.Tensor, first: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
-        """The same in float32, not yet rounded."""
-        rounded = quantize(inputs, first)
-        added = self.low_rank.get("intermediate", inputs, step)
-        inside = activation(self.hidden_act)(self.intermediate(rounded, first, tf.float32, residual=added))
-        if self.gate is None:
-            return inside
-        return inside * self.gate(rounded, first, tf.float32, residual=self.low_rank.get("gate", inputs, step))
+
+def is_unsigned(half: FeedForwardHalf) -> bool:
+    """Returns whether the results of a half's activation function become unsigned numbers within the product."""
+    return half.gate is None and half.is_fused
+
+
+def of_step(values: np.ndarray, step: tf.Tensor | int) -> tf.Tensor:
+    """Returns a step's number, a scalar, of float32 [steps]."""
+    return tf.constant(values[step]) if isinstance(step, int) else tf.gather(values, step)
+
+
+def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
+    """Puts 8-bit products in the place of a half's float32 ones.
+
+    Args:
+        half: of float32 products, none turned.
+        ranges: float32 [steps, 2], the largest inputs of its first and of its output product at each step.
+        hidden_act: the activation function's name.
+        vnni: whether only CPUs with VNNI will run it.
+    """
+    for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, Dense)]:
+        is_last = name == "output" and isinstance(half, FeedForwardHalf)
+        lowest = LOWEST[hidden_act] if is_last and is_unsigned(half) else None
+        setattr(half, name, QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni, lowest))
+    half.ranges = ranges
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:

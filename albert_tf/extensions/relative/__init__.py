@@ -59,6 +59,11 @@ class Relative(Extension):
         if "target_mapping" in features and "query_positions" in features:
             raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
 
+    def check_early_exit(self) -> None:
+        raise UserError(
+            "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
+        )
+
     def is_untied(self, steps: tuple[int, ...]) -> bool:
         """Returns whether a half that runs at `steps` has biases of each step's own."""
         return self.untie_biases and len(steps) > 1
@@ -90,7 +95,7 @@ class Relative(Extension):
         return dataclasses.replace(attention, score=_Scores(self, weights))
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Remembering(runner) if self.memory_length else runner
+        return RememberingRunner(runner) if self.memory_length else runner
 
 
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
@@ -192,8 +197,8 @@ class RelatedRows(PaddedRows):
         return self.relations.outputs(rectangle)
 
 
-class _Remembering(Runner):
-    """The state is that of the inner runner, and what entered each step so far, [tokens, hidden_size] each."""
+class RememberingRunner(Runner):
+    """Runs steps whose state is that of the inner runner, and what entered each step so far, [tokens, hidden_size] each."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

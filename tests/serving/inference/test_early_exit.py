@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from albert_tf.models.exit_rules import leave, movements
-from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
+from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
 from tests.serving.inference.encoders import MODERN, RELATIVE, features, make_batch, make_keras, needs_avx512
 from tfrecords.base.errors import UserError
 
@@ -129,15 +129,16 @@ def test_fewer_bits_exit_too(compute, name, products_anywhere):
 
 
 def test_rows_leave_only_when_that_pays(monkeypatch):
-    made, make_tables = [], early_exit.make_tables
-    monkeypatch.setattr(early_exit, "make_tables", lambda *rest: made.append(rest) or make_tables(*rest))
+    made, make_tables = [], rows.make_tables
+    monkeypatch.setattr(rows, "make_tables", lambda *rest: made.append(rest) or make_tables(*rest))
     model, batch = make_model("classification", num_hidden_layers=4), make_batch((9,) * 6)
     # Without a graph, so every table that is made calls the function.
     for leaving, times in ((0, 0), (1, 0), (3, 1), (6, 0)):
         made.clear()
         found = run(model, ExitRule(), batch, [0.0] * leaving + [2.0] * (6 - leaving))
         assert found["steps"].numpy().tolist() == [1] * leaving + [4] * (6 - leaving)
-        assert len(made) == times
+        # And those of the whole batch.
+        assert len(made) == 1 + times
 
 
 @pytest.mark.parametrize(
