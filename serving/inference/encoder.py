@@ -70,8 +70,8 @@ class InferenceEncoder(tf.Module):
     """
 
     exit_gate: Gate | None = None
-    # Whether extensions have no faster forms.
-    is_plain = False
+    # Whether extensions have no faster forms, and what has the tokens of several rows.
+    is_plain, rows_class = False, FlatRows
 
     def __init__(
         self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None, max_seq_length: int | None = None
@@ -209,15 +209,18 @@ class InferenceEncoder(tf.Module):
         self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
     ) -> tuple[Runner, Any]:
         """Returns what runs the steps of a batch, and the state before the first."""
-        mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
-        # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
-        # too, and folds it into the graph; rows leave in a loop, so no size may be known.
-        mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        batch = FlatBatch(mask, self.config, self.settings.skips_padding and not features, one_row)
+        batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
         rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
         runner = self.runner(rows)
         return runner, runner.begin(hidden)
+
+    def _batch(self, input_ids, lengths, input_mask, skip_padding: bool, one_row: bool) -> Any:
+        mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
+        # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
+        # too, and folds it into the graph; rows leave in a loop, so no size may be known.
+        mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
+        return FlatBatch(mask, self.config, skip_padding, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
         """Makes the rows of a batch.
@@ -234,7 +237,7 @@ class InferenceEncoder(tf.Module):
         made = [own for form in self.forms if (own := form.rows_class(features)) is not None]
         for form in self.forms:
             attention = form.attention(attention)
-        rows = (made or [OneRow if one_row else FlatRows])[0](batch, self.config, attention)
+        rows = (made or [OneRow if one_row else self.rows_class])[0](batch, self.config, attention)
         return self.with_features(rows, features)
 
     def with_features(self, rows: Any, features: dict) -> Any:

@@ -91,7 +91,9 @@ class Int8Kernels(FloatKernels):
     signed ones.
     """
 
-    multiply = staticmethod(onednn.batch_matmul)
+    def multiply(self, first: tf.Tensor, second: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+        """Multiplies matrices, as tf.matmul does."""
+        return onednn.batch_matmul(first, second, transpose_b=transpose_b)
 
     def query_key_value(self, which: Step, step: Any, inputs: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
         part = self.half("attention", which)

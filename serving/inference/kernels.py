@@ -23,8 +23,6 @@ class FloatKernels(Kernels):
         feed_forwards: its other halves.
     """
 
-    multiply = staticmethod(tf.matmul)
-
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
         self.scale = config.head_size**-0.5, 1.0
@@ -51,6 +49,10 @@ class FloatKernels(Kernels):
         part = self.half(half, which)
         total = part.output(inside, part.low_rank.get("output", inside, step, residual))
         return total if self.is_pre else part.layer_norm(total)
+
+    def multiply(self, first: tf.Tensor, second: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+        """Multiplies matrices, as tf.matmul does."""
+        return tf.matmul(first, second, transpose_b=transpose_b)
 
     def weigh(self, scores: tf.Tensor, step: Any, part: Any = None) -> tf.Tensor:
         return tf.nn.softmax(scores)

@@ -60,9 +60,7 @@ class Relative(Extension):
             raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
 
     def check_early_exit(self) -> None:
-        raise UserError(
-            "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
-        )
+        raise UserError("a row exits early by its first token, and relative positions have [CLS] last; leave it out")
 
     def is_untied(self, steps: tuple[int, ...]) -> bool:
         """Returns whether a half that runs at `steps` has biases of each step's own."""
@@ -198,7 +196,7 @@ class RelatedRows(PaddedRows):
 
 
 class RememberingRunner(Runner):
-    """Runs steps whose state is that of the inner runner, and what entered each step so far, [tokens, hidden_size] each."""
+    """Runs steps whose state is that of the inner runner, and what entered each step, [tokens, hidden_size] each."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

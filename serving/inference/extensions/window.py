@@ -20,7 +20,14 @@ class Faster(Form):
         return dataclasses.replace(attention, attend=self._attend)
 
     def _attend(
-        self, attention: Attention, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, pairs: Pairs, step: Any, which: Step
+        self,
+        attention: Attention,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        pairs: Pairs,
+        step: Any,
+        which: Step,
     ) -> tf.Tensor:
         def to_all(query: tf.Tensor) -> tf.Tensor:
             return attend_to_all(attention, query, key, value, pairs, step, which)
