@@ -28,6 +28,8 @@ _KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncod
 class Rectangle(BatchRows):
     """A padded batch and attention over all of it, in LiteRT's own ops."""
 
+    batch: Any
+
     def token_positions(self) -> tf.Tensor:
         return tf.range(self.batch.length)[tf.newaxis]
 

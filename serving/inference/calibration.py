@@ -37,12 +37,15 @@ def quantize_encoder(twin: Any, calibration: tuple | None, vnni: bool) -> Int8Ke
     ids, lengths = _random_rows(config, twin.settings.longest) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
     batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
-    count, largest = tf.size(batch.cells), []
-    if projection := embeddings.projection:
-        embeddings.projection = lambda inputs: largest.append(largest_of(inputs[:count])) or projection(inputs)
+    count, projection, largest = tf.size(batch.cells), embeddings.projection, list[float]()
+
+    def noted(inputs: tf.Tensor) -> tf.Tensor:
+        largest.append(largest_of(inputs[:count]))
+        return projection(inputs)
+
+    embeddings.projection = projection and noted
     hidden = embeddings(ids, None, batch.computed)
-    if projection:
-        embeddings.projection = QuantizedProjection(projection, largest[0] * margin, vnni)
+    embeddings.projection = projection and QuantizedProjection(projection, largest[0] * margin, vnni)
     recorder = Recorder(twin.kernels, count)
     runner = twin.runner(twin.rows(batch, {}, recorder), recorder)
     # Every step that there may be, one by one.

@@ -11,6 +11,7 @@ may add up to 128, and 255 * 128 still fits.
 """
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from albert_tf.layers.depth import Step
 from serving.inference import onednn
 from serving.inference.dense import Dense
 from serving.inference.kernels import FloatKernels
-from serving.inference.layers import AttentionHalf, FeedForwardHalf, replaced
+from serving.inference.layers import AttentionHalf, FeedForwardHalf
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -91,19 +92,26 @@ class Int8Kernels(FloatKernels):
     signed ones.
     """
 
+    # What "intermediate" has read, and the gate after it reads.
+    _rounded: tuple[tf.Tensor, tf.Tensor]
+
     def multiply(self, first: tf.Tensor, second: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
         """Multiplies matrices, as tf.matmul does."""
         return onednn.batch_matmul(first, second, transpose_b=transpose_b)
 
     def query_key_value(self, which: Step, step: Any, inputs: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
         part = self.half("attention", which)
-        return self._product(part, "query_key_value", 0, step, attended)
+        added = part.low_rank.get("query_key_value", attended, step)
+        return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
     def dense(self, name: str, which: Step, step: Any, inputs: tf.Tensor) -> tf.Tensor:
         """Returns quint8 where the activation function is part of the product."""
         part, hidden_act = self.half("feed_forward", which), self.config.hidden_act
         if not is_unsigned(part):
-            product = self._product(part, name, 0, step, inputs)
+            if name == "intermediate":
+                self._rounded = self._round(part, 0, step, inputs)
+            added = part.low_rank.get(name, inputs, step)
+            product = getattr(part, name)(*self._rounded, tf.float32, residual=added)
             return activation(hidden_act)(product) if name == "intermediate" else product
         function, largest = onednn.FUSED_ACTIVATIONS[hidden_act], of_step(part.ranges[:, 0], step)
         bounds = tf.constant(LOWEST[hidden_act]), of_step(part.ranges[:, 1], step)
@@ -117,15 +125,14 @@ class Int8Kernels(FloatKernels):
             largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
             total = part.output(inside, largest, tf.float32, residual=residual)
         else:
-            total = self._product(part, "output", 1, step, inside, residual)
+            residual = part.low_rank.get("output", inside, step, residual)
+            total = part.output(*self._round(part, 1, step, inside), tf.float32, residual=residual)
         return total if self.is_pre else part.layer_norm(total)
 
-    def _product(
-        self, part: Any, name: str, place: int, step: Any, inputs: tf.Tensor, residual: tf.Tensor | None = None
-    ) -> tf.Tensor:
+    def _round(self, part: Any, place: int, step: Any, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The inputs of a half's first or last product, and what their largest number stands for."""
         largest = of_step(part.ranges[:, place], step)
-        residual = part.low_rank.get(name, inputs, step, residual)
-        return getattr(part, name)(quantize(inputs, largest), largest, tf.float32, residual=residual)
+        return quantize(inputs, largest), largest
 
 
 def is_unsigned(half: FeedForwardHalf) -> bool:
@@ -212,7 +219,20 @@ class ExactDense:
         return tf.bitcast(tf.cast(found, tf.uint8), tf.quint8)
 
 
-def exact_products(encoder) -> contextlib.AbstractContextManager:
-    """Gives a context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
+@contextlib.contextmanager
+def exact_products(encoder: Any) -> Iterator[None]:
+    """A context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
-    return replaced([half for half in halves if half is not None], QuantizedDense, ExactDense)
+    layers = [
+        (half, name, layer)
+        for half in filter(None, halves)
+        for name, layer in vars(half).items()
+        if isinstance(layer, QuantizedDense)
+    ]
+    try:
+        for half, name, layer in layers:
+            setattr(half, name, ExactDense(layer))
+        yield
+    finally:
+        for half, name, layer in layers:
+            setattr(half, name, layer)

@@ -3,9 +3,8 @@
 All work on [tokens, hidden_size], in the dtype of the matrix products where nothing else is said.
 """
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -152,28 +151,3 @@ class LowRank(tf.Module):
         a, b = (factor[tf.constant(self.visits)[step]] for factor in self.factors[name])
         added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
         return added if residual is None else residual + added
-
-
-@contextlib.contextmanager
-def replaced(parts: Sequence[Any], kind: type, make: Callable[[Any], Any]) -> Iterator[list[Any]]:
-    """Puts something else in the place of some layers for a while.
-
-    Args:
-        parts: Objects that hold the layers as attributes.
-        kind: The class of the layers.
-        make: Gives what takes a layer's place.
-
-    Yields:
-        What `make` gave, in the order of the parts and of their attributes.
-    """
-    layers = [
-        (part, name, layer) for part in parts for name, layer in list(vars(part).items()) if isinstance(layer, kind)
-    ]
-    others = [make(layer) for _, _, layer in layers]
-    try:
-        for (part, name, _), other in zip(layers, others):
-            setattr(part, name, other)
-        yield others
-    finally:
-        for part, name, layer in layers:
-            setattr(part, name, layer)
