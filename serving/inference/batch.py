@@ -50,6 +50,8 @@ class FlatBatch:
 
     def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
         """Puts [rows, ...] into the batch's order."""
+        if self.masked is not None:
+            return of_rows
         return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
     def rectangle(self, values: tf.Tensor) -> tf.Tensor:

@@ -60,12 +60,14 @@ class Faster(Form):
         return rows
 
     def hoist(self, rows: Any) -> None:
-        if not isinstance(rows, OneRow):
-            return
-        size = tf.size(rows.is_real)
-        rows.hoisted |= {scores: scores.of_length(size, size) for scores in self.scores}
-        if (segments := rows.features.get("segments")) is not None:
-            rows.hoisted["differs"] = differing(segments, segments)
+        segments = rows.features.get("segments")
+        if isinstance(rows, RowsWithMemory) and segments is not None:
+            rows.hoisted["differs"] = differing(*segments)
+        if isinstance(rows, OneRow):
+            size = tf.size(rows.is_real)
+            rows.hoisted |= {scores: scores.of_length(size, size) for scores in self.scores}
+            if segments is not None:
+                rows.hoisted["differs"] = differing(segments, segments)
 
     def attention(self, attention: Attention) -> Attention:
         own = {"attend": _attend_backwards} if self.extension.attention_type == "uni" else {}

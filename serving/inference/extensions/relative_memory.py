@@ -44,6 +44,10 @@ class RowsWithMemory(BatchRows):
     def of_batch(self, values: tf.Tensor) -> tf.Tensor:
         return values
 
+    def add_feature(self, name: str, values: tf.Tensor) -> None:
+        """Adds values [batch, length] of the rows; those of memory are 0."""
+        self.features[name] = values, tf.pad(values, [[0, 0], [self.places, 0]])
+
     def attended(self, step: Any, inputs: tf.Tensor) -> tf.Tensor:
         return tf.concat([inputs, tf.cast(self._by_step[step], inputs.dtype)], axis=0)
 
@@ -57,10 +61,8 @@ class RowsWithMemory(BatchRows):
         own, past = by_head(projected[:count], self.length), by_head(projected[count:], self.places)
         # What padding holds depends on how far the row is padded, and 0 times NaN or infinity is NaN.
         key, value = tf.unstack(tf.where(self.real, tf.concat([past[1:], own[1:]], axis=3), 0))
-        # Of memory every feature is 0.
-        before = [[0, 0], [self.places, 0]]
-        features = {name: (values, tf.pad(values, before)) for name, values in self.features.items()}
-        contexts = self.attention(own[0], key, value, RowPairs(self.bias, features), step, which)
+        pairs = RowPairs(self.bias, self.features, None, self.hoisted)
+        contexts = self.attention(own[0], key, value, pairs, step, which)
         contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
         return self.summary_tokens(contexts) if only_summary else contexts
 
